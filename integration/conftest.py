@@ -1,0 +1,53 @@
+"""What every story needs: the command, as a user calls it, with a home of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.prefix) / "bin"
+
+Torchx = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def repository() -> Path:
+    return ROOT
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The variables of a user who has nothing configured, and our environment activated."""
+    home = tmp_path / "home"
+    home.mkdir()
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("TORCHX")}
+    variables.update(HOME=str(home), VIRTUAL_ENV=sys.prefix, NO_COLOR="1")
+    variables["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return variables
+
+
+@pytest.fixture
+def torchx(environment: dict[str, str], tmp_path: Path) -> Torchx:
+    """Calls ``torchx`` with some words, in an empty folder; gives what came of it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    def call(*words: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(BIN / "torchx"), *map(str, words)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return call

@@ -1,0 +1,473 @@
+"""``local_docker`` on a real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import docker_engine
+import pytest
+from docker_engine import BUSYBOX, PYTHON
+
+from torchx_sched_docker.scheduler import (
+    LABEL_APP_ID,
+    DockerScheduler,
+    create_scheduler,
+    ensure_network,
+    has_docker,
+)
+from torchx_specs import (
+    AppDef,
+    AppState,
+    BindMount,
+    DeviceMount,
+    Resource,
+    Role,
+    VolumeMount,
+    is_terminal,
+    macros,
+)
+from torchx_specs.errors import BackendError, RequestError, UnknownAppException
+from torchx_specs.schedulers import DescribeAppResponse, Stream
+
+Finished = Callable[[str], DescribeAppResponse]
+
+# Everything that has ever been changed on its way to a process.
+HOSTILE = [
+    "", " ", "  two  ", "\t", "\n", "a\nb", "\r\n", "'", '"', "''", '""', "`id`", "$(id)", "$HOME",
+    "${HOME}", "$$", "$$$$", "$", "\\", "\\\\", "\\n", "!", "!!", "#", "# x", "*", "?", "[a-z]",
+    "{a,b}", "~", "~root", "-", "--", "-x", "--x=y", "=", "a=b", ":", "::", ";", "&", "&&", "|",
+    "||", ">", "<", ">>", "2>&1", "(", ")", "%", "%s", "%j", "@", "@file", ",", "a,b", "^", "\x01",
+    "\x1b[31m", "\x7f", "é", "ß", "日本語", "🎉", "\u200b", "\u2028", "\ufeff", "e\u0301", "𝕏",
+    "${undefined}", "$1", "$@", "a b c", "x" * 10_000, "null", "true", "0", "<b>", "&amp;",
+    "{{.Name}}", "{{ x }}", "%%", "\\x00", "\\u0000", "C:\\dir\\", "/etc/passwd", "../..",
+]  # fmt: skip
+
+
+def shell(script: str, **role: Any) -> AppDef:
+    """An app of one role that runs a shell script."""
+    words = {"name": "main", "image": BUSYBOX, **role}
+    return AppDef("app", [Role(entrypoint="sh", args=["-c", script], **words)])
+
+
+def output(scheduler: DockerScheduler, app_id: str, k: int = 0, **options: Any) -> str:
+    return "".join(scheduler.log_iter(app_id, "main", k, should_tail=True, **options))
+
+
+def test_hostile_values_arrive_exact(scheduler: DockerScheduler, finished: Finished) -> None:
+    values = HOSTILE + [f"{value}x" for value in HOSTILE] + [f"x {value}" for value in HOSTILE]
+    assert len(values) >= 235
+    code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+    env = {f"VALUE_{i}": value for i, value in enumerate(values)}
+    role = Role("main", PYTHON, entrypoint="python", args=["-c", code, *values], env=env)
+    app_id = scheduler.submit(AppDef("app", [role]), {})
+    assert finished(app_id).state == AppState.SUCCEEDED
+    args, environment = json.loads(output(scheduler, app_id))
+    assert args == values
+    assert {key: environment.get(key) for key in env} == env
+
+
+def test_replicas_find_each_other_by_stable_names(
+    scheduler: DockerScheduler, finished: Finished
+) -> None:
+    fetch = f"wget -q -O- http://$${macros.rank0_env}:4000/passwd"
+    script = f"until {fetch} | grep root; do sleep 0.1; done; hostname -i"
+    listen = "timeout 8 httpd -f -p 4000 -h /etc; true"
+    app = AppDef(
+        "_Two Roles!",
+        [
+            Role("a/b", BUSYBOX, entrypoint="sh", args=["-c", listen]),
+            Role("main", BUSYBOX, entrypoint="sh", args=["-c", script], num_replicas=2),
+        ],
+    )
+    app_id = scheduler.submit(app, {})
+    other = scheduler.submit(shell("sleep 1"), {})
+    described = finished(app_id)
+    assert described.state == AppState.SUCCEEDED, described
+    assert [role.name for role in described.roles] == ["a/b", "main"]
+    assert [role.num_replicas for role in described.roles] == [1, 2]
+    addresses = {output(scheduler, app_id, k).split("\n")[-2] for k in (0, 1)}
+    assert len(addresses) == 2
+    networks = scheduler._docker_client.api.networks(filters={"label": LABEL_APP_ID})
+    assert len({network["Id"] for network in networks}) == 2
+    assert {a.app_id for a in scheduler.list()} == {app_id, other}
+
+
+def test_what_a_role_asks_for(
+    scheduler: DockerScheduler,
+    finished: Finished,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "given").write_text("from the host")
+    monkeypatch.setenv("COPIED_ONE", "1")
+    monkeypatch.setenv("COPIED_TWO", "2")
+    script = """
+    cat /host/given; echo; touch /host/x 2>/dev/null || echo read-only
+    echo kept > /volume/file; ls -l /dev/here | cut -c1; cat /dev/here | head -c3
+    echo $COPIED_ONE $COPIED_TWO $GIVEN $ROLE
+    df -k /dev/shm | tail -n1 | awk '{print $2}'
+    cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; true
+    """
+    role = {
+        "mounts": [
+            BindMount(str(tmp_path), "/host", read_only=True),
+            VolumeMount("torchx-test-volume", "/volume"),
+            DeviceMount("/dev/null", "/dev/here", "rw"),
+        ],
+        "env": {"ROLE": "role", "COPIED_TWO": "replaced"},
+        "resource": Resource(cpu=0.5, gpu=0, memMB=128),
+    }
+    cfg: dict[str, Any] = {"copy_env": ["COPIED_*"], "env": {"GIVEN": "g", "ROLE": "lost"}}
+    try:
+        app_id = scheduler.submit(shell(script, **role), cfg)
+        assert finished(app_id).state == AppState.SUCCEEDED
+        assert output(scheduler, app_id).split("\n")[:-1] == [
+            "from the host",
+            "read-only",
+            "c",
+            "1 replaced g role",
+            str(128 * 1024),
+            str(128 << 20),
+        ]
+        inspected = scheduler._get_container(app_id, "main", 0).attrs["HostConfig"]
+        assert inspected["NanoCpus"] == 500_000_000
+    finally:
+        for app in scheduler.list():
+            scheduler.delete(app.app_id)
+        scheduler._docker_client.api.remove_volume("torchx-test-volume")
+
+
+def test_privileged_containers_have_all_rights(
+    scheduler: DockerScheduler, finished: Finished
+) -> None:
+    script = "mkdir -p /mnt; mount -t tmpfs none /mnt"
+    assert finished(scheduler.submit(shell(script), {})).state == AppState.FAILED
+    try:
+        privileged = scheduler.submit(shell(script), {"privileged": True})
+    except BackendError as e:
+        if "unable to apply caps" not in str(e):
+            raise
+        pytest.skip("this machine is a sandbox without all rights itself: privileged not tried")
+    assert finished(privileged).state == AppState.SUCCEEDED
+
+
+def test_ports_are_reached_at_the_address_that_describe_tells(scheduler: DockerScheduler) -> None:
+    app = shell("httpd -f -p 80 -h /etc", port_map={"web": 80}, num_replicas=2)
+    app_id = scheduler.submit(app, {})
+    described = scheduler.describe(app_id)
+    assert described is not None
+    for k in (0, 1):
+        host, port = described.metadata[f"port/main/{k}/80"].split(":")
+        assert host == "127.0.0.1"
+        deadline = time.monotonic() + 20
+        answer = b""
+        while not answer and time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"http://{host}:{port}/passwd", timeout=5) as reply:
+                    answer = reply.read()
+            except OSError:
+                time.sleep(0.1)
+        assert answer.startswith(b"root")
+
+
+def test_failures_are_retried_and_told(scheduler: DockerScheduler, finished: Finished) -> None:
+    app_id = scheduler.submit(shell("echo try; exit 7", max_retries=2), {})
+    described = finished(app_id)
+    replica = described.roles_statuses[0].replicas[0]
+    assert (described.state, replica.exit_code, replica.restarts) == (AppState.FAILED, 7, 2)
+    assert described.num_restarts == 2
+    assert described.roles[0].max_retries == 2
+    assert replica.reason == "exit code 7"
+    assert "exit code 7" in described.msg
+    assert output(scheduler, app_id) == "try\n" * 3
+
+
+def test_a_follower_sees_a_replica_through_its_restarts(
+    scheduler: DockerScheduler, finished: Finished
+) -> None:
+    script = "echo begin; sleep 0.4; echo end; exit 1"
+    app_id = scheduler.submit(shell(script, max_retries=2), {})
+    assert output(scheduler, app_id) == "begin\nend\n" * 3
+    finished(app_id)
+
+
+def test_out_of_memory_is_told(scheduler: DockerScheduler, finished: Finished) -> None:
+    app = shell("x=a; while true; do x=$x$x; done", resource=Resource(cpu=1, gpu=0, memMB=16))
+    described = finished(scheduler.submit(app, {}))
+    replica = described.roles_statuses[0].replicas[0]
+    assert described.state == AppState.FAILED
+    assert "OOMKilled: over its limit of 16 MB" in replica.reason
+    assert replica.exit_code == 137
+
+
+@pytest.mark.parametrize(
+    ("role", "message"),
+    [
+        ({"entrypoint": "no-such-program"}, "no-such-program"),
+        ({"image": "torchx-test/none:1"}, "no image of that name here"),
+        ({"resource": Resource(cpu=4096, gpu=0, memMB=100)}, "CPUs"),
+        ({"resource": Resource(cpu=1, gpu=1, memMB=100)}, "gpu"),
+        ({"mounts": [BindMount("/no/such/folder", "/x")]}, "/no/such/folder"),
+        ({"mounts": [DeviceMount("/dev/no-such", "/dev/x")]}, "/dev/no-such"),
+    ],
+)
+def test_a_failed_submission_leaves_nothing(
+    scheduler: DockerScheduler, role: dict[str, Any], message: str
+) -> None:
+    words: dict[str, Any] = {"image": BUSYBOX, "entrypoint": "true", **role}
+    app = AppDef("app", [Role("good", BUSYBOX, entrypoint="sleep", args=["60"], num_replicas=3)])
+    app.roles.append(Role("bad", **words))
+    with pytest.raises(BackendError, match=message) as caught:
+        scheduler.submit(app, {})
+    assert "\n" not in str(caught.value)
+    api = scheduler._docker_client.api
+    assert api.containers(all=True) == []
+    assert api.networks(filters={"label": LABEL_APP_ID}) == []
+
+
+def test_cancelled_is_remembered_by_the_engine(scheduler: DockerScheduler) -> None:
+    script = 'trap "echo bye; exit 0" TERM; echo ready; while true; do sleep 0.1; done'
+    app_id = scheduler.submit(shell(script, num_replicas=3, max_retries=2), {})
+    for k in range(3):
+        assert next(iter(scheduler.log_iter(app_id, "main", k, should_tail=True))) == "ready\n"
+    seen: list[AppState] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        other = create_scheduler("other")
+        while not done.is_set():
+            described = other.describe(app_id)
+            assert described is not None
+            seen.append(described.state)
+        other.close()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    scheduler.cancel(app_id)
+    done.set()
+    watcher.join()
+    assert set(seen) <= {AppState.RUNNING, AppState.CANCELLED}  # never FAILED or SUCCEEDED
+    other = create_scheduler("other")
+    described = other.describe(app_id)
+    assert described is not None
+    assert described.state == AppState.CANCELLED
+    assert [r.state for r in described.roles_statuses[0].replicas] == [AppState.CANCELLED] * 3
+    assert [app.state for app in other.list()] == [AppState.CANCELLED]
+    assert output(other, app_id).endswith("bye\n")
+    other.cancel(app_id)
+    other.delete(app_id)
+    assert other.describe(app_id) is None
+    other.close()
+
+
+def test_cancel_leaves_an_ended_app_as_it_is(
+    scheduler: DockerScheduler, finished: Finished
+) -> None:
+    app_id = scheduler.submit(shell("exit 0"), {})
+    finished(app_id)
+    scheduler.cancel(app_id)
+    assert finished(app_id).state == AppState.SUCCEEDED
+
+
+def test_logs_are_whole_lines_of_the_asked_output(
+    scheduler: DockerScheduler, finished: Finished
+) -> None:
+    code = (
+        "import sys, time\n"
+        "sys.stdout.write('x' * 100_000 + '\\n')\n"
+        "for i in range(20_000): print('line', i)\n"
+        "sys.stderr.write('error é\\n' + 'e' * 40_000); sys.stderr.flush()\n"
+        "print('no newline', end='')"
+    )
+    role = Role("main", PYTHON, entrypoint="python", args=["-u", "-c", code])
+    app_id = scheduler.submit(AppDef("app", [role]), {})
+    expected = ["x" * 100_000 + "\n", *(f"line {i}\n" for i in range(20_000)), "no newline"]
+    assert list(scheduler.log_iter(app_id, "main", should_tail=True, streams=Stream.STDOUT)) == (
+        expected
+    )
+    finished(app_id)
+    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == expected
+    errors = ["error é\n", "e" * 40_000]
+    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR)) == errors
+    both = list(scheduler.log_iter(app_id, "main"))
+    assert sorted(both) == sorted(expected + errors)
+    assert list(scheduler.log_iter(app_id, "main", regex=r"line 1999\d")) == expected[19_991:20_001]
+
+
+def test_since_and_until_cut_exactly(scheduler: DockerScheduler, finished: Finished) -> None:
+    script = "echo one; sleep 1; echo two; sleep 1; echo three"
+    app_id = scheduler.submit(shell(script), {})
+    finished(app_id)
+    container = scheduler._get_container(app_id, "main", 0)
+    stamped = container.logs(timestamps=True).decode().split("\n")[:-1]
+    times = [datetime.fromisoformat(line[:26] + "+00:00") for line in stamped]
+    assert list(scheduler.log_iter(app_id, "main", since=times[1])) == ["two\n", "three\n"]
+    assert list(scheduler.log_iter(app_id, "main", until=times[1])) == ["one\n"]
+    naive = times[1].astimezone().replace(tzinfo=None)
+    assert list(scheduler.log_iter(app_id, "main", since=naive, until=times[2])) == ["two\n"]
+    tail = scheduler.log_iter(app_id, "main", since=times[1], until=times[2], should_tail=True)
+    assert list(tail) == ["two\n"]
+
+
+def test_unknown_apps_and_replicas(scheduler: DockerScheduler, finished: Finished) -> None:
+    assert scheduler.describe("none") is None
+    assert not scheduler.exists("none")
+    scheduler.cancel("none")
+    scheduler.delete("none")
+    with pytest.raises(UnknownAppException):
+        scheduler.log_iter("none", "main")
+    app_id = scheduler.submit(shell("true"), {})
+    with pytest.raises(RequestError, match="did you mean 'main'"):
+        scheduler.log_iter(app_id, "mian")
+    with pytest.raises(RequestError, match="no replica 5, it has 1"):
+        scheduler.log_iter(app_id, "main", 5)
+    finished(app_id)
+
+
+def test_wait_returns_when_the_app_ends(scheduler: DockerScheduler) -> None:
+    app_id = scheduler.submit(shell("sleep 1"), {})
+    looks = 0
+    while not is_terminal((described := scheduler.describe(app_id)).state):  # type: ignore[union-attr]
+        looks += 1
+        scheduler.wait(app_id, 30)
+    assert described is not None
+    assert looks < 5
+
+
+@pytest.mark.parametrize("live_restore", [True, False])
+def test_a_follower_survives_a_restart_of_the_daemon(
+    live_restore: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
+    try:
+        engine = docker_engine.start(folder, live_restore=live_restore)
+        for name, value in engine.items():
+            monkeypatch.setenv(name, value)
+        scheduler = create_scheduler("test")
+        count = 60 if live_restore else 1000
+        script = f"i=0; while [ $i -lt {count} ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
+        app_id = scheduler.submit(shell(script), {"pull": "never"})
+        lines: list[str] = []
+        follower = threading.Thread(
+            target=lambda: lines.extend(scheduler.log_iter(app_id, "main", should_tail=True))
+        )
+        follower.start()
+        time.sleep(2)
+        docker_engine.stop(folder)
+        time.sleep(0.5)
+        docker_engine.start(folder, live_restore=live_restore)
+        follower.join(60)
+        assert not follower.is_alive()
+        if live_restore:
+            assert lines == [f"line {i}\n" for i in range(count)]
+        else:
+            assert 10 < len(lines) < count  # the daemon took the container down with it
+            assert lines == [f"line {i}\n" for i in range(len(lines))]
+            described = scheduler.describe(app_id)
+            assert described is not None
+            assert described.state == AppState.FAILED
+        scheduler.delete(app_id)
+        scheduler.close()
+    finally:
+        docker_engine.destroy(folder)
+
+
+def test_networks_of_ended_apps_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
+    try:
+        engine = docker_engine.start(folder, addresses="10.214.0.0/23")
+        for name, value in engine.items():
+            monkeypatch.setenv(name, value)
+        scheduler = create_scheduler("test")
+        ended = scheduler.submit(shell("true"), {"pull": "never"})
+        while not is_terminal(scheduler.describe(ended).state):  # type: ignore[union-attr]
+            scheduler.wait(ended, 10)
+        for _ in range(2):
+            scheduler.submit(shell("sleep 60"), {"pull": "never"})
+        with pytest.raises(BackendError, match="address pool"):
+            scheduler.submit(shell("sleep 60"), {"pull": "never"})
+        assert scheduler.describe(ended) is not None
+        assert len(scheduler.list()) == 3
+        scheduler.close()
+    finally:
+        docker_engine.destroy(folder)
+
+
+def test_has_docker_and_the_shared_network(
+    scheduler: DockerScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert has_docker()
+    ensure_network()
+    ensure_network(scheduler._docker_client)
+    api = scheduler._docker_client.api
+    assert [n["Name"] for n in api.networks(names=["torchx"])] == ["torchx"]
+    api.remove_network("torchx")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+    assert not has_docker()
+    with pytest.raises(BackendError, match="/no/such/socket"):
+        create_scheduler("none").list()
+
+
+def test_the_command_from_another_process(
+    torchx: Any, environment: dict[str, str], engine: dict[str, str], scheduler: DockerScheduler
+) -> None:
+    environment.update(engine)
+    component = ("utils.sh", "--image", BUSYBOX, "--num_replicas", "2", "echo", "hello from docker")
+    run = torchx("run", "--wait", "--log", "-s", "local_docker", *component)
+    assert run.returncode == 0, run.stderr
+    assert (run.stdout + run.stderr).count("hello from docker") >= 2
+    (app,) = scheduler.list()
+    handle = f"local_docker://torchx/{app.app_id}"
+    status = torchx("status", "-o", "json", handle)
+    assert json.loads(status.stdout)["state"] == "SUCCEEDED"
+    assert "hello from docker" in torchx("log", handle).stdout
+    assert app.app_id in torchx("list", "-s", "local_docker").stdout
+    deleted = torchx("delete", handle)
+    assert deleted.returncode == 0, deleted.stderr
+    assert scheduler.list() == []
+
+
+def test_a_dry_run_reaches_no_engine(torchx: Any, environment: dict[str, str]) -> None:
+    environment["DOCKER_HOST"] = "unix:///no/such/socket"
+    words = ("-s", "local_docker", "utils.echo", "--image", BUSYBOX, "--msg", "hi")
+    dry = torchx("run", "--dryrun", *words)
+    assert dry.returncode == 0, dry.stderr
+    assert "!!python" not in dry.stdout
+    assert "network: torchx-" in dry.stdout
+    run = torchx("run", *words)
+    assert run.returncode == 3, (run.stdout, run.stderr)
+    assert "unix:///no/such/socket" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_peer_containers_are_found(scheduler: DockerScheduler) -> None:
+    """What upstream started (its labels, its names) is listed, described and deleted."""
+    client = scheduler._docker_client
+    labels = {
+        "torchx.pytorch.org/version": "0.7.0",
+        LABEL_APP_ID: "old-app",
+        "torchx.pytorch.org/role-name": "main",
+        "torchx.pytorch.org/replica-id": "0",
+    }
+    subprocess.run(
+        ["docker", "run", "-d", "--network", "none", "--name", "old-app-main-0"]
+        + [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
+        + [BUSYBOX, "sh", "-c", "echo old; exit 3"],
+        env=dict(os.environ),
+        check=True,
+        capture_output=True,
+    )
+    client.containers.get("old-app-main-0").wait()
+    assert [(app.app_id, app.state) for app in scheduler.list()] == [("old-app", AppState.FAILED)]
+    assert output(scheduler, "old-app") == "old\n"
+    scheduler.delete("old-app")

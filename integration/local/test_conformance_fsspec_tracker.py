@@ -1,0 +1,36 @@
+"""The conformance suite of trackers on the fsspec tracker: on disk, and on any other file
+system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from torchx_specs.trackers import TrackerBase
+from torchx_testing.trackers import TrackerConformance
+from torchx_tracker_fsspec.tracker import create
+
+
+class TestOnDisk(TrackerConformance):
+    @pytest.fixture
+    def config(self, tmp_path: Path) -> str:
+        return f"protocol=file;root_path={tmp_path}"
+
+    @pytest.fixture
+    def tracker(self, config: str) -> TrackerBase:
+        return create(config)
+
+    @pytest.fixture
+    def reopen(self, config: str) -> Callable[[], TrackerBase]:
+        return lambda: create(config)
+
+
+class TestInMemory(TestOnDisk):
+    @pytest.fixture
+    def config(self, tmp_path: Path) -> str:
+        fsspec.filesystem("memory").makedirs(str(tmp_path), exist_ok=True)
+        return f"protocol=memory;root_path={tmp_path}"

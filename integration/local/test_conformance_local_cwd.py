@@ -1,0 +1,33 @@
+"""The conformance suite on local_cwd."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_testing.schedulers import SchedulerConformance
+
+
+class TestLocalCwd(SchedulerConformance):
+    scheduler_name = "local_cwd"
+    unsupported = {"cancel_pending": "local jobs start at once"}
+    python = sys.executable
+
+    @pytest.fixture
+    def scheduler(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[LocalScheduler]:
+        monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx home"))
+        scheduler = create_scheduler("conformance")
+        yield scheduler
+        scheduler.close()
+
+
+class TestLocalCwdDetached(TestLocalCwd):
+    @pytest.fixture
+    def cfg(self) -> dict[str, object]:
+        return {"detach": True}

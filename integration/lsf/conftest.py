@@ -1,0 +1,39 @@
+"""The real LSF where ``bsub`` is on PATH, otherwise a double that says so."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+DOUBLE = Path(__file__).resolve().parent / "lsf_double.py"
+PROGRAMS = ("bsub", "bjobs", "bkill", "bhist", "bhosts")
+
+
+@pytest.fixture(scope="session")
+def real_lsf() -> bool:
+    return shutil.which("bsub") is not None
+
+
+@pytest.fixture
+def lsf(real_lsf: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path | None:
+    """The folder of the double's state, None with the real LSF."""
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    work = tmp_path / "submitted from here"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    if real_lsf:
+        return None
+    programs = tmp_path / "bin"
+    state = tmp_path / "lsf-double"
+    programs.mkdir()
+    state.mkdir()
+    for name in PROGRAMS:
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{DOUBLE}" {name} "$@"\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("LSF_DOUBLE_DIR", str(state))
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    return state

@@ -1,0 +1,42 @@
+"""The conformance suite: on the real LSF if it is here, otherwise on the double."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
+from torchx_testing.schedulers import SchedulerConformance
+
+
+class _Suite(SchedulerConformance):
+    scheduler_name = "lsf"
+    unsupported = {"since_until": "LSF keeps no times of log lines"}
+    pending_cfg = {"extra": ["-H"]}
+
+    @pytest.fixture
+    def scheduler(self, lsf: Path | None) -> LsfScheduler:
+        return create_scheduler("conformance")
+
+
+if shutil.which("bsub"):
+
+    class TestRealLsf(_Suite):
+        timeout = 600.0
+
+else:
+
+    class TestLsfDouble(_Suite):
+        pass
+
+    class TestOldLsfDouble(_Suite):
+        """A system whose bjobs knows neither columns nor the unformatted long form."""
+
+        @pytest.fixture(autouse=True)
+        def _old(self, monkeypatch: pytest.MonkeyPatch) -> None:
+            monkeypatch.setenv("LSF_DOUBLE_OLD", "1")
+
+    def test_real_lsf() -> None:
+        pytest.skip("no bsub on PATH: the conformance suite did not meet a real LSF")

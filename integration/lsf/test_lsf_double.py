@@ -1,0 +1,173 @@
+"""What the double of LSF can show beyond the conformance suite."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from torchx_sched_lsf.scheduler import LsfError, LsfScheduler, create_scheduler
+from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
+from torchx_specs.schedulers import DescribeAppResponse, Stream
+
+pytestmark = pytest.mark.usefixtures("lsf")
+
+
+@pytest.fixture
+def scheduler(lsf: Path | None, real_lsf: bool) -> LsfScheduler:
+    if real_lsf:
+        pytest.skip("bsub is on PATH: what needs the double is left out")
+    return create_scheduler("test")
+
+
+def app(*args: str, name: str = "app", count: int = 1, **attributes: object) -> AppDef:
+    role = Role(
+        "main",
+        image="",
+        entrypoint="bash",
+        args=["-c", *args],
+        num_replicas=count,
+        resource=Resource(cpu=1, gpu=0, memMB=50),
+    )
+    for key, value in attributes.items():
+        setattr(role, key, value)
+    return AppDef(name, [role])
+
+
+def wait_for(scheduler: LsfScheduler, app_id: str, *states: AppState) -> DescribeAppResponse:
+    deadline = time.monotonic() + 60
+    while True:
+        found = scheduler.describe(app_id)
+        assert found is not None
+        if found.state in states or (not states and is_terminal(found.state)):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def states_of(folder: Path) -> list[str]:
+    return [json.loads(path.read_text())["stat"] for path in sorted(folder.glob("*.json"))]
+
+
+def test_replicas_start_after_rank_0_and_know_its_host(scheduler: LsfScheduler) -> None:
+    job = app(f"echo ${{{macros.rank0_env[2:-1]}}} $0", macros.replica_id, count=3)
+    job.roles[0].args[1] = "echo $TORCHX_RANK0_HOST $0"
+    app_id = scheduler.submit(job, {})
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+    host = os.uname().nodename
+    for k in range(3):
+        assert list(scheduler.log_iter(app_id, "main", k)) == [f"{host} {k}\n"]
+
+
+def test_status_after_lsf_has_forgotten(scheduler: LsfScheduler, lsf: Path) -> None:
+    good = scheduler.submit(app("exit 0"), {})
+    bad = scheduler.submit(app("exit 3"), {})
+    deadline = time.monotonic() + 60
+    while set(states_of(lsf)) != {"DONE", "EXIT"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for path in lsf.glob("*.json"):
+        path.unlink()
+    another = create_scheduler("another")
+    assert {item.app_id: item.state for item in another.list()} == {
+        good: AppState.SUCCEEDED,
+        bad: AppState.FAILED,
+    }
+    found = another.describe(bad)
+    assert found is not None
+    assert "main/0 on" in found.msg
+    assert "exited with 3" in found.msg
+
+
+def test_one_that_fails_ends_the_others(scheduler: LsfScheduler) -> None:
+    app_id = scheduler.submit(
+        app('[ "$0" = 1 ] && exit 4; sleep 300', macros.replica_id, count=3), {}
+    )
+    found = wait_for(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert "main/1" in found.msg
+    assert found.roles_statuses[0].replicas[1].exit_code == 4
+
+
+@pytest.mark.parametrize("by", ["us", "bkill"])
+def test_cancelled(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
+    app_id = scheduler.submit(app("sleep 300", count=2), {})
+    wait_for(scheduler, app_id, AppState.RUNNING)
+    if by == "us":
+        scheduler.cancel(app_id)
+    else:
+        ids = [path.stem for path in lsf.glob("*.json")]
+        subprocess.run(["bkill", *ids], check=True, capture_output=True)
+    assert wait_for(scheduler, app_id).state == AppState.CANCELLED
+
+
+def test_a_refused_queue_leaves_nothing(scheduler: LsfScheduler, lsf: Path) -> None:
+    with pytest.raises(LsfError, match="No such queue") as caught:
+        scheduler.submit(app("true", count=2), {"lsf_queue": "nope"})
+    assert str(caught.value).count("No such queue") == 1
+    assert "\n" not in str(caught.value)
+    assert states_of(lsf) == []
+    assert scheduler.list() == []
+    assert list(Path().iterdir()) == []
+
+
+def test_all_or_none(scheduler: LsfScheduler, lsf: Path, tmp_path: Path) -> None:
+    """The second bsub fails: the first job is ended."""
+    real = tmp_path / "bin" / "bsub"
+    text = real.read_text()
+    real.write_text(
+        text.replace(
+            "exec ",
+            f'[ -e "{tmp_path}/once" ] && {{ echo full >&2; exit 255; }}\n'
+            f'touch "{tmp_path}/once"\nexec ',
+        )
+    )
+    with pytest.raises(LsfError, match="full"):
+        scheduler.submit(app("sleep 300", count=2), {})
+    deadline = time.monotonic() + 30
+    while states_of(lsf) != ["EXIT"]:
+        assert time.monotonic() < deadline, states_of(lsf)
+        time.sleep(0.1)
+
+
+def test_a_folder_with_an_odd_name(scheduler: LsfScheduler, tmp_path: Path) -> None:
+    folder = tmp_path / 'it\'s $HOME `x` "y"'
+    app_id = scheduler.submit(app("pwd"), {"jobdir": str(folder)})
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == [f"{folder}\n"]
+
+
+def test_an_app_submitted_from_elsewhere(
+    scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = scheduler.submit(app("sleep 300"), {})
+    wait_for(scheduler, app_id, AppState.RUNNING)
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "another home"))
+    another = create_scheduler("another")
+    found = another.describe(app_id)
+    assert found is not None
+    assert (found.state, [r.role for r in found.roles_statuses]) == (AppState.RUNNING, ["main"])
+    assert [item.app_id for item in another.list()] == [app_id]
+    another.cancel(app_id)
+    wait_for(another, app_id, AppState.FAILED, AppState.CANCELLED)
+
+
+def test_no_lsf(scheduler: LsfScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(LsfError, match="no LSF here: there is no command bjobs on PATH"):
+        scheduler.list()
+    with pytest.raises(LsfError, match="bsub"):
+        scheduler.submit(app("true"), {})
+
+
+def test_a_command_that_hangs(lsf: Path, real_lsf: bool, tmp_path: Path) -> None:
+    if real_lsf:
+        pytest.skip("bsub is on PATH: what needs the double is left out")
+    (tmp_path / "bin" / "bjobs").write_text("#!/bin/sh\nexec sleep 60\n")
+    scheduler = create_scheduler("test", timeout=0.5, patience=0.0)
+    with pytest.raises(LsfError, match=r"bjobs did not answer within 0\.5 s"):
+        scheduler.list()

@@ -1,0 +1,437 @@
+"""Images with a workspace: made in a registry without an engine, and by an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import registry as registry_service
+from docker_engine import BUSYBOX
+
+from torchx_specs.errors import RequestError, TorchXError, WorkspaceError
+from torchx_specs.workspace import Built, Workspace
+from torchx_workspace_docker.builder import DockerBuilder
+
+
+def docker(*words: str) -> str:
+    done = subprocess.run(
+        ["docker", *words], capture_output=True, text=True, env=dict(os.environ), check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path / "work space"
+    (root / "pkg" / "deep").mkdir(parents=True)
+    (root / "pkg" / "deep" / "module.py").write_text("print('é')\n")
+    (root / "run me.sh").write_text("#!/bin/sh\necho ran\n")
+    (root / "run me.sh").chmod(0o755)
+    (root / "secret").write_text("s")
+    (root / "secret").chmod(0o600)
+    (root / "link").symlink_to("pkg/deep/module.py")
+    (root / "large").write_bytes(os.urandom(20 << 20))
+    (root / "left.log").write_text("left out")
+    (root / "build").mkdir()
+    (root / "build" / "x").write_text("left out")
+    (root / ".torchxignore").write_text("*.log\n")
+    (root / ".dockerignore").write_text("build\n")
+    return root
+
+
+@pytest.fixture
+def base(registry_name: str) -> str:
+    """A base image in the registry, whose programs start in /app."""
+    image = f"{registry_name}/base/busybox:1"
+    make_base(image)
+    return image
+
+
+def make_base(image: str, *instructions: str) -> None:
+    lines = [f"FROM {BUSYBOX}", "WORKDIR /app", *instructions]
+    subprocess.run(
+        ["docker", "build", "-q", "-t", image, "-"],
+        input="\n".join(lines) + "\n",
+        text=True,
+        capture_output=True,
+        env=dict(os.environ),
+        check=True,
+    )
+    docker("push", "-q", image)
+
+
+def make(
+    base: str, root: Path | dict[str, str], remote: bool = True, **cfg: Any
+) -> tuple[str, Built]:
+    builder = DockerBuilder()
+    builder.remote = remote
+    workspace = Workspace(root if isinstance(root, dict) else {str(root): ""})
+    cfg = {"quiet": True, **cfg}
+    plan = builder.plan(base, workspace, cfg)
+    built = builder.build(plan, cfg)
+    if remote and not built.ready:
+        built = builder.push(plan, built, cfg)
+    return plan.image, built
+
+
+LISTING = (
+    "find . ! -type d | sort; stat -c '%a %n' secret 'run me.sh'; readlink link; './run me.sh'"
+)
+
+
+def check_content(image: str, root: Path) -> None:
+    out = docker("run", "--rm", "--network", "none", image, "sh", "-c", LISTING).split("\n")
+    assert out == [
+        "./.dockerignore",
+        "./.torchxignore",
+        "./large",
+        "./link",
+        "./pkg/deep/module.py",
+        "./run me.sh",
+        "./secret",
+        "600 secret",
+        "755 run me.sh",
+        "pkg/deep/module.py",
+        "ran",
+        "",
+    ]
+    digest = docker("run", "--rm", "--network", "none", image, "sha256sum", "large", "link")
+    here = subprocess.run(
+        ["sha256sum", "large", "link"], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert digest == here.stdout
+
+
+def test_an_image_made_without_an_engine_holds_the_workspace(
+    registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = f"{registry_name}/jobs/patched"
+    with monkeypatch.context() as context:
+        context.setenv("DOCKER_HOST", "unix:///no/such/socket")
+        image, built = make(base, workspace, image_repo=repository)
+    assert image.startswith(f"{repository}:")
+    docker("pull", "-q", image)
+    check_content(image, workspace)
+    assert f"{repository}@{built.digest}" in docker(
+        "inspect", "--format", "{{.RepoDigests}}", image
+    )
+
+
+def test_an_image_made_by_the_engine_holds_the_workspace(base: str, workspace: Path) -> None:
+    image, built = make(base, workspace, remote=False)
+    assert image.startswith("torchx-workspace:")
+    assert built.ready
+    check_content(image, workspace)
+    assert docker("inspect", "--format", "{{.Id}}", image).strip() == built.digest
+    # no docker build: one layer more than the base
+    layers = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", image))
+    below = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", base))
+    assert layers[:-1] == below
+
+
+def uploads(folder: Path) -> int:
+    log = (folder / "registry.log").read_text(errors="replace")
+    return sum('"PUT /v2/' in line or '"PATCH /v2/' in line for line in log.split("\n"))
+
+
+def test_an_unchanged_workspace_uploads_nothing(
+    registry_name: str, registry_folder: Path, base: str, workspace: Path
+) -> None:
+    repository = f"{registry_name}/jobs/unchanged"
+    image, built = make(base, workspace, image_repo=repository)
+    before = uploads(registry_folder)
+    assert before > 0
+    os.utime(workspace / "large", (1, 1))
+    assert make(base, workspace, image_repo=repository) == (image, built)
+    assert uploads(registry_folder) == before
+    (workspace / "secret").write_text("changed")
+    changed, _ = make(base, workspace, image_repo=repository)
+    assert changed != image
+    assert uploads(registry_folder) > before
+
+
+def test_the_same_workspace_gives_the_same_digest_anywhere(
+    registry_name: str, base: str, workspace: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", "--no-preserve=timestamps", workspace, copy], check=True)
+    (copy / "secret").chmod(0o600)
+    os.chown(copy / "secret", 1234, 1234)
+    _, one = make(base, workspace, image_repo=f"{registry_name}/jobs/one")
+    _, two = make(base, copy, image_repo=f"{registry_name}/jobs/two")
+    assert one.digest == two.digest
+
+
+def test_another_base_under_the_same_name_makes_the_image_anew(
+    registry_name: str, workspace: Path
+) -> None:
+    image = f"{registry_name}/base/moving:1"
+    for remote in (True, False):
+        repository = f"{registry_name}/jobs/moving-{int(remote)}"
+        make_base(image, f"ENV VERSION={remote}1")
+        name, first = make(image, workspace, remote=remote, image_repo=repository)
+        make_base(image, f"ENV VERSION={remote}2")
+        same, second = make(image, workspace, remote=remote, image_repo=repository)
+        assert name == same
+        assert first.digest != second.digest
+        if remote:
+            docker("pull", "-q", name)
+        shown = docker("run", "--rm", "--network", "none", name, "sh", "-c", "echo $VERSION")
+        assert shown == f"{remote}2\n"
+
+
+def test_concurrent_pushes_do_no_harm(registry_name: str, base: str, workspace: Path) -> None:
+    results: list[tuple[str, Built]] = []
+    repository = f"{registry_name}/jobs/concurrent"
+    threads = [
+        threading.Thread(
+            target=lambda: results.append(make(base, workspace, image_repo=repository))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert len({(image, built.digest) for image, built in results}) == 1
+    docker("pull", "-q", results[0][0])
+
+
+def test_a_dockerfile_of_the_workspace_is_built_and_pushed(
+    registry_name: str, base: str, workspace: Path
+) -> None:
+    (workspace / "Dockerfile.torchx").write_text(
+        "ARG IMAGE\nARG WORKSPACE\nFROM $IMAGE\nCOPY pkg /pkg\nENV BUILT=yes\n"
+    )
+    repository = f"{registry_name}/jobs/dockerfile"
+    image, built = make(base, workspace, image_repo=repository)
+    assert built.digest.startswith("sha256:")
+    docker("rmi", image)
+    docker("pull", "-q", image)
+    shown = docker("run", "--rm", "--network", "none", image, "sh", "-c", "echo $BUILT; ls /pkg")
+    assert shown == "yes\ndeep\n"
+    (workspace / "Dockerfile.torchx").write_text("FROM none\nRUN false\n")
+    with pytest.raises(TorchXError) as caught:
+        make(base, workspace, image_repo=repository)
+    assert "\n" not in str(caught.value)
+
+
+def test_folders_of_the_system_are_added_to_and_not_replaced(workspace: Path) -> None:
+    (workspace / "bin").mkdir()
+    (workspace / "bin" / "mine").write_text("#!/bin/sh\necho mine\n")
+    (workspace / "bin" / "mine").chmod(0o755)
+    image, _ = make(BUSYBOX, workspace, remote=False)
+    assert docker("run", "--rm", "--network", "none", image, "/bin/mine") == "mine\n"
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    """A registry that wants a password."""
+    folder = tmp_path / "guarded"
+    try:
+        yield registry_service.start(folder, user="user:right")
+    finally:
+        registry_service.stop(folder)
+
+
+def log_in(folder: Path, registry: str, user: str) -> None:
+    import base64
+
+    folder.mkdir(exist_ok=True)
+    auth = base64.b64encode(user.encode()).decode()
+    (folder / "config.json").write_text(json.dumps({"auths": {registry: {"auth": auth}}}))
+
+
+def test_credentials_come_from_the_docker_configuration(
+    guarded: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = f"{guarded}/jobs/private"
+    with pytest.raises(TorchXError, match=f"wants credentials: docker login {guarded}"):
+        make(base, workspace, image_repo=repository)
+    log_in(tmp_path / "docker-config", guarded, "user:wrong")
+    with pytest.raises(TorchXError, match="credentials of 'user' do not allow it") as caught:
+        make(base, workspace, image_repo=repository)
+    assert "wrong" not in str(caught.value)
+    log_in(tmp_path / "docker-config", guarded, "user:right")
+    image, _ = make(base, workspace, image_repo=repository)
+    docker("pull", "-q", image)
+    # by a credential helper
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    helper = programs / "docker-credential-test"
+    helper.write_text('#!/bin/sh\necho \'{"Username": "user", "Secret": "right"}\'\n')
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    config = {"credHelpers": {guarded: "test"}}
+    (tmp_path / "docker-config" / "config.json").write_text(json.dumps(config))
+    (workspace / "secret").write_text("another")
+    assert make(base, workspace, image_repo=repository)[0] != image
+
+
+class Proxy:
+    """Stands between client and registry, and breaks what a script tells it to.
+
+    Args:
+        target: the registry
+        script: called with method and path of each request; returns a whole answer to give
+            instead, ``b""`` to close the connection after some of the body, None to pass it on
+    """
+
+    def __init__(self, target: str, script: Callable[[str, str], bytes | None]) -> None:
+        host, _, port = target.partition(":")
+        self._target = (host, int(port))
+        self._script = script
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.name = f"127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._connection, args=(client,), daemon=True).start()
+
+    def _connection(self, client: socket.socket) -> None:
+        with client:
+            reader = client.makefile("rb")
+            while True:
+                head = b""
+                while not head.endswith(b"\r\n\r\n"):
+                    line = reader.readline()
+                    if not line or (not head and not line[:1].isalpha()):
+                        return
+                    head += line
+                method, path = head.split(b" ")[:2]
+                length = 0
+                for line in head.split(b"\r\n"):
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                answer = self._script(method.decode(), path.decode())
+                if answer == b"":
+                    reader.read(length // 2)
+                    return
+                body = reader.read(length)
+                if answer is not None:
+                    client.sendall(answer)
+                    return
+                with socket.create_connection(self._target) as server:
+                    server.sendall(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+                    server.sendall(body)
+                    while data := server.recv(1 << 16):
+                        client.sendall(data)
+                return
+
+
+def answer(status: str, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", "Content-Length: 0", "Connection: close", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        b"",
+        answer("500 Internal Server Error"),
+        answer("429 Too Many Requests", "Retry-After: 1"),
+    ],
+    ids=["closed", "500", "429"],
+)
+def test_a_registry_in_trouble_is_asked_again(
+    registry_name: str, base: str, workspace: Path, trouble: bytes
+) -> None:
+    failures: dict[str, int] = {}
+
+    def script(method: str, path: str) -> bytes | None:
+        if method in ("PATCH", "PUT", "POST"):
+            failures[method] = failures.get(method, 0) + 1
+            if failures[method] % 2:
+                return trouble
+        return None
+
+    proxy = Proxy(registry_name, script)
+    repository = f"jobs/trouble-{len(trouble)}"
+    begun = time.monotonic()
+    image, _ = make(
+        base.replace(registry_name, proxy.name), workspace, image_repo=f"{proxy.name}/{repository}"
+    )
+    took = time.monotonic() - begun
+    proxy.close()
+    assert failures["PATCH"] >= 3
+    if b"Retry-After" in trouble:
+        assert took >= 2
+    name = f"{registry_name}/{repository}:{image.rpartition(':')[2]}"
+    docker("pull", "-q", name)
+    check_content(name, workspace)
+
+
+def test_a_registry_that_stays_broken_is_one_error_and_tags_nothing(
+    registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchx_workspace_docker import registry
+
+    monkeypatch.setattr(registry, "ATTEMPTS", 2)
+    proxy = Proxy(
+        registry_name,
+        lambda method, path: answer("500 Oh no") if method == "PATCH" else None,
+    )
+    with pytest.raises(TorchXError, match="answers 500") as caught:
+        make(
+            base.replace(registry_name, proxy.name),
+            workspace,
+            image_repo=f"{proxy.name}/jobs/broken",
+        )
+    proxy.close()
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 3
+    tags = subprocess.run(
+        ["wget", "-q", "-O-", f"http://{registry_name}/v2/jobs/broken/tags/list"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert '"tags":["' not in tags.stdout
+
+
+def test_bad_requests_are_one_line_each(
+    registry_name: str, base: str, workspace: Path, tmp_path: Path
+) -> None:
+    repository = f"{registry_name}/jobs/bad"
+    with pytest.raises(RequestError, match="image_repo"):
+        make(base, workspace)
+    with pytest.raises(RequestError, match="without a tag"):
+        make(base, workspace, image_repo=f"{repository}:1")
+    with pytest.raises(WorkspaceError, match="does not exist"):
+        make(base, tmp_path / "none", image_repo=repository)
+    with pytest.raises(WorkspaceError, match="there is no image"):
+        make(f"{registry_name}/no/such:1", workspace, image_repo=repository)
+    with pytest.raises(WorkspaceError, match="there is no image"):
+        make("torchx-test/none:1", workspace, remote=False)
+    with pytest.raises(WorkspaceError, match=r"more than image_max_mb=1; largest: large 20 MB"):
+        make(base, workspace, image_repo=repository, image_max_mb=1)
+    (workspace / "out").symlink_to("/etc")
+    with pytest.raises(WorkspaceError, match="leads out of the workspace"):
+        make(base, workspace, image_repo=repository)
+    (workspace / "out").unlink()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(workspace / "socket"))
+    image, _ = make(base, workspace, image_repo=repository)  # it stays behind, with a warning
+    listener.close()
+    assert image
+    unreachable = "127.0.0.1:1"
+    with pytest.raises(TorchXError, match="does not answer"):
+        make(f"{unreachable}/base:1", workspace, image_repo=f"{unreachable}/x")

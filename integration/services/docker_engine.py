@@ -1,0 +1,302 @@
+"""A Docker Engine of one's own on this machine, with base images made here: nothing is downloaded.
+
+    integration/services/docker_engine.py start FOLDER [--python]
+    export DOCKER_HOST=unix://FOLDER/docker.sock
+    integration/services/docker_engine.py stop FOLDER
+
+Everything is below FOLDER (as root). ``integration/install.sh docker`` installs the programs. The
+images are ``torchx-test/busybox:1`` (busybox-static) and, with ``--python``,
+``torchx-test/python:1`` (the Python of this machine's Debian, with its libraries). The daemon's
+process id is in FOLDER/docker.pid; ``stop`` ends that and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+PATIENCE = 60.0
+BUSYBOX = "torchx-test/busybox:1"
+PYTHON = "torchx-test/python:1"
+
+
+class ServiceError(Exception):
+    """The engine did not come up; the text says why, with the end of its log."""
+
+
+def start(
+    folder: Path,
+    *,
+    python: bool = False,
+    storage_driver: str = "",
+    live_restore: bool = False,
+    addresses: str = "10.213.0.0/16",
+) -> dict[str, str]:
+    """Starts an engine below ``folder``, or starts the one that was there again.
+
+    Args:
+        folder: a new or empty one, or that of an engine that was stopped
+        python: with the image that has a Python
+        storage_driver: ``overlay2``, ``vfs`` ..., the engine's choice if empty
+        live_restore: containers live on while the daemon is down
+        addresses: of its networks, 256 for each
+
+    Returns:
+        the variables with which clients find it
+
+    Raises:
+        ServiceError: it does not come up
+    """
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    socket = folder / "docker.sock"
+    if len(str(socket)) > 100:
+        raise ServiceError(f"{socket}: too long for a socket; choose a shorter folder")
+    variables = {"DOCKER_HOST": f"unix://{socket}"}
+    command = ["dockerd", "--data-root", str(folder / "data"), "--exec-root", str(folder / "exec")]
+    command += ["--host", f"unix://{socket}", "--pidfile", str(folder / "dockerd.pid")]
+    command += ["--config-file", str(folder / "daemon.json"), "--group", "root"]
+    if storage_driver:
+        command += ["--storage-driver", storage_driver]
+    # Bridges of other engines on this machine are left alone: this one uses addresses of its own.
+    settings = {
+        "bridge": "none",
+        "live-restore": live_restore,
+        "default-address-pools": [{"base": addresses, "size": 24}],
+        "shutdown-timeout": 3,
+    }
+    (folder / "daemon.json").write_text(json.dumps(settings))
+    (folder / "dockerd.pid").unlink(missing_ok=True)
+    with open(folder / "dockerd.log", "ab") as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=_environment({}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise ServiceError("no dockerd here: integration/install.sh docker") from None
+    (folder / "docker.pid").write_text(f"{process.pid}\n")
+    deadline = time.monotonic() + PATIENCE
+    while not _docker(["version"], variables, check=False):
+        if process.poll() is not None or time.monotonic() > deadline:
+            what = "has ended" if process.poll() is not None else "isn't ready"
+            end = (folder / "dockerd.log").read_text(errors="replace")[-1500:]
+            raise ServiceError(f"dockerd {what}: {end}")
+        time.sleep(0.1)
+    present = _docker(["images", "--format", "{{.Repository}}:{{.Tag}}"], variables) or ""
+    if BUSYBOX not in present.split():
+        import_busybox(variables)
+    if python and PYTHON not in present.split():
+        import_python(variables)
+    return variables
+
+
+def stop(folder: Path) -> None:
+    """Ends the engine that :func:`start` has started there; does nothing if none runs."""
+    try:
+        pid = int((folder / "docker.pid").read_text())
+    except FileNotFoundError:
+        return
+    _signal(pid, signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while _alive(pid):
+        if time.monotonic() > deadline:
+            _signal(pid, signal.SIGKILL)
+            deadline += 20
+        time.sleep(0.05)
+    (folder / "docker.pid").unlink()
+
+
+def kill(folder: Path) -> None:
+    """Kills the daemon, as a crash would; its containers may live on."""
+    pid = int((folder / "docker.pid").read_text())
+    _signal(pid, signal.SIGKILL)
+    while _alive(pid):
+        time.sleep(0.02)
+
+
+def destroy(folder: Path) -> None:
+    """Ends an engine for good: its containers and its networks' bridges go with it, and its files.
+
+    What a daemon that is only stopped leaves behind would take the next one's addresses.
+    """
+    folder = folder.resolve()
+    variables = {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
+    if (folder / "docker.pid").exists():
+        containers = (_docker(["ps", "-aq"], variables, check=False) or "").split()
+        if containers:
+            _docker(["rm", "-f", *containers], variables, check=False)
+        _docker(["network", "prune", "-f"], variables, check=False)
+    stop(folder)
+    _remove_bridges(folder)
+    with open("/proc/self/mounts") as mounts:
+        below = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{folder}/")]
+    for mount in reversed(below):
+        subprocess.run(["umount", "-l", mount], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_bridges(folder: Path) -> None:
+    """Removes the bridges of networks that this engine has made and not removed itself."""
+    database = folder / "data" / "network" / "files" / "local-kv.db"
+    kept = database.read_bytes() if database.exists() else b""
+    named = {name.decode() for name in re.findall(rb"br-[0-9a-f]{12}", kept)}
+    for bridge in sorted(named & set(os.listdir("/sys/class/net"))):
+        subprocess.run(["ip", "link", "del", bridge], check=False, env=_environment({}))
+
+
+def import_busybox(variables: dict[str, str]) -> None:
+    """Makes the small image: busybox under all its names."""
+    busybox = shutil.which("busybox", path=_environment({})["PATH"])
+    if busybox is None:
+        raise ServiceError("no busybox here: integration/install.sh docker")
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        for name in ("bin", "etc", "tmp", "root", "dev", "proc", "sys"):
+            (folder / name).mkdir()
+        (folder / "tmp").chmod(0o1777)
+        shutil.copy2(busybox, folder / "bin" / "busybox")
+        names = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
+        for name in names.stdout.split():
+            if name != "busybox":
+                (folder / "bin" / name).symlink_to("busybox")
+        (folder / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+        _import(folder, BUSYBOX, ["ENV PATH=/bin"], variables)
+
+
+def import_python(variables: dict[str, str]) -> None:
+    """Makes the image with a Python: Debian's own, with what it links to, on top of busybox."""
+    python = Path("/usr/bin/python3").resolve()
+    if not python.exists():
+        raise ServiceError("no /usr/bin/python3 here: integration/install.sh docker")
+    library = Path(f"/usr/lib/{python.name}")
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        for name in ("bin", "etc", "tmp", "root", "dev", "proc", "sys", "usr/bin", "usr/lib"):
+            (folder / name).mkdir(parents=True)
+        (folder / "tmp").chmod(0o1777)
+        busybox = shutil.which("busybox", path=_environment({})["PATH"])
+        if busybox is not None:
+            shutil.copy2(busybox, folder / "bin" / "busybox")
+            for name in ("sh", "cat", "ls", "sleep", "env", "echo", "hostname", "test"):
+                (folder / "bin" / name).symlink_to("busybox")
+        shutil.copy2(python, folder / "usr" / "bin" / python.name)
+        for name in ("python3", "python"):
+            (folder / "usr" / "bin" / name).symlink_to(python.name)
+        shutil.copytree(
+            library,
+            folder / "usr" / "lib" / library.name,
+            symlinks=False,
+            ignore_dangling_symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__", "test", "idlelib", "tkinter", "config-*"),
+        )
+        (folder / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+        linked = [python, *sorted((library / "lib-dynload").glob("*.so"))]
+        for path in _libraries(linked):
+            target = folder / str(path).lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target)
+        _import(folder, PYTHON, ["ENV PATH=/usr/bin:/bin"], variables)
+
+
+def _libraries(programs: list[Path]) -> list[Path]:
+    """Returns the shared libraries that programs link to, the loader among them."""
+    listed = subprocess.run(
+        ["ldd", *map(str, programs)], capture_output=True, text=True, check=False
+    ).stdout
+    words = {word for line in listed.split("\n") for word in line.split() if word.startswith("/")}
+    return sorted(Path(word) for word in words if not word.endswith(":") and Path(word).is_file())
+
+
+def _import(folder: Path, tag: str, changes: list[str], variables: dict[str, str]) -> None:
+    options = [word for change in changes for word in ("--change", change)]
+    command = ["docker", "import", *options, "-", tag]
+    process = subprocess.Popen(
+        command, env=_environment(variables), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    with tarfile.open(fileobj=process.stdin, mode="w|") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, path.name)
+    process.stdin.close()
+    if process.wait():
+        raise ServiceError(f"docker import {tag} failed")
+
+
+def _docker(command: list[str], variables: dict[str, str], check: bool = True) -> str | None:
+    done = subprocess.run(
+        ["docker", *command],
+        env=_environment(variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    if done.returncode == 0:
+        return done.stdout or " "
+    if check:
+        raise ServiceError(f"docker {' '.join(command)}: {done.stderr or done.stdout}")
+    return None
+
+
+def _environment(variables: dict[str, str]) -> dict[str, str]:
+    path = os.environ.get("PATH", os.defpath)
+    return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **variables}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.waitpid(pid, os.WNOHANG)  # ours, if we are the process that started it
+    except ChildProcessError:
+        pass
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A Docker Engine of one's own on this machine.")
+    parser.add_argument("do", choices=("start", "stop"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--python", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.do == "stop":
+        destroy(arguments.folder)
+        return 0
+    try:
+        variables = start(arguments.folder, python=arguments.python)
+    except ServiceError as e:
+        stop(arguments.folder)
+        print(f"docker: {e}", file=sys.stderr)
+        return 1
+    for key, value in variables.items():
+        print(f"export {key}={value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

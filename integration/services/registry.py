@@ -1,0 +1,126 @@
+"""A container registry of one's own on this machine (Debian's docker-registry).
+
+    integration/services/registry.py start FOLDER [--user NAME:PASSWORD]
+    integration/services/registry.py stop FOLDER
+
+It serves 127.0.0.1 on a port that was free, without TLS, from FOLDER. Its access log is
+FOLDER/registry.log. ``integration/install.sh registry`` installs it. Its process id is in
+FOLDER/registry.pid; ``stop`` ends that and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+PATIENCE = 30.0
+
+CONFIG = """\
+version: 0.1
+log: {{level: info, accesslog: {{disabled: false}}}}
+storage: {{filesystem: {{rootdirectory: {folder}/data}}, delete: {{enabled: true}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+"""
+
+
+class ServiceError(Exception):
+    """The registry did not come up; the text says why."""
+
+
+def start(folder: Path, *, user: str = "") -> str:
+    """Starts a registry; returns its name, ``127.0.0.1:PORT``.
+
+    Args:
+        folder: a new or empty one
+        user: ``name:password``, where it is to ask for that
+
+    Raises:
+        ServiceError: it does not come up
+    """
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    config = CONFIG.format(folder=folder, port=port)
+    if user:
+        name, _, password = user.partition(":")
+        _write_passwords(folder / "htpasswd", name, password)
+        config += f"auth: {{htpasswd: {{realm: torchx, path: {folder}/htpasswd}}}}\n"
+    (folder / "config.yml").write_text(config)
+    with open(folder / "registry.log", "ab") as log:
+        try:
+            process = subprocess.Popen(
+                ["docker-registry", "serve", str(folder / "config.yml")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise ServiceError("no docker-registry here: integration/install.sh registry") from None
+    (folder / "registry.pid").write_text(f"{process.pid}\n")
+    deadline = time.monotonic() + PATIENCE
+    while not _answers(port):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ServiceError((folder / "registry.log").read_text(errors="replace")[-1500:])
+        time.sleep(0.05)
+    return f"127.0.0.1:{port}"
+
+
+def stop(folder: Path) -> None:
+    """Ends the registry that :func:`start` has started there; does nothing if none runs."""
+    try:
+        pid = int((folder / "registry.pid").read_text())
+        os.kill(pid, signal.SIGTERM)
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    (folder / "registry.pid").unlink()
+
+
+def _write_passwords(path: Path, name: str, password: str) -> None:
+    # perl is on every Debian, and knows bcrypt, which is all that the registry takes
+    script = "print crypt($ARGV[0], q($2y$05$abcdefghijklmnopqrstuu))"
+    done = subprocess.run(
+        ["perl", "-e", script, password], capture_output=True, text=True, check=True
+    )
+    path.write_text(f"{name}:{done.stdout}\n")
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/", timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True  # it wants credentials
+    except OSError:
+        return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A registry of one's own on this machine.")
+    parser.add_argument("do", choices=("start", "stop"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--user", default="")
+    arguments = parser.parse_args()
+    if arguments.do == "stop":
+        stop(arguments.folder)
+        return 0
+    try:
+        print(start(arguments.folder, user=arguments.user))
+    except ServiceError as e:
+        print(f"registry: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

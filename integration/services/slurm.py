@@ -1,0 +1,379 @@
+"""A Slurm cluster of one's own on this machine: four nodes n1 ... n4, up in seconds.
+
+    integration/services/slurm.py start FOLDER [--accounting] [--nodes 4]
+    export SLURM_CONF=FOLDER/slurm.conf
+    integration/services/slurm.py stop FOLDER
+
+Everything is below FOLDER (as root: Slurm's daemons can't do without), on ports that were free.
+``--accounting`` adds slurmdbd on a MariaDB of its own, reached by a socket.
+``integration/install.sh slurm`` installs the programs. What is started is recorded, by process id,
+in FOLDER/pids; ``stop`` ends that and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+NODES = 4
+CPUS = 16  # more than there are: config_overrides
+MEMORY_MB = 4000
+PATIENCE = 60.0
+
+SLURM_CONF = """\
+ClusterName=torchx
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+SlurmdParameters=config_overrides
+TaskPlugin=task/none
+SelectType=select/cons_tres
+MpiDefault=none
+SwitchType=switch/none
+ReturnToService=2
+MinJobAge={min_job_age}
+KillWait=3
+MessageTimeout=5
+SlurmdTimeout=300
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+{accounting}
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} \
+RealMemory={memory} Feature=cpu,small
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+PartitionName=two Nodes=n[1-2] MaxTime=10 MaxNodes=2 State=UP
+PartitionName=closed Nodes=n{nodes} AllowAccounts=nobody State=UP
+"""
+
+SLURMDBD_CONF = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={dbd}
+SlurmUser=root
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm_acct
+"""
+
+
+# Daemons outlive whoever started them; kept, so that no object of theirs complains of that.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+class ServiceError(Exception):
+    """The cluster did not come up; the text says what did not, with the end of its log."""
+
+
+def start(
+    folder: Path, *, accounting: bool = False, nodes: int = NODES, min_job_age: int = 15
+) -> dict[str, str]:
+    """Starts a cluster below ``folder``, wholly or not at all.
+
+    Args:
+        folder: a new or empty one
+        accounting: with slurmdbd and MariaDB
+        nodes: how many
+        min_job_age: seconds until the controller forgets a job that has ended
+
+    Returns:
+        the variables with which clients find it
+
+    Raises:
+        ServiceError: a daemon does not come up
+    """
+    folder = folder.resolve()
+    try:
+        return _start(folder, accounting, nodes, min_job_age)
+    except BaseException:
+        stop(folder)
+        raise
+
+
+def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict[str, str]:
+    for name in ("state", "spool", "munge"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)  # munged wants every folder above its socket to be readable
+    ports = _free_ports(nodes + 2)
+    host = socket.gethostname().partition(".")[0]
+    values = {
+        "folder": folder,
+        "host": host,
+        "controller": ports[0],
+        "dbd": ports[1],
+        "first": ports[2],
+        "last": ports[2] + nodes - 1,
+        "nodes": nodes,
+        "cpus": CPUS,
+        "memory": MEMORY_MB,
+        "min_job_age": min_job_age,
+        "accounting": "AccountingStorageType=accounting_storage/none\n"
+        "JobAcctGatherType=jobacct_gather/none",
+    }
+    if accounting:
+        values["accounting"] = (
+            "AccountingStorageType=accounting_storage/slurmdbd\n"
+            f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={ports[1]}\n"
+            f"AccountingStoragePass={folder}/munge.socket\nAccountingStoreFlags=job_comment\n"
+            "JobAcctGatherType=jobacct_gather/none"
+        )
+    _write(folder / "slurm.conf", SLURM_CONF.format_map(values), 0o644)
+    variables = {"SLURM_CONF": str(folder / "slurm.conf")}
+    _start_munge(folder)
+    if accounting:
+        _start_database(folder)
+        _write(folder / "slurmdbd.conf", SLURMDBD_CONF.format_map(values), 0o600)
+        # slurmdbd reads its configuration from beside slurm.conf
+        _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], variables)
+        _wait(folder, "slurmdbd", lambda: _says(["sacctmgr", "-n", "list", "cluster"], variables))
+        _run(["sacctmgr", "-i", "add", "cluster", "torchx"], variables)
+        _run(["sacctmgr", "-i", "add", "account", "research"], variables)
+        _run(["sacctmgr", "-i", "add", "user", "root", "account=research"], variables)
+    start_controller(folder)
+    for number in range(1, nodes + 1):
+        command = ["slurmd", "-D", "-N", f"n{number}"]
+        _spawn(folder, f"slurmd-n{number}", command, variables)
+    ready = f"{nodes}"
+
+    def all_idle() -> bool:
+        done = _run(["sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D"], variables, check=False)
+        return done.stdout.strip() == ready
+
+    _wait(folder, "slurmd-n1", all_idle)
+    return variables
+
+
+def start_controller(folder: Path) -> None:
+    """Starts slurmctld (again), and waits until it answers.
+
+    Raises:
+        ServiceError: it does not
+    """
+    variables = {"SLURM_CONF": str(folder / "slurm.conf")}
+    _spawn(folder, "slurmctld", ["slurmctld", "-D"], variables)
+    _wait(folder, "slurmctld", lambda: _says(["scontrol", "ping"], variables, "is UP"))
+
+
+def kill_controller(folder: Path) -> None:
+    """Kills slurmctld, as a crash of its machine would."""
+    pid = _pids(folder)["slurmctld"]
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + PATIENCE
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def stop(folder: Path) -> None:
+    """Ends what :func:`start` has started there, and what its jobs run; does nothing if nothing
+    runs.
+    """
+    folder = folder.resolve()
+    pids = _pids(folder)
+    for name in reversed(pids):
+        _signal(pids[name], signal.SIGTERM)
+    deadline = time.monotonic() + 5
+    while any(map(_alive, pids.values())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in (*pids.values(), *_of_jobs(folder)):
+        _signal(pid, signal.SIGKILL)
+    (folder / "pids").unlink(missing_ok=True)
+
+
+def _of_jobs(folder: Path) -> list[int]:
+    """Returns the processes of jobs, and those that watch over them: they outlive slurmd."""
+    mine = f"SLURM_CONF={folder}/slurm.conf".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (path / "environ").read_bytes().split(b"\0")
+            name = (path / "comm").read_text().strip()
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        of_job = any(variable.startswith(b"SLURM_JOB_ID=") for variable in variables)
+        if mine in variables and (of_job or name == "slurmstepd"):
+            found.append(int(path.name))
+    return found
+
+
+def _start_munge(folder: Path) -> None:
+    _write(folder / "munge" / "munge.key", os.urandom(128), 0o400)
+    munge = folder / "munge"
+    munge.chmod(0o700)
+    command = ["munged", "--foreground", "--force", f"--key-file={munge}/munge.key"]
+    command += [f"--socket={folder}/munge.socket", f"--pid-file={munge}/munged.pid"]
+    command += [f"--log-file={munge}/munged.log", f"--seed-file={munge}/munged.seed"]
+    _spawn(folder, "munged", command, {})
+    _wait(folder, "munged", (folder / "munge.socket").exists)
+
+
+def _start_database(folder: Path) -> None:
+    data = folder / "mysql"
+    options = [f"--datadir={data}", "--user=root"]
+    _run(
+        [
+            *("mariadb-install-db", "--no-defaults", "--skip-test-db"),
+            *("--auth-root-authentication-method=socket", *options),
+        ],
+        {},
+    )
+    # The plugin has no setting for a socket but this one, of the client library's own.
+    sock = "/run/mysqld/mysqld.sock"
+    Path(sock).parent.mkdir(exist_ok=True)
+    if Path(sock).exists():
+        raise ServiceError(f"{sock} exists: another database runs on this machine")
+    command = ["mariadbd", "--no-defaults", *options, f"--socket={sock}", "--skip-networking"]
+    command += ["--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=0"]
+    command += [f"--pid-file={folder}/mariadb.pid"]
+    _spawn(folder, "mariadb", command, {})
+    ping = ["mariadb-admin", f"--socket={sock}", "ping"]
+    _wait(folder, "mariadb", lambda: _says(ping, {}, "alive"))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Returns a run of ports that nobody listens on."""
+    for base in range(18000 + os.getpid() % 400 * 20, 60000, count):
+        try:
+            for port in range(base, base + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return list(range(base, base + count))
+    raise ServiceError("no free ports")
+
+
+def _spawn(folder: Path, name: str, command: list[str], variables: dict[str, str]) -> None:
+    with open(folder / f"{name}.out", "ab") as output:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=_environment(variables),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise ServiceError(f"no {command[0]} here: integration/install.sh slurm") from None
+    _started.append(process)
+    pids = {**_pids(folder), name: process.pid}
+    _write(folder / "pids", "".join(f"{key} {pid}\n" for key, pid in pids.items()), 0o644)
+
+
+def _environment(variables: dict[str, str]) -> dict[str, str]:
+    path = os.environ.get("PATH", os.defpath)
+    return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **variables}
+
+
+def _run(
+    command: list[str], variables: dict[str, str], check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command,
+        env=_environment(variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    if check and done.returncode:
+        raise ServiceError(f"{' '.join(command)}: {done.stderr or done.stdout}")
+    return done
+
+
+def _says(command: list[str], variables: dict[str, str], words: str = "") -> bool:
+    done = _run(command, variables, check=False)
+    return done.returncode == 0 and words in done.stdout
+
+
+def _wait(folder: Path, name: str, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not ready():
+        ended = not _alive(_pids(folder)[name])
+        if ended or time.monotonic() > deadline:
+            logs = (folder / f"{name}.out", folder / f"{name}.log")
+            ends = [log.read_text(errors="replace")[-1000:] for log in logs if log.exists()]
+            what = "has ended" if ended else "isn't ready"
+            raise ServiceError(f"{name} {what}: {' '.join(ends)}")
+        time.sleep(0.05)
+
+
+def _pids(folder: Path) -> dict[str, int]:
+    try:
+        lines = (folder / "pids").read_text().split("\n")
+    except FileNotFoundError:
+        return {}
+    return {name: int(pid) for name, pid in (line.split() for line in lines if line)}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.waitpid(pid, os.WNOHANG)  # ours, if we are the process that started it
+    except ChildProcessError:
+        pass
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _write(path: Path, content: str | bytes, mode: int) -> None:
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    path.chmod(mode)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A Slurm cluster of one's own on this machine.")
+    parser.add_argument("do", choices=("start", "stop"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--accounting", action="store_true")
+    parser.add_argument("--nodes", type=int, default=NODES)
+    arguments = parser.parse_args()
+    if arguments.do == "stop":
+        stop(arguments.folder)
+        return 0
+    try:
+        variables = start(arguments.folder, accounting=arguments.accounting, nodes=arguments.nodes)
+    except ServiceError as e:
+        print(f"slurm: {e}", file=sys.stderr)
+        return 1
+    for key, value in variables.items():
+        print(f"export {key}={value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

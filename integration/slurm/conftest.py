@@ -1,0 +1,114 @@
+"""Two Slurm clusters, without and with accounting, and a scheduler on each."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import slurm as service
+from slurm_jobs import Cluster, TimedJobs, app
+
+from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
+from torchx_specs import is_terminal
+
+
+@functools.cache
+def _start(accounting: bool) -> Cluster:
+    folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
+    try:
+        variables = service.start(folder, accounting=accounting, min_job_age=5)
+    except BaseException:
+        service.stop(folder)
+        raise
+    return Cluster(folder, variables, accounting)
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Callable[[bool], Cluster]]:
+    """Starts a cluster when it is first asked for; ends them all in the end."""
+    started: list[Cluster] = []
+
+    def get(accounting: bool) -> Cluster:
+        cluster = _start(accounting)
+        if cluster not in started:
+            started.append(cluster)
+        return cluster
+
+    yield get
+    for cluster in started:
+        service.stop(cluster.folder)
+        shutil.rmtree(cluster.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def cluster(
+    clusters: Callable[[bool], Cluster],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Cluster:
+    """The cluster without accounting, or the one that the test's parameter asks for."""
+    found = clusters(bool(getattr(request, "param", False)))
+    for name, value in found.variables.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a home of its own beside it."""
+    folder = tmp_path / "submitted from here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    return folder
+
+
+@pytest.fixture
+def scheduler(cluster: Cluster, work: Path) -> Iterator[SlurmScheduler]:
+    """A scheduler; what the test leaves on the cluster is cancelled."""
+    scheduler = create_scheduler("test", patience=20.0)
+    yield scheduler
+    for found in scheduler.list():
+        if not is_terminal(found.state):
+            scheduler.cancel(found.app_id)
+    scheduler.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster of two nodes for this test alone."""
+    folder = tmp_path / "own"
+    variables = service.start(folder, nodes=2)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    yield Cluster(folder, variables, False)
+    service.stop(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedJobs]:
+    """Jobs with a time limit of a minute, the shortest there is: begun before all else, on a
+    cluster of their own, so that nobody waits for them.
+    """
+    folder = tmp_path_factory.mktemp("timed")
+    variables = service.start(folder / "cluster", nodes=2, min_job_age=600)
+    variables |= {"TORCHX_HOME": str(folder / "torchx")}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.chdir(folder)
+        scheduler = create_scheduler("test")
+        line = "trap 'echo told; exit 0' USR1; for i in {1..900}; do sleep 0.2; done"
+        told = scheduler.submit(app(line), {"time": "1", "signal": "USR1@30"})
+        killed = scheduler.submit(app("sleep 300"), {"time": "1"})
+    yield TimedJobs(variables, told, killed)
+    service.stop(folder / "cluster")

@@ -1,0 +1,22 @@
+"""The conformance suite on a real Slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from slurm_jobs import Cluster
+
+from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
+from torchx_testing.schedulers import SchedulerConformance
+
+
+class TestSlurm(SchedulerConformance):
+    scheduler_name = "slurm"
+    unsupported = {"since_until": "Slurm keeps no times of log lines"}
+    pending_cfg = {"extra": ["hold"]}
+    timeout = 90.0
+
+    @pytest.fixture
+    def scheduler(self, cluster: Cluster, work: Path) -> SlurmScheduler:
+        return create_scheduler("conformance")

@@ -1,0 +1,472 @@
+"""Jobs on a real Slurm: how they run, end and are remembered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import slurm as service
+from slurm_jobs import TINY, Cluster, app, forget, wait_for
+
+from torchx_sched_slurm.scheduler import SlurmScheduler, UnreachableError, create_scheduler
+from torchx_specs import AppDef, AppState, Resource, RetryPolicy, Role, macros
+from torchx_specs.schedulers import Stream
+
+both = pytest.mark.parametrize("cluster", [False, True], ids=["plain", "accounting"], indirect=True)
+
+
+def submit(scheduler: SlurmScheduler, job: AppDef, **cfg: object) -> str:
+    return scheduler.submit(job, cfg)
+
+
+def lines(
+    scheduler: SlurmScheduler, app_id: str, role: str = "main", k: int = 0, **options: object
+) -> list[str]:
+    return list(scheduler.log_iter(app_id, role, k, **options))
+
+
+class TestOneRole:
+    def test_runs_a_replica_on_each_node(self, scheduler: SlurmScheduler, work: Path) -> None:
+        job = app(
+            'echo "$1 $0 $SLURMD_NODENAME $TORCHX_RANK0_HOST"; echo oops >&2',
+            macros.app_id,
+            macros.replica_id,
+            num_replicas=4,
+        )
+        app_id = submit(scheduler, job)
+        found = wait_for(scheduler, app_id)
+        assert found.state == AppState.SUCCEEDED
+        [role] = found.roles_statuses
+        assert [(r.id, r.state, r.exit_code) for r in role.replicas] == [
+            (k, AppState.SUCCEEDED, 0) for k in range(4)
+        ]
+        assert sorted(str(r.node) for r in role.replicas) == ["n1", "n2", "n3", "n4"]
+        for k in range(4):
+            out = lines(scheduler, app_id, k=k, streams=Stream.STDOUT)
+            assert out == [f"{k} {app_id} {role.replicas[k].node} 127.0.0.1\n"]
+            assert lines(scheduler, app_id, k=k, streams=Stream.STDERR) == ["oops\n"]
+            assert len(lines(scheduler, app_id, k=k)) == 2
+            assert (work / f"slurm-{app_id}-main-{k}.out").exists()
+
+    def test_is_one_component(self, scheduler: SlurmScheduler) -> None:
+        app_id = submit(scheduler, app("sleep 30", num_replicas=4))
+        wait_for(scheduler, app_id, AppState.RUNNING)
+        out = subprocess.run(
+            ["squeue", "-h", "-j", app_id, "-o", "%i %D %j"], capture_output=True, text=True
+        ).stdout
+        assert out.split("\n") == [f"{app_id} 4 app", ""]
+
+    def test_more_replicas_than_nodes_share_them(self, scheduler: SlurmScheduler) -> None:
+        job = app("echo $SLURMD_NODENAME", num_replicas=7)
+        app_id = submit(scheduler, job, replicas_per_node=2)
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+        nodes = {lines(scheduler, app_id, k=k)[0] for k in range(7)}
+        assert len(nodes) == 4
+
+    def test_more_replicas_than_nodes_say_why_they_wait(self, scheduler: SlurmScheduler) -> None:
+        app_id = submit(scheduler, app("true", num_replicas=5))
+        found = wait_for(scheduler, app_id, AppState.PENDING, until=lambda f: "Partition" in f.msg)
+        assert "replicas_per_node" in found.msg
+        [role] = found.roles_statuses
+        assert role.replicas[4].reason == found.msg
+
+    def test_a_script_by_hand(self, scheduler: SlurmScheduler, work: Path) -> None:
+        info = scheduler.submit_dryrun(app("echo by hand", num_replicas=2), {})
+        Path("mine.sh").write_text(info.request.materialize())
+        done = subprocess.run(["sbatch", "--parsable", "mine.sh"], capture_output=True, text=True)
+        app_id = done.stdout.strip()
+        found = wait_for(scheduler, app_id)
+        assert found.state == AppState.SUCCEEDED
+        assert lines(scheduler, app_id, k=1) == ["by hand\n"]
+        assert [len(role.replicas) for role in found.roles_statuses] == [2]
+
+    def test_what_can_hold_secrets_is_private(self, scheduler: SlurmScheduler, work: Path) -> None:
+        app_id = submit(scheduler, app("true", env={"HF_TOKEN": "hush"}))
+        wait_for(scheduler, app_id)
+        holders = [
+            path
+            for path in work.rglob("*")
+            if path.is_file() and "hush" in path.read_text(errors="replace")
+        ]
+        assert holders
+        for path in holders:
+            private = stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+            assert private or stat.S_IMODE(path.parent.stat().st_mode) & 0o077 == 0
+        info = scheduler.submit_dryrun(app("true", env={"HF_TOKEN": "hush"}), {})
+        assert "hush" not in str(info)
+
+
+class TestSeveralRoles:
+    def test_that_are_alike_share_a_group(self, scheduler: SlurmScheduler) -> None:
+        roles = [
+            Role(
+                name,
+                image="",
+                entrypoint="bash",
+                args=["-c", "echo $0 $1 $X", name, macros.replica_id],
+                env={"X": name.upper()},
+                resource=TINY,
+                num_replicas=2,
+            )
+            for name in ("a", "b")
+        ]
+        info = scheduler.submit_dryrun(AppDef("pair", roles), {})
+        assert "hetjob" not in info.request.materialize()
+        app_id = scheduler.schedule(info)
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+        for name in ("a", "b"):
+            for k in range(2):
+                assert lines(scheduler, app_id, name, k) == [f"{name} {k} {name.upper()}\n"]
+
+    def test_that_differ_make_the_job_heterogeneous(self, scheduler: SlurmScheduler) -> None:
+        script = "echo $0 $1 $2 $TORCHX_RANK0_HOST"
+        roles = [
+            Role(
+                name,
+                image="",
+                entrypoint="bash",
+                args=["-c", script, name, macros.replica_id, macros.app_id],
+                resource=Resource(cpu=cpu, gpu=0, memMB=100),
+                num_replicas=count,
+            )
+            for name, cpu, count in (("head", 2, 1), ("worker", 1, 2))
+        ]
+        info = scheduler.submit_dryrun(AppDef("mixed", roles), {})
+        assert info.request.materialize().count("#SBATCH hetjob") == 1
+        app_id = scheduler.schedule(info)
+        found = wait_for(scheduler, app_id)
+        assert found.state == AppState.SUCCEEDED, found
+        assert lines(scheduler, app_id, "head") == [f"head 0 {app_id} 127.0.0.1\n"]
+        assert lines(scheduler, app_id, "worker", 1) == [f"worker 1 {app_id} 127.0.0.1\n"]
+        assert {app.app_id for app in scheduler.list()} >= {app_id}
+        assert f"{int(app_id) + 1}" not in {app.app_id for app in scheduler.list()}
+
+    def test_one_that_fails_ends_the_others(self, scheduler: SlurmScheduler) -> None:
+        roles = [
+            Role(name, image="", entrypoint="bash", args=["-c", line], resource=TINY)
+            for name, line in (("bad", "sleep 1; exit 7"), ("good", "sleep 300"))
+        ]
+        app_id = submit(scheduler, AppDef("gang", roles))
+        found = wait_for(scheduler, app_id)
+        assert found.state == AppState.FAILED
+        assert "bad/0 on n" in found.msg
+        assert "exited with 7" in found.msg
+        by_role = {role.role: role.replicas[0] for role in found.roles_statuses}
+        assert by_role["bad"].exit_code == 7
+        forget(scheduler_cluster(scheduler), app_id)
+        again = scheduler.describe(app_id)
+        assert again is not None
+        assert again.msg == found.msg
+
+
+def scheduler_cluster(scheduler: SlurmScheduler) -> Cluster:
+    return Cluster(Path(), {"SLURM_CONF": os.environ["SLURM_CONF"]}, False)
+
+
+class TestWhatIsRemembered:
+    @both
+    def test_status_after_jobs_have_left_the_queue(
+        self, scheduler: SlurmScheduler, cluster: Cluster
+    ) -> None:
+        ends = {
+            "exit 0": (AppState.SUCCEEDED, ""),
+            "exit 3": (AppState.FAILED, "exited with 3"),
+            "kill -9 $$": (AppState.FAILED, "killed by signal 9"),
+        }
+        app_ids = {line: submit(scheduler, app(line)) for line in ends}
+        # nobody looks while the controller knows them
+        time.sleep(3)
+        for app_id in app_ids.values():
+            forget(cluster, app_id)
+        another = create_scheduler("another")
+        listed = {each.app_id: each for each in another.list()}
+        for line, (state, words) in ends.items():
+            found = another.describe(app_ids[line])
+            assert found is not None
+            assert (found.state, words in found.msg) == (state, True), found
+            assert (listed[app_ids[line]].state, listed[app_ids[line]].name) == (state, "app")
+
+    @both
+    def test_cancelled(self, scheduler: SlurmScheduler, cluster: Cluster) -> None:
+        waits = submit(scheduler, app("true", num_replicas=5))
+        runs = submit(scheduler, app("echo up; sleep 300", num_replicas=2, max_retries=2))
+        wait_for(scheduler, waits, AppState.PENDING)
+        wait_for(
+            scheduler,
+            runs,
+            AppState.RUNNING,
+            until=lambda f: all(r.state == AppState.RUNNING for r in f.roles_statuses[0].replicas),
+        )
+        scheduler.cancel(waits)
+        subprocess.run(["scancel", runs], check=True)  # not by us
+        assert wait_for(scheduler, waits).state == AppState.CANCELLED
+        assert wait_for(scheduler, runs).state == AppState.CANCELLED
+        forget(cluster, waits)
+        forget(cluster, runs)
+        for app_id in (waits, runs):
+            found = create_scheduler("another").describe(app_id)
+            assert found is not None
+            assert found.state == AppState.CANCELLED
+        assert lines(scheduler, runs, k=1) == ["up\n"]
+
+    def test_delete(self, scheduler: SlurmScheduler, work: Path) -> None:
+        app_id = submit(scheduler, app("sleep 300"))
+        wait_for(scheduler, app_id, AppState.RUNNING)
+        scheduler.delete(app_id)
+        assert not scheduler.exists(app_id)
+        assert app_id not in {each.app_id for each in scheduler.list()}
+        scheduler.delete(app_id)
+
+    def test_what_never_was(self, scheduler: SlurmScheduler) -> None:
+        for app_id in ("4000000", "", "no", "1;2;3", "../1", "-1", "1\n"):
+            assert scheduler.describe(app_id) is None
+            assert not scheduler.exists(app_id)
+            scheduler.cancel(app_id)
+
+    def test_a_number_that_is_given_again(self, scheduler: SlurmScheduler) -> None:
+        """An entry of a cluster that was set up anew is not taken for this cluster's job."""
+        job_id = submit(scheduler, app("exit 1"))
+        wait_for(scheduler, job_id)
+        done = subprocess.run(
+            ["sbatch", "--parsable", "--comment=somebody", "--wrap", "sleep 20"],
+            capture_output=True,
+            text=True,
+        )
+        other = done.stdout.strip()
+        entry = scheduler._index.get(job_id)
+        assert entry is not None
+        entry.app_id = other
+        scheduler._index.put(entry)
+        found = scheduler.describe(other)
+        assert found is not None
+        assert found.state in (AppState.PENDING, AppState.RUNNING)
+        assert found.roles_statuses == []
+
+
+class TestRetries:
+    def test_requeue_until_it_succeeds(self, scheduler: SlurmScheduler) -> None:
+        line = 'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ "${SLURM_RESTART_COUNT:-0}" = 1 ]'
+        app_id = submit(scheduler, app(line, max_retries=3))
+        found = wait_for(scheduler, app_id, seconds=120)
+        assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+        assert lines(scheduler, app_id) == ["attempt 0\n", "attempt 1\n"]
+
+    def test_cancel_a_requeued_job(self, scheduler: SlurmScheduler) -> None:
+        app_id = submit(scheduler, app("sleep 1; exit 1", max_retries=9))
+        wait_for(scheduler, app_id, AppState.RUNNING)
+        wait_for(
+            scheduler,
+            app_id,
+            AppState.PENDING,
+            until=lambda f: f.state == AppState.PENDING,
+        )
+        scheduler.cancel(app_id)
+        assert wait_for(scheduler, app_id).state == AppState.CANCELLED
+
+    def test_one_replica_alone(self, scheduler: SlurmScheduler) -> None:
+        line = 'echo started; [ "$0" = 0 ] || { [ -e "again$0" ] || { touch "again$0"; exit 5; }; }'
+        job = app(
+            line,
+            macros.replica_id,
+            num_replicas=2,
+            max_retries=2,
+            retry_policy=RetryPolicy.REPLICA,
+        )
+        app_id = submit(scheduler, job)
+        found = wait_for(scheduler, app_id)
+        assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 0)
+        assert [r.restarts for r in found.roles_statuses[0].replicas] == [0, 1]
+        assert lines(scheduler, app_id, k=0) == ["started\n"]
+        assert lines(scheduler, app_id, k=1) == ["started\n"] * 2
+
+
+class TestController:
+    def test_killed_and_restarted_with_a_job_running(self, own: Cluster) -> None:
+        scheduler = create_scheduler("test", patience=60.0)
+        app_id = submit(scheduler, app("echo one; sleep 14; echo two", num_replicas=2))
+        wait_for(scheduler, app_id, AppState.RUNNING)
+        time.sleep(6)  # slurmctld writes down what has changed every five seconds
+        service.kill_controller(own.folder)
+        pid = os.fork()
+        if pid == 0:  # comes back while we ask
+            try:
+                time.sleep(3)
+                service.start_controller(own.folder)
+            finally:
+                os._exit(0)
+        found = wait_for(scheduler, app_id)
+        os.waitpid(pid, 0)
+        assert found.state == AppState.SUCCEEDED
+        for k in range(2):
+            assert lines(scheduler, app_id, k=k) == ["one\n", "two\n"]
+
+    def test_down_during_submit(self, own: Cluster) -> None:
+        scheduler = create_scheduler("test", patience=60.0)
+        service.kill_controller(own.folder)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                time.sleep(4)
+                service.start_controller(own.folder)
+            finally:
+                os._exit(0)
+        app_id = submit(scheduler, app("echo once"))
+        os.waitpid(pid, 0)
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+        assert [each.app_id for each in scheduler.list()] == [app_id]
+
+    def test_gone_for_good(self, own: Cluster) -> None:
+        scheduler = create_scheduler("test", timeout=10.0, patience=3.0)
+        service.kill_controller(own.folder)
+        with pytest.raises(UnreachableError, match="torchx:") as caught:
+            submit(scheduler, app("true"))
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_code == 3
+        service.start_controller(own.folder)
+        time.sleep(1)
+        assert scheduler.list() == []
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("cfg", "words"),
+        [
+            ({"partition": "nope"}, "invalid partition specified: nope"),
+            ({"constraint": "nothing"}, "Invalid feature specification"),
+            ({"nodelist": "n9"}, "Invalid node name specified"),
+        ],
+    )
+    def test_slurms_own_words_once(
+        self, scheduler: SlurmScheduler, work: Path, cfg: dict[str, str], words: str
+    ) -> None:
+        with pytest.raises(Exception, match=words) as caught:
+            submit(scheduler, app("true"), **cfg)
+        text = str(caught.value)
+        assert text.count(words) == 1
+        assert "\n" not in text
+        assert caught.value.exit_code == 3  # type: ignore[attr-defined]
+        assert list(work.iterdir()) == []  # nothing is left behind
+
+    def test_memory_that_is_not_there(self, scheduler: SlurmScheduler) -> None:
+        job = app("true", resource=Resource(cpu=1, gpu=0, memMB=10**6))
+        with pytest.raises(Exception, match="Memory specification can not be satisfied"):
+            submit(scheduler, job)
+
+    def test_directives_with_odd_values(self, scheduler: SlurmScheduler) -> None:
+        app_id = submit(
+            scheduler,
+            app("true"),
+            constraint="cpu&small",
+            comment='it\'s "mine" & $HOME % #1',
+            extra=["nice=7", "exclusive"],
+            time="0-01",
+        )
+        out = subprocess.run(
+            ["squeue", "-h", "-t", "all", "-j", app_id, "-o", "%k|%f|%l|%h"],
+            capture_output=True,
+            text=True,
+        ).stdout
+        comment, features, limit, _shared = out.strip().rsplit("|", 3)
+        assert comment.startswith('it\'s "mine" & $HOME % #1 torchx:')
+        assert (features, limit) == ("cpu&small", "1:00:00")
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+
+    @pytest.mark.parametrize(
+        "name", ["a b", "it's", 'q"q', "x\ny", "%j", "a/b", "ü", "-x", "$HOME"]
+    )
+    def test_odd_names(self, scheduler: SlurmScheduler, work: Path, name: str) -> None:
+        role = Role(name, image="", entrypoint="echo", args=["hi"], resource=TINY)
+        app_id = submit(scheduler, AppDef(name, [role]))
+        found = wait_for(scheduler, app_id)
+        assert found.state == AppState.SUCCEEDED
+        assert [role.role for role in found.roles_statuses] == [name]
+        assert lines(scheduler, app_id, name) == ["hi\n"]
+        assert {each.name for each in scheduler.list() if each.app_id == app_id} == {name}
+
+    def test_a_job_dir_that_vanishes(self, scheduler: SlurmScheduler, tmp_path: Path) -> None:
+        folder = tmp_path / "job"
+        app_id = submit(scheduler, app("echo no"), job_dir=str(folder), extra=["hold"])
+        assert "JobHeldUser" in wait_for(scheduler, app_id, AppState.PENDING).msg
+        shutil.rmtree(folder)
+        subprocess.run(["scontrol", "release", app_id], check=True)
+        assert wait_for(scheduler, app_id).state == AppState.FAILED
+        assert not folder.exists()
+        with pytest.raises(Exception, match="no log at"):
+            lines(scheduler, app_id)
+
+    def test_a_job_dir_that_cannot_be_made(self, scheduler: SlurmScheduler, work: Path) -> None:
+        (work / "file").write_text("")
+        with pytest.raises(ValueError, match="job_dir"):
+            submit(scheduler, app("true"), job_dir=str(work / "file" / "x"))
+
+    def test_job_dir_and_tracking_file(
+        self, scheduler: SlurmScheduler, work: Path, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "my jobs"
+        app_id = submit(scheduler, app("pwd"), job_dir=str(folder))
+        wait_for(scheduler, app_id)
+        assert lines(scheduler, app_id) == [f"{folder}\n"]
+        assert f"{app_id} = {folder}\n" in (work / ".torchxslurmjobdirs").read_text()
+        assert (folder / f"slurm-{app_id}-main-0.out").exists()
+
+    def test_workspace(self, scheduler: SlurmScheduler, work: Path, tmp_path: Path) -> None:
+        from torchx_specs import Workspace
+
+        (work / "hello.txt").write_text("from the workspace\n")
+        job = app("cat hello.txt; echo $0", macros.img_root)
+        job.roles[0].workspace = Workspace({str(work): ""})
+        folder = tmp_path / "copy"
+        app_id = submit(scheduler, job, job_dir=str(folder))
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+        assert lines(scheduler, app_id) == ["from the workspace\n", f"{folder}\n"]
+
+
+class TestLogs:
+    def test_64_replicas_are_followed_at_once(self, scheduler: SlurmScheduler) -> None:
+        import threading
+
+        count = 200
+        line = f"for i in {{1..{count}}}; do echo $0 line $i; done; sleep 1; echo $0 end"
+        job = app(line, macros.replica_id, num_replicas=64, resource=Resource(0, 0, 0))
+        app_id = submit(scheduler, job, replicas_per_node=16)
+        got: dict[int, list[str]] = {}
+
+        def follow(k: int) -> None:
+            got[k] = lines(scheduler, app_id, k=k, should_tail=True)
+
+        threads = [threading.Thread(target=follow, args=(k,)) for k in range(64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=90)
+        assert got == {
+            k: [f"{k} line {i}\n" for i in range(1, count + 1)] + [f"{k} end\n"] for k in range(64)
+        }
+
+    def test_missing_ones_say_so(self, scheduler: SlurmScheduler, work: Path) -> None:
+        app_id = submit(scheduler, app("echo hi"))
+        wait_for(scheduler, app_id)
+        for path in work.glob(f"slurm-{app_id}-*"):
+            path.unlink()
+        with pytest.raises(Exception, match="it was removed"):
+            lines(scheduler, app_id)
+
+
+def test_ddp_on_four_nodes(scheduler: SlurmScheduler, work: Path, repository: Path) -> None:
+    from torchx_components import dist
+
+    script = repository / "examples" / "train_ddp.py"
+    job = dist.ddp("--epochs", "3", script=str(script), j="4x1", cpu=1, memMB=500)
+    job.roles[0].env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    app_id = submit(scheduler, job)
+    found = wait_for(scheduler, app_id, seconds=180)
+    out = [line for k in range(4) for line in lines(scheduler, app_id, job.roles[0].name, k)]
+    assert found.state == AppState.SUCCEEDED, "".join(out)
+    assert sum("training with 4 processes" in line for line in out) == 1
+    assert {str(r.node) for r in found.roles_statuses[0].replicas} == {"n1", "n2", "n3", "n4"}

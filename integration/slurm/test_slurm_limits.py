@@ -1,0 +1,39 @@
+"""What happens to jobs at their time limit; last, for they take a minute."""
+
+from __future__ import annotations
+
+import pytest
+from slurm_jobs import TimedJobs, wait_for
+
+from torchx_sched_slurm import describing
+from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
+from torchx_specs import AppState
+from torchx_specs.schedulers import Stream
+
+
+@pytest.fixture
+def scheduler(timed: TimedJobs, monkeypatch: pytest.MonkeyPatch) -> SlurmScheduler:
+    for name, value in timed.variables.items():
+        monkeypatch.setenv(name, value)
+    return create_scheduler("test")
+
+
+def test_a_signal_comes_before(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
+    assert wait_for(scheduler, timed.told, seconds=150).state == AppState.SUCCEEDED
+    out = list(scheduler.log_iter(timed.told, "main", streams=Stream.STDOUT))
+    assert out == ["told\n"]
+
+
+def test_the_limit_is_named(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
+    found = wait_for(scheduler, timed.killed, seconds=150)
+    assert found.state == AppState.FAILED
+    assert "TIMEOUT: time limit reached" in found.msg
+
+
+def test_the_limit_is_named_by_the_job_itself(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
+    wait_for(scheduler, timed.killed, seconds=150)
+    entry = scheduler._index.get(timed.killed)
+    assert entry is not None
+    entry.state = ""  # as if nobody had looked while Slurm knew it
+    state, reason = describing.app_state(entry, None)
+    assert (state, reason.partition(":")[0]) == (AppState.FAILED, "TIMEOUT")

@@ -1,0 +1,133 @@
+"""The services that trackers are tested against, and the released peer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SERVICES = ROOT / "integration" / "services"
+PEER = "torchx-nightly==2026.10.26"
+
+
+class Service:
+    """A server of ``integration/services``, on a port of its own.
+
+    Args:
+        script: its name there
+        folder: where it may keep what it has
+        ready: the path that answers once it is up
+    """
+
+    def __init__(self, script: str, folder: Path, ready: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = folder / f"{script}.log"
+        environment = dict(os.environ)
+        environment["PATH"] = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{environment['PATH']}"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [str(SERVICES / script), str(self.port), str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        self._wait(ready)
+
+    def _wait(self, ready: str) -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                with urllib.request.urlopen(self.url + ready, timeout=5):  # noqa: S310 - http
+                    return
+            except urllib.error.HTTPError:
+                return
+            except OSError:
+                time.sleep(0.1)
+        self.stop()
+        pytest.fail(
+            f"{self.url} does not come up:\n{self._log.read_text(errors='replace')[-3000:]}"
+        )
+
+    def stop(self) -> None:
+        """Ends it, with the processes it has started; again does nothing."""
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            try:
+                self._process.wait(3)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """An AWS endpoint."""
+    service = Service("moto.sh", tmp_path_factory.mktemp("moto"), "/moto-api/")
+    yield service
+    service.stop()
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """An MLflow tracking server on SQLite."""
+    service = Service("mlflow.sh", tmp_path_factory.mktemp("mlflow"), "/health")
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials that moto takes, for this process and those it starts."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def bucket(moto: Service, aws: None, request: pytest.FixtureRequest) -> str:
+    """A new bucket."""
+    import s3fs
+
+    name = f"bucket-{abs(hash(request.node.nodeid)) % 10**12}"
+    s3fs.S3FileSystem(client_kwargs={"endpoint_url": moto.url}, skip_instance_cache=True).mkdir(
+        name
+    )
+    return name
+
+
+@pytest.fixture
+def s3_config(moto: Service, bucket: str) -> str:
+    """The configuration of an fsspec tracker on S3, as a file has it."""
+    return f"protocol=s3\nroot_path={bucket}/runs\nclient_kwargs.endpoint_url={moto.url}\n"
+
+
+@pytest.fixture(scope="session")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python that has the released peer and nothing of ours."""
+    for known in (os.environ.get("TORCHX_BENCH_PEER"), str(ROOT / ".nox" / "bench" / "peer")):
+        if known and (Path(known) / "bin" / "python").exists():
+            return str(Path(known) / "bin" / "python")
+    folder = tmp_path_factory.mktemp("peer")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = str(folder / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "-q", PEER], check=True)
+    return python

@@ -1,0 +1,24 @@
+"""One of many processes that write to one run: many_writers.py CONFIG NUMBER TIMES FOLDER.
+
+After each turn FOLDER/NUMBER says how many are done, so that a test knows what a process that it
+killed had finished.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from torchx_specs.trackers.lookup import build_tracker
+
+config, number, times, folder = sys.argv[1:]
+tracker = build_tracker("fsspec", config)
+print("ready", flush=True)
+sys.stdin.readline()
+done = os.open(f"{folder}/{number}", os.O_WRONLY | os.O_CREAT)
+for turn in range(int(times)):
+    tracker.add_metadata("run", **{f"{number}-{turn}": "x" * 200})
+    tracker.add_artifact("run", f"artifact-{number}-{turn}", f"/{number}/{turn}", {"turn": turn})
+    if turn % 20 == 0:
+        tracker.add_source("run", f"source-{turn}", f"{number}-{turn}")
+    os.pwrite(done, b"%d" % (turn + 1), 0)

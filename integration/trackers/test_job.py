@@ -1,0 +1,250 @@
+"""A job whose artifacts and lineage show afterwards, through the command."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
+
+import docker_engine
+import slurm
+
+Torchx = Callable[..., "CompletedProcess[str]"]
+
+JOB = Path(__file__).with_name("job.py")
+
+
+def handle_in(run: CompletedProcess[str], scheduler: str = "local_cwd") -> str:
+    said = run.stdout + run.stderr
+    assert run.returncode == 0, said
+    handles = set(re.findall(rf"{scheduler}://[^\s/]*/[\w-]+", said))
+    assert len(handles) == 1, said
+    return handles.pop()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    path = tmp_path / "experiments"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    path = tmp_path / "out"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def configured(torchx: Torchx, tmp_path: Path, root: Path) -> Torchx:
+    """The command, where a tracker on a local disk is configured by a file."""
+    (tmp_path / "tracker.conf").write_text(f"protocol=file\nroot_path={root}\n")
+    (tmp_path / "work" / ".torchxconfig").write_text(
+        f"[torchx:tracker]\nfsspec=\n[tracker:fsspec]\nconfig={tmp_path}/tracker.conf\n"
+    )
+    return torchx
+
+
+def table(done: CompletedProcess[str]) -> list[list[str]]:
+    """The rows of what was printed, without the header."""
+    assert done.returncode == 0, done.stderr
+    return [re.split(r"\s{2,}", line) for line in done.stdout.splitlines()[2:]]
+
+
+@pytest.fixture
+def run(out: Path) -> Callable[..., str]:
+    """Runs the job on this machine to its end; gives its handle."""
+
+    def call(torchx: Torchx, *words: str) -> str:
+        component = (f"{JOB}:experiment", "--out", str(out))
+        return handle_in(torchx("run", *words, "-s", "local_cwd", *component))
+
+    return call
+
+
+@pytest.fixture
+def on_local_cwd() -> tuple[list[str], list[str]]:
+    return [], []
+
+
+@pytest.fixture
+def on_slurm(environment: dict[str, str]) -> Iterator[tuple[list[str], list[str]]]:
+    """A cluster whose nodes are all this machine."""
+    folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
+    environment.update(slurm.start(folder))
+    yield ["--wait"], []
+    slurm.stop(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def on_local_docker(
+    environment: dict[str, str], repository: Path, root: Path, out: Path
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Containers that see this repository, our environment and the two folders, and no more.
+
+    In particular not the file that configures the tracker.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
+    modules = sysconfig.get_path("purelib")
+    sources = sorted(str(path) for path in repository.glob("packages/*/src"))
+    environment.update(docker_engine.start(folder, python=True))
+    arguments = ["--image", docker_engine.PYTHON, "--python", "python3"]
+    arguments += ["--paths", ",".join([*sources, modules])]
+    arguments += ["--mounts", ",".join(map(str, (repository, modules, root, out)))]
+    yield ["--workspace", ""], arguments
+    docker_engine.destroy(folder)
+
+
+@pytest.mark.parametrize("scheduler", ["local_cwd", "local_docker", "slurm"])
+def test_artifacts_metadata_and_lineage_show_afterwards(
+    scheduler: str, configured: Torchx, out: Path, request: pytest.FixtureRequest
+) -> None:
+    options, arguments = request.getfixturevalue(f"on_{scheduler}")
+    component = (f"{JOB}:experiment", "--out", out, *arguments)
+    done = configured("run", "-s", scheduler, *options, *component)
+    handle = handle_in(done, scheduler)
+    assert table(configured("tracker", "list", "jobs")) == [[handle]], done.stderr
+    metadata = dict(table(configured("tracker", "list", "metadata", handle)))
+    assert metadata == {
+        "trainer.0.done": "True",
+        "trainer.1.done": "True",
+        "evaluator.0.done": "True",
+        "trainer.note": "é $HOME ${app_id}",
+        "evaluator.note": "é $HOME ${app_id}",
+    }
+    artifacts = table(configured("tracker", "list", "artifacts", handle))
+    assert sorted(row[0] for row in artifacts) == ["evaluator/0", "trainer/0", "trainer/1"]
+    assert all(Path(row[1]).read_text() == row[0].partition("/")[0] for row in artifacts)
+    tree = configured("tracker", "lineage", handle).stdout
+    assert tree == f"{handle}\n└─ made from\n   └─ dataset/1 (train)\n"
+
+
+def test_a_parent_by_flag_and_by_variable(
+    configured: Torchx, environment: dict[str, str], run: Callable[..., str]
+) -> None:
+    parent = run(configured)
+    by_flag = run(configured, "--parent_run_id", parent)
+    environment["TORCHX_PARENT_RUN_ID"] = by_flag
+    by_variable = run(configured)
+    del environment["TORCHX_PARENT_RUN_ID"]
+    children = table(configured("tracker", "list", "jobs", "--parent-run-id", parent))
+    assert children == [[by_flag]]
+    done = configured("tracker", "lineage", "-o", "json", parent)
+    lineage = json.loads(done.stdout)["trackers"]["fsspec"]
+    assert lineage["descendants"] == [by_flag, by_variable]
+    assert {"run_id": "dataset/1", "artifact": "train"} in lineage["sources"]
+
+
+def test_the_configuration_travels_with_the_job(
+    configured: Torchx, tmp_path: Path, root: Path, out: Path
+) -> None:
+    component = (f"{JOB}:experiment", "--out", out)
+    done = configured("run", "--dryrun", "--json", "-s", "local_cwd", *component)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "tracker.conf").unlink()
+    assert "tracker.conf" not in done.stdout
+    from torchx_specs.trackers.lookup import trackers_from_environ
+
+    env = json.loads(done.stdout)["app"]["roles"][0]["env"]
+    (tracker,) = trackers_from_environ(env)
+    tracker.add_metadata("run", a=1)
+    assert list(root.iterdir())
+
+
+def test_settings_in_torchxconfig_itself(
+    torchx: Torchx, tmp_path: Path, root: Path, run: Callable[..., str]
+) -> None:
+    (tmp_path / "work" / ".torchxconfig").write_text(
+        f"[torchx:tracker]\nfsspec=\n[tracker:fsspec]\nprotocol=file\nroot_path={root}\n"
+    )
+    handle = run(torchx)
+    assert table(torchx("tracker", "list", "jobs")) == [[handle]]
+
+
+def test_several_trackers_at_once(
+    s3_config: str,
+    torchx: Torchx,
+    tmp_path: Path,
+    root: Path,
+    mlflow_server: Any,
+    run: Callable[..., str],
+) -> None:
+    (tmp_path / "s3.conf").write_text(s3_config)
+    (tmp_path / "work" / ".torchxconfig").write_text(
+        f"""
+[torchx:tracker]
+fsspec=
+mlflow=
+on-s3 = torchx_tracker_fsspec:create
+[tracker:fsspec]
+protocol=file
+root_path={root}
+[tracker:mlflow]
+tracking_uri={mlflow_server.url}
+experiment_name=several
+[tracker:on-s3]
+config={tmp_path}/s3.conf
+"""
+    )
+    handle = run(torchx)
+    done = torchx("tracker", "list", "metadata", "-o", "json", handle)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["trackers"]
+    assert list(found) == ["fsspec", "mlflow", "torchx_tracker_fsspec:create"]
+    assert found["fsspec"] == found["torchx_tracker_fsspec:create"]
+    assert {key: str(value) for key, value in found["fsspec"].items()} == found["mlflow"]
+    artifacts = json.loads(torchx("tracker", "list", "artifacts", "-o", "json", handle).stdout)
+    for rows in artifacts["trackers"].values():
+        assert sorted(row["name"] for row in rows) == ["evaluator/0", "trainer/0", "trainer/1"]
+    tree = torchx("tracker", "lineage", handle).stdout
+    assert tree == f"{handle}\n└─ made from\n   └─ dataset/1 (train)\n"
+
+
+def test_trackers_that_fail_do_not_take_the_job_down(
+    torchx: Torchx, tmp_path: Path, environment: dict[str, str], out: Path
+) -> None:
+    (tmp_path / "work" / ".torchxconfig").write_text(
+        "[torchx:tracker]\nfsspec=\nnope=\n[tracker:fsspec]\nconfig=/no/such/tracker.conf\n"
+    )
+    done = torchx("run", "-s", "local_cwd", f"{JOB}:experiment", "--out", out)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert "'/no/such/tracker.conf' does not exist" in said
+    assert "unknown tracker 'nope'" in said
+    assert "Traceback" not in said
+    environment["TORCHX_TRACKERS"] = "fsspec"
+    listed = torchx("tracker", "list", "jobs")
+    assert listed.returncode == 2
+    assert listed.stderr.count("\n") == 1
+
+
+def test_a_job_that_wants_to_know_fails_with_its_tracker(
+    torchx: Torchx, tmp_path: Path, environment: dict[str, str], out: Path
+) -> None:
+    (tmp_path / "work" / ".torchxconfig").write_text(
+        "[torchx:tracker]\nfsspec=\n[tracker:fsspec]\nconfig=/no/such/tracker.conf\n"
+    )
+    environment["TORCHX_TRACKER_STRICT"] = "1"
+    done = torchx("run", "-s", "local_cwd", f"{JOB}:experiment", "--out", out)
+    assert done.returncode == 1
+
+
+def test_without_trackers_the_job_runs(torchx: Torchx, run: Callable[..., str]) -> None:
+    run(torchx)
+    none = torchx("tracker", "list", "jobs")
+    assert none.returncode == 2
+    assert "no trackers are configured" in none.stderr
+    assert none.stderr.count("\n") == 1

@@ -1,0 +1,206 @@
+"""The fsspec tracker on an S3 endpoint, over HTTP, through s3fs."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx_specs.trackers.api import (
+    TrackerArtifact,
+    TrackerBackendError,
+    TrackerBase,
+    TrackerSource,
+)
+from torchx_specs.trackers.inline import from_data_uri
+from torchx_specs.trackers.lookup import build_tracker, inline_config
+
+WRITER = Path(__file__).with_name("many_writers.py")
+ODD = [
+    "a b",
+    "é/ü",
+    "../../escape",
+    "/abs",
+    "日本語" * 40,
+    "x" * 900,
+    "\udcff",
+    "a\nb",
+    "%41",
+    "?#&",
+]
+
+
+@pytest.fixture
+def tracker(s3_config: str) -> TrackerBase:
+    return build_tracker("fsspec", s3_config.replace("\n", ";"))
+
+
+def test_what_is_written_is_read(tracker: TrackerBase, s3_config: str) -> None:
+    tracker.add_metadata("run", a=1, note="é")
+    tracker.add_metadata("run", a=2)
+    tracker.add_artifact("run", "model", "/m", {"epoch": 1})
+    tracker.add_source("run", "parent", "weights")
+    tracker.add_source("run", "parent")
+    tracker.add_source("child", "run")
+    other = build_tracker("fsspec", s3_config.replace("\n", ";"))
+    for reader in (tracker, other):
+        assert reader.metadata("run") == {"a": 2, "note": "é"}
+        assert reader.artifacts("run") == {"model": TrackerArtifact("model", "/m", {"epoch": 1})}
+        assert list(reader.sources("run")) == [
+            TrackerSource("parent", "weights"),
+            TrackerSource("parent", None),
+        ]
+        assert sorted(reader.run_ids()) == ["child", "run"]
+        assert list(reader.run_ids(parent_run_id="parent")) == ["run"]
+        lineage = reader.lineage("parent")
+        assert lineage.descendants == ["run", "child"]
+
+
+def test_what_others_write_is_seen_at_once(tracker: TrackerBase, s3_config: str) -> None:
+    other = build_tracker("fsspec", s3_config.replace("\n", ";"))
+    for number in range(5):
+        assert len(other.metadata("run")) == number
+        tracker.add_metadata("run", **{str(number): number})
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_ids_and_names(odd: str, tracker: TrackerBase, bucket: str, moto: Any) -> None:
+    tracker.add_metadata(odd, **{odd: odd})
+    tracker.add_artifact(odd, odd, odd)
+    tracker.add_source(odd, "parent" + odd, odd)
+    assert tracker.metadata(odd) == {odd: odd}
+    assert tracker.artifacts(odd) == {odd: TrackerArtifact(odd, odd, None)}
+    assert list(tracker.sources(odd)) == [TrackerSource("parent" + odd, odd)]
+    assert list(tracker.run_ids()) == [odd]
+    assert list(tracker.run_ids(parent_run_id="parent" + odd)) == [odd]
+    import s3fs
+
+    fs = s3fs.S3FileSystem(client_kwargs={"endpoint_url": moto.url}, use_listings_cache=False)
+    assert all(key.startswith(f"{bucket}/runs/") for key in fs.find(bucket))
+
+
+def test_a_thousand_artifacts(tracker: TrackerBase) -> None:
+    for number in range(1000):
+        tracker.add_artifact("run", f"a{number}", f"/{number}", {"n": number})
+    found = tracker.artifacts("run")
+    assert list(found) == [f"a{number}" for number in range(1000)]
+    assert found["a999"] == TrackerArtifact("a999", "/999", {"n": 999})
+
+
+def test_more_runs_than_a_page_has(tracker: TrackerBase) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def record(number: int) -> None:
+        tracker.add_source(f"run-{number:04}", f"parent-{number % 7}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(record, range(1100)))
+    assert sorted(tracker.run_ids()) == [f"run-{number:04}" for number in range(1100)]
+    chosen = sorted(tracker.run_ids(parent_run_id="parent-3"))
+    assert chosen == [f"run-{number:04}" for number in range(1100) if number % 7 == 3]
+    assert sorted(tracker.lineage("parent-3").descendants) == chosen
+
+
+def test_many_writers_lose_nothing(s3_config: str, tracker: TrackerBase, tmp_path: Path) -> None:
+    config = s3_config.replace("\n", ";")
+    writers = [
+        subprocess.Popen(
+            [sys.executable, str(WRITER), config, str(number), "25", str(tmp_path)],
+            stdin=subprocess.PIPE,
+        )
+        for number in range(8)
+    ]
+    for process in writers:
+        process.communicate(b"\n")
+        assert process.returncode == 0
+    turns = {f"{number}-{turn}" for number in range(8) for turn in range(25)}
+    assert tracker.metadata("run") == dict.fromkeys(turns, "x" * 200)
+    assert set(tracker.artifacts("run")) == {f"artifact-{turn}" for turn in turns}
+    assert {source.artifact_name for source in tracker.sources("run")} == {
+        f"{number}-{turn}" for number in range(8) for turn in (0, 20)
+    }
+
+
+def test_a_forked_worker_goes_on_with_its_parents_tracker(tracker: TrackerBase) -> None:
+    tracker.add_metadata("run", parent=1)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            tracker.add_metadata("run", child=1)
+            code = 0
+        finally:  # a child must never become a second pytest
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert tracker.metadata("run") == {"parent": 1, "child": 1}
+
+
+def test_the_configuration_may_lie_there_too(
+    s3_config: str, bucket: str, moto: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
+    fs = s3fs.S3FileSystem(client_kwargs={"endpoint_url": moto.url})
+    fs.pipe_file(f"{bucket}/tracker.conf", s3_config.encode())
+    tracker = build_tracker("fsspec", f"s3://{bucket}/tracker.conf")
+    tracker.add_metadata("run", a=1)
+    assert tracker.metadata("run") == {"a": 1}
+
+
+def test_a_file_is_inlined_whole(s3_config: str, tmp_path: Path) -> None:
+    file = tmp_path / "tracker.conf"
+    file.write_text(s3_config)
+    inlined = inline_config("fsspec", str(file))
+    assert from_data_uri(inlined) == s3_config
+    file.unlink()
+    build_tracker("fsspec", inlined).add_metadata("run", a=1)
+
+
+def test_a_missing_bucket_is_named(moto: Any, aws: None) -> None:
+    config = f"protocol=s3;root_path=no-such-bucket/runs;client_kwargs.endpoint_url={moto.url}"
+    tracker = build_tracker("fsspec", config)
+    with pytest.raises(TrackerBackendError, match="no-such-bucket"):
+        tracker.add_metadata("run", a=1)
+    with pytest.raises(TrackerBackendError, match="no bucket 'no-such-bucket'"):
+        list(tracker.run_ids())
+
+
+def test_missing_credentials_are_told(
+    s3_config: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tracker = build_tracker("fsspec", s3_config.replace("\n", ";") + "use_ssl=false")
+    with pytest.raises(TrackerBackendError, match=r"(?i)credentials"):
+        tracker.add_metadata("run", a=1)
+    with pytest.raises(TrackerBackendError, match=r"(?i)credentials"):
+        tracker.metadata("run")
+
+
+def test_an_endpoint_that_is_gone_is_told(aws: None) -> None:
+    config = "protocol=s3;root_path=bucket/runs;client_kwargs.endpoint_url=http://127.0.0.1:9"
+    tracker = build_tracker("fsspec", config)
+    with pytest.raises(TrackerBackendError, match=r"127\.0\.0\.1:9"):
+        tracker.add_metadata("run", a=1)
+
+
+def test_random_graphs_have_the_same_lineage_as_on_a_disk(
+    tracker: TrackerBase, tmp_path: Path
+) -> None:
+    disk = build_tracker("fsspec", f"protocol=file;root_path={tmp_path}")
+    chosen = random.Random(3)  # noqa: S311 - no secret
+    for _ in range(40):
+        link = (f"r{chosen.randrange(12)}", f"r{chosen.randrange(12)}", chosen.choice([None, "a"]))
+        disk.add_source(*link)
+        tracker.add_source(*link)
+    for number in range(12):
+        ours, theirs = tracker.lineage(f"r{number}"), disk.lineage(f"r{number}")
+        assert set(ours.descendants) == set(theirs.descendants)
+        assert set(ours.links) == set(theirs.links)

@@ -1,0 +1,73 @@
+"""The conformance suite of trackers, on the real stores."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx_specs.trackers import TrackerBase
+from torchx_specs.trackers.lookup import build_tracker
+from torchx_testing.trackers import TrackerConformance
+
+_numbers = itertools.count()
+
+
+class TestFsspecOnADisk(TrackerConformance):
+    @pytest.fixture
+    def reopen(self, tmp_path: Path) -> Callable[[], TrackerBase]:
+        return lambda: build_tracker("fsspec", f"protocol=file;root_path={tmp_path}")
+
+    @pytest.fixture
+    def tracker(self, reopen: Callable[[], TrackerBase]) -> TrackerBase:
+        return reopen()
+
+
+class TestFsspecInMemory(TrackerConformance):
+    @pytest.fixture
+    def reopen(self) -> Callable[[], TrackerBase]:
+        root = f"/conformance/{next(_numbers)}"
+        return lambda: build_tracker("fsspec", f"protocol=memory;root_path={root}")
+
+    @pytest.fixture
+    def tracker(self, reopen: Callable[[], TrackerBase]) -> TrackerBase:
+        return reopen()
+
+
+class TestFsspecOnS3(TrackerConformance):
+    @pytest.fixture
+    def reopen(self, s3_config: str) -> Callable[[], TrackerBase]:
+        return lambda: build_tracker("fsspec", s3_config.replace("\n", ";"))
+
+    @pytest.fixture
+    def tracker(self, reopen: Callable[[], TrackerBase]) -> TrackerBase:
+        return reopen()
+
+
+class TestMLflowServer(TrackerConformance):
+    unsupported = {"typed_metadata": "MLflow's tags are text"}
+
+    @pytest.fixture
+    def reopen(self, mlflow_server: Any) -> Callable[[], TrackerBase]:
+        config = f"tracking_uri={mlflow_server.url};experiment_name=conformance-{next(_numbers)}"
+        return lambda: build_tracker("mlflow", config)
+
+    @pytest.fixture
+    def tracker(self, reopen: Callable[[], TrackerBase]) -> TrackerBase:
+        return reopen()
+
+    @pytest.fixture
+    def artifact(self, tmp_path: Path) -> Callable[[str], str]:
+        def make(name: str) -> str:
+            path = tmp_path / name
+            path.write_text(name)
+            return str(path)
+
+        return make
+
+    def same_path(self, given: str, found: str) -> bool:
+        # it was uploaded, to a folder of the artifact's name
+        return found.endswith("/" + Path(given).name) and "/artifacts/" in found

@@ -1,0 +1,188 @@
+"""Copies a file or a folder between any two fsspec locations.
+
+    python -m torchx_apps.copy --src s3://bucket/data --dst /tmp/data
+
+* A file goes to ``--dst`` itself, or into it if that is a folder or ends with ``/``.
+* The content of a folder goes into the folder ``--dst``, beside what is there; links are followed.
+* Folders above the destination are made. A local file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .locations import Location, joined
+from .program import ArgumentParser, ProgramError, positive_int, run
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+PROG = "torchx_apps.copy"
+BUFSIZE = 65536
+
+
+@dataclass
+class Copied:
+    """What a copy did: how many files, and their size in bytes."""
+
+    files: int = 0
+    size: int = 0
+
+
+def parse_args(argv: list[str]) -> Namespace:
+    """Reads the program's arguments; exits with code 2 and one line if they are wrong."""
+    parser = ArgumentParser(
+        prog=PROG, description="copies a file or a folder between fsspec locations"
+    )
+    parser.add_argument("--src", required=True, help="fsspec location to read from")
+    parser.add_argument("--dst", required=True, help="fsspec location to write to")
+    parser.add_argument(
+        "--bufsize",
+        type=positive_int,
+        default=BUFSIZE,
+        help="bytes to read at a time (default: %(default)s)",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> None:
+    """Copies what the arguments name and prints each file that was copied."""
+    args = parse_args(argv)
+    print(f"copying from {args.src} to {args.dst}", flush=True)
+    copied = copy(args.src, args.dst, args.bufsize)
+    print(f"copied {copied.files} {'file' if copied.files == 1 else 'files'}, {copied.size} B")
+
+
+def copy(src: str, dst: str, bufsize: int = BUFSIZE) -> Copied:
+    """Copies the file or folder ``src`` to ``dst``, both fsspec locations.
+
+    Args:
+        src: What to copy.
+        dst: Where to; for a file also the folder to put it into.
+        bufsize: Bytes to read at a time.
+
+    Returns:
+        How much was copied.
+
+    Raises:
+        ProgramError: A location is not valid, ``src`` does not exist, or the copy would land
+            inside its own source.
+        OSError: Reading or writing failed.
+    """
+    source, target = Location.of(src), Location.of(dst)
+    if _is_source_folder(source, src):
+        return _copy_folder(source, target, bufsize)
+    if dst.endswith("/") or target.is_folder():
+        target = Location(target.fs, joined(target.path, os.path.basename(source.path)))
+    if _same_place(source, target):
+        raise ProgramError(f"source and destination are the same file: {source}")
+    return Copied(1, _copy_file(source, target, bufsize))
+
+
+def _is_source_folder(source: Location, src: str) -> bool:
+    try:
+        if source.is_local:
+            return stat.S_ISDIR(os.stat(source.path).st_mode)
+        return bool(source.fs.info(source.path)["type"] == "directory")
+    except FileNotFoundError:
+        raise ProgramError(f"no such file or folder: {src}") from None
+
+
+def _same_place(source: Location, target: Location) -> bool:
+    return source.fs == target.fs and _canonical(source) == _canonical(target)
+
+
+def _canonical(location: Location) -> str:
+    return os.path.realpath(location.path) if location.is_local else location.path.rstrip("/")
+
+
+def _copy_file(source: Location, target: Location, bufsize: int) -> int:
+    if source.fs == target.fs and not source.is_local:
+        size = _copy_on_filesystem(source, target)
+        if size is not None:
+            return size
+    mode = os.stat(source.path).st_mode & 0o777 if source.is_local else 0o666
+    with source.fs.open(source.path, "rb") as file, target.writer(mode) as out:
+        shutil.copyfileobj(file, out, bufsize)
+        size = int(file.tell())
+    return _reported(source, target, size)
+
+
+def _copy_on_filesystem(source: Location, target: Location) -> int | None:
+    """Lets the filesystem copy by itself, so that no byte travels; None if it cannot."""
+    target.parent().make_folder()
+    try:
+        source.fs.cp_file(source.path, target.path)
+    except NotImplementedError:
+        return None
+    return _reported(source, target, int(source.fs.info(source.path).get("size") or 0))
+
+
+def _reported(source: Location, target: Location, size: int) -> int:
+    print(f"{source} -> {target} ({size} B)", flush=True)
+    return size
+
+
+def _copy_folder(source: Location, target: Location, bufsize: int) -> Copied:
+    if target.fs == source.fs and f"{_canonical(target)}/".startswith(f"{_canonical(source)}/"):
+        raise ProgramError(f"cannot copy the folder {source} into itself, to {target}")
+    if not target.is_folder() and target.fs.exists(target.path):
+        raise ProgramError(f"cannot copy the folder {source} over the file {target}")
+    # Listed as a whole first: nothing is copied if a name in it is not acceptable.
+    walk = _walk_local if source.is_local else _walk_remote
+    entries = list(walk(source))
+    copied = Copied()
+    target.make_folder()
+    for relative, is_folder in entries:
+        destination = Location(target.fs, joined(target.path, relative))
+        if is_folder:
+            destination.make_folder()
+        else:
+            origin = Location(source.fs, joined(source.path, relative))
+            copied.size += _copy_file(origin, destination, bufsize)
+            copied.files += 1
+    return copied
+
+
+def _walk_remote(source: Location) -> Iterator[tuple[str, bool]]:
+    """Yields ``(path below source, is it a folder)``, a folder before what is in it."""
+    root = source.path.rstrip("/")
+    found = source.fs.find(source.path, withdirs=True, detail=True)
+    for name in sorted(found):
+        relative = name[len(root) :].strip("/")
+        if relative:  # some filesystems list the folder itself
+            joined(root, relative)  # an archive may hold names such as ../../etc/passwd
+            yield relative, found[name]["type"] == "directory"
+
+
+def _walk_local(source: Location) -> Iterator[tuple[str, bool]]:
+    """The same for a local folder; fsspec lists what a link leads to as neither file nor folder."""
+    return _walk_folder(source.path, "", (os.path.realpath(source.path),))
+
+
+def _walk_folder(folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
+    with os.scandir(folder) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    for entry in listed:
+        relative = f"{prefix}{entry.name}"
+        mode = os.stat(entry.path).st_mode  # a link that leads nowhere fails here, by its name
+        if stat.S_ISDIR(mode):
+            real = os.path.realpath(entry.path)
+            if real in above:
+                raise ProgramError(f"the link {entry.path} leads back to a folder above it")
+            yield relative, True
+            yield from _walk_folder(entry.path, f"{relative}/", (*above, real))
+        elif stat.S_ISREG(mode):
+            yield relative, False
+        else:
+            print(f"skipping {entry.path}: neither a file nor a folder", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run(main, PROG)

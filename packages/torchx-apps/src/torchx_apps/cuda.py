@@ -1,0 +1,14 @@
+"""Whether this process can use a GPU."""
+
+from __future__ import annotations
+
+
+def has_cuda_devices() -> bool:
+    """True if torch is installed, was built with CUDA and sees at least one device."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return False
+    return bool(torch.cuda.is_available() and torch.cuda.device_count() > 0)

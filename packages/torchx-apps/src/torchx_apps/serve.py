@@ -1,0 +1,283 @@
+"""Registers a model archive with a TorchServe instance.
+
+    python -m torchx_apps.serve --model_path s3://bucket/model.mar \\
+        --management_api http://torchserve:8081 --model_name mymodel --initial_workers 1
+
+TorchServe fetches a model by URL, so this program serves the archive over HTTP while TorchServe
+registers it, and ends. It listens only on the interface that leads to the management API, and
+hands out that one file, under a path nobody can guess.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hmac
+import http.client
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from .program import ArgumentParser, ProgramError, positive_float, run
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+PROG = "torchx_apps.serve"
+PORT = 8222
+TORCHSERVE_PARAMS = (
+    "model_name",
+    "handler",
+    "runtime",
+    "batch_size",
+    "max_batch_delay",
+    "initial_workers",
+    "synchronous",
+    "response_timeout",
+)
+_API_DOCS = "https://pytorch.org/serve/management_api.html#register-a-model"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def parse_args(argv: list[str]) -> Namespace:
+    """Reads the program's arguments; exits with code 2 and one line if they are wrong."""
+    parser = ArgumentParser(prog=PROG, description="registers a model archive with TorchServe")
+    parser.add_argument(
+        "--model_path", required=True, help="fsspec location of the model archive (.mar)"
+    )
+    parser.add_argument(
+        "--management_api",
+        required=True,
+        help="address of TorchServe's management API, e.g. http://localhost:8081",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=positive_float,
+        default=60,
+        help="seconds that TorchServe may take to answer (default: %(default)s)",
+    )
+    parser.add_argument("--dryrun", action="store_true", help="say that it works and do nothing")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=PORT,
+        help="port to serve the archive on, which TorchServe must be able to reach;"
+        " 0 for any free one (default: %(default)s)",
+    )
+    for name in TORCHSERVE_PARAMS:
+        parser.add_argument(f"--{name}", help=f"TorchServe's parameter {name}, see {_API_DOCS}")
+    return parser.parse_args(argv)
+
+
+def _port(text: str) -> int:
+    from argparse import ArgumentTypeError
+
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def main(argv: list[str]) -> None:
+    """Registers the model and prints what TorchServe answered."""
+    args = parse_args(argv)
+    if args.dryrun:
+        print("App serve started successfully")
+        return
+    given = {name: getattr(args, name) for name in TORCHSERVE_PARAMS}
+    params = {name: value for name, value in given.items() if value is not None}
+    print(register(args.model_path, args.management_api, params, args.port, args.timeout))
+
+
+def register(
+    model_path: str,
+    management_api: str,
+    params: dict[str, str],
+    port: int = PORT,
+    timeout: float = 60,
+) -> str:
+    """Serves the archive until TorchServe has registered it.
+
+    Args:
+        model_path: fsspec location of the archive.
+        management_api: Address of the management API.
+        params: Parameters of the API's call, by TorchServe's names.
+        port: Port to serve the archive on; 0 for any free one.
+        timeout: Seconds that TorchServe may take to answer.
+
+    Returns:
+        The text of TorchServe's answer.
+
+    Raises:
+        ProgramError: An address or location is not valid, the archive does not exist, the API
+            cannot be reached or refuses.
+    """
+    api = _checked(management_api)
+    name = f"{params.get('model_name') or 'model'}_{rand_id()}.mar"
+    host = get_routable_ip_to(api)
+    with _local_copy(model_path) as path, _serving(path, name, host, port) as url:
+        print(f"serving {model_path} at {host} for {api}", flush=True)
+        return _post(f"{api}/models?{urlencode({'url': url, **params})}", api, timeout)
+
+
+def _checked(management_api: str) -> str:
+    address = urlsplit(management_api)
+    try:
+        is_valid = address.scheme in _DEFAULT_PORTS and address.hostname and address.port != 0
+    except ValueError:  # a port that is no number
+        is_valid = False
+    if not is_valid:
+        raise ProgramError(
+            f"--management_api {management_api!r} is not an address like http://localhost:8081"
+        )
+    return management_api.rstrip("/")
+
+
+def rand_id() -> str:
+    """Names who serves, and is never the same twice: ``<user>_<16 hex digits>``."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        user = f"uid{os.getuid()}"
+    return f"{user}_{secrets.token_hex(8)}"
+
+
+def get_routable_ip_to(addr: str) -> str:
+    """The address of the interface that leads to the host of a URL; no packet is sent.
+
+    Args:
+        addr: A URL, e.g. ``http://torchserve:8081``.
+
+    Raises:
+        ProgramError: The host's name is not known, or no route leads to it.
+    """
+    url = urlsplit(addr)
+    port = url.port or _DEFAULT_PORTS.get(url.scheme, 80)
+    try:
+        found = socket.getaddrinfo(url.hostname, port, type=socket.SOCK_DGRAM)
+    except OSError as error:
+        raise ProgramError(f"cannot resolve {url.hostname}: {error.strerror}") from None
+    problem: OSError | None = None
+    for family, kind, protocol, _, address in found:
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.connect(address)
+            except OSError as error:
+                problem = error
+                continue
+            return str(probe.getsockname()[0])
+    reason = problem.strerror if problem else "it has no address"
+    raise ProgramError(f"no route to {url.hostname}: {reason}")
+
+
+@contextlib.contextmanager
+def _local_copy(model_path: str) -> Iterator[str]:
+    """Yields the path of the archive on this machine, copied here only if it is elsewhere."""
+    from .locations import Location
+
+    source = Location.of(model_path)
+    if source.is_folder() or not source.fs.exists(source.path):
+        raise ProgramError(f"--model_path {model_path} is not a file")
+    if source.is_local:
+        yield source.path
+        return
+    with tempfile.TemporaryDirectory(prefix="torchx-serve-") as folder:
+        path = os.path.join(folder, "model.mar")
+        print(f"downloading {model_path}", flush=True)
+        source.fs.get_file(source.path, path)
+        yield path
+
+
+@contextlib.contextmanager
+def _serving(path: str, name: str, host: str, port: int) -> Iterator[str]:
+    """Serves the one file in a thread and yields its URL."""
+    url_path = f"/{secrets.token_urlsafe(24)}/{quote(name, safe='')}"
+    try:
+        server = _OneFileServer(host, port, path, url_path)
+    except OSError as error:
+        raise ProgramError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://{_bracketed(host)}:{server.server_address[1]}{url_path}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class _OneFileServer(ThreadingHTTPServer):
+    """Answers GET and HEAD for one path; everything else is not found."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, path: str, url_path: str) -> None:
+        self.file_path = path
+        self.url_path = url_path.encode()
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        super().__init__((host, port), _OneFileHandler)
+
+
+class _OneFileHandler(BaseHTTPRequestHandler):
+    server: _OneFileServer
+    server_version, sys_version = "torchx", ""
+    timeout = 60  # seconds without a byte, so that an idle peer does not hold a thread
+
+    def do_GET(self) -> None:
+        self._answer(with_content=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_content=False)
+
+    def _answer(self, with_content: bool) -> None:
+        asked = self.path.encode("utf-8", "replace")
+        if not hmac.compare_digest(asked, self.server.url_path):
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        with open(self.server.file_path, "rb") as file:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(os.fstat(file.fileno()).st_size))
+            self.end_headers()
+            if with_content:
+                shutil.copyfileobj(file, self.wfile)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing: a request's line holds the path that nobody is to know."""
+
+
+def _post(url: str, api: str, timeout: float) -> str:
+    # The scheme was checked: http or https.
+    request = urllib.request.Request(url, data=b"", method="POST")  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
+            return str(answer.read().decode("utf-8", "replace")).strip()
+    except urllib.error.HTTPError as error:
+        text = error.read().decode("utf-8", "replace").strip()
+        raise ProgramError(f"{api} answered {error.code} {error.reason}: {text}") from None
+    except TimeoutError:
+        raise ProgramError(f"{api} did not answer within {timeout:g} s") from None
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise ProgramError(f"{api} did not answer within {timeout:g} s") from None
+        raise ProgramError(f"cannot reach {api}: {error.reason}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise ProgramError(f"no answer from {api}: {error}") from None
+
+
+if __name__ == "__main__":
+    run(main, PROG)

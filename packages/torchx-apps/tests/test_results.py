@@ -1,0 +1,76 @@
+"""torchx_apps.results: what is stored, in the layout that Ax and users' scripts read."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from torchx_apps.results import FsspecResultTracker, ResultTracker
+
+
+def test_layout_on_disk(tmp_path: Path) -> None:
+    results = FsspecResultTracker(str(tmp_path / "not" / "there"))
+    results["trial"] = {"loss": 0.5, "name": "ü"}
+    written = (tmp_path / "not/there/trial").read_text()
+    assert written == '{\n  "loss": 0.5,\n  "name": "\\u00fc"\n}'
+
+
+@pytest.mark.parametrize("key", ["a", 0, 17, "deep/er/key", "key.json"])
+def test_round_trip(key: int | str, tmp_path: Path) -> None:
+    results: ResultTracker = FsspecResultTracker(str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # an int key is no deprecated path
+        results.put(key, x=1, y=0.5, z="s")
+        assert results[key] == results.get(key) == {"x": 1, "y": 0.5, "z": "s"}
+    assert (tmp_path / str(key)).is_file()
+
+
+def test_put_replaces(tmp_path: Path) -> None:
+    results = FsspecResultTracker(str(tmp_path))
+    results["a"] = {"x": 1, "y": 2}
+    results.put("a", z=3)
+    assert results["a"] == {"z": 3}
+
+
+def test_missing_is_empty(tmp_path: Path) -> None:
+    assert FsspecResultTracker(str(tmp_path))["none"] == {}
+    assert FsspecResultTracker(str(tmp_path / "nor this"))["none"] == {}
+
+
+def test_other_filesystems() -> None:
+    results = FsspecResultTracker("memory://results/x")
+    results[3] = {"a": 1}
+    assert FsspecResultTracker("memory://results")["x/3"] == {"a": 1}
+
+
+@pytest.mark.parametrize("key", ["", "..", "../x", "a/../../x", "/etc/passwd", "a//b", "."])
+def test_key_stays_below_the_base(key: str, tmp_path: Path) -> None:
+    results = FsspecResultTracker(str(tmp_path / "base"))
+    with pytest.raises(ValueError, match="is not a path below"):
+        results.put(key, x=1)
+    with pytest.raises(ValueError, match="is not a path below"):
+        results.get(key)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_json_keeps_the_old(tmp_path: Path) -> None:
+    results = FsspecResultTracker(str(tmp_path))
+    results["a"] = {"x": 1}
+    with pytest.raises(TypeError):
+        results["a"] = {"x": object()}  # type: ignore[dict-item]
+    assert results["a"] == {"x": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "3", "\x00"])
+def test_damaged_file_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(content)
+    with pytest.raises(ValueError, match=f"results in {tmp_path}/a are not"):
+        FsspecResultTracker(str(tmp_path)).get("a")
+
+
+def test_result_tracker_is_abstract() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        ResultTracker()  # type: ignore[abstract]

@@ -1,0 +1,7 @@
+"""``python -m torchx_cli``."""
+
+from __future__ import annotations
+
+from torchx_cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""One module a sub-command, imported when that sub-command is called."""

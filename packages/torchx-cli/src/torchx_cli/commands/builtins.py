@@ -1,0 +1,27 @@
+"""``torchx builtins``."""
+
+from __future__ import annotations
+
+import click
+
+from torchx_cli.options import Command, output_option
+from torchx_cli.output import TABLE, write, write_data
+
+
+@click.command("builtins", cls=Command)
+@click.option("--print", "source_of", metavar="NAME", help="Show the source of this component.")
+@output_option
+def command(source_of: str | None, form: str) -> None:
+    """Lists the components that are installed: ours, and those of plugins."""
+    from torchx_runner import finder
+
+    if source_of is not None:
+        write(finder.get_builtin_source(source_of))
+        return
+    components = sorted(finder.get_components().values(), key=lambda c: c.name)
+    if form != TABLE:
+        write_data([{"name": c.name, "description": c.description} for c in components], form)
+        return
+    write(f"Found {len(components)} builtin components:")
+    for number, component in enumerate(components, 1):
+        write(f" {number:2d}. {component.name}")

@@ -1,0 +1,72 @@
+"""``torchx configure``."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+
+import click
+
+from torchx_cli.config_merge import merge, write_atomically
+from torchx_cli.options import Command, choose_scheduler, complete_schedulers
+from torchx_cli.output import write
+from torchx_specs.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+@click.command("configure", cls=Command)
+@click.option(
+    "-s",
+    "--schedulers",
+    metavar="NAME,...",
+    shell_complete=complete_schedulers,
+    help="Only these.  [default: all]",
+)
+@click.option("-a", "--all", "every", is_flag=True, help="Also options that have a default.")
+@click.option("--print", "to_stdout", is_flag=True, help="Print the file, write nothing.")
+@click.option("--force", is_flag=True, help="Replace the file that is there.")
+def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -> None:
+    """Writes ./.torchxconfig with the options of the installed schedulers.
+
+    If the file is there, what it lacks is added, and the rest stays as it is.
+    """
+    from torchx_runner import config
+    from torchx_runner.installed import InstalledSchedulers
+
+    names = None
+    if schedulers is not None:
+        installed = list(InstalledSchedulers())
+        wanted = [name.strip() for name in schedulers.split(",") if name.strip()]
+        names = [choose_scheduler(name, installed) for name in dict.fromkeys(wanted)]
+    buffer = io.StringIO()
+    config.dump(buffer, names, required_only=not every)
+    text = buffer.getvalue()
+    if to_stdout:
+        write(text)
+        return
+    path = os.path.join(os.curdir, config.CONFIG_FILE)
+    existing = None if force else _read(path)
+    if existing is None:
+        write_atomically(path, text)
+        logger.info("wrote %s", path)
+        return
+    merged, added = merge(existing, text, path)
+    if added:
+        write_atomically(path, merged)
+        logger.info("added to %s: %s", path, ", ".join(added))
+    else:
+        logger.info("%s has it all; nothing changed (--force replaces it)", path)
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", newline="") as fp:
+            return fp.read()
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text; nothing changed") from None

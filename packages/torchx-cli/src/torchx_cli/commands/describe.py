@@ -1,0 +1,44 @@
+"""``torchx describe``."""
+
+from __future__ import annotations
+
+import click
+
+from torchx_cli.options import Command, handle_argument, output_option
+from torchx_cli.output import TABLE, write
+from torchx_cli.session import open_runner
+from torchx_specs.errors import RequestError, UnknownAppException
+
+
+@click.command("describe", cls=Command)
+@click.option(
+    "--native", is_flag=True, help="Show the request that the scheduler was given instead."
+)
+@output_option
+@handle_argument
+def command(app_handle: str, native: bool, form: str) -> None:
+    """Shows the definition of the app HANDLE, as far as its scheduler remembers it.
+
+    What -o yaml and -o json print, 'torchx run FILE' takes.
+    """
+    with open_runner() as runner:
+        if native:
+            info = runner.describe_native(app_handle)
+            if info is None:
+                if runner.status(app_handle) is None:
+                    raise UnknownAppException(app_handle)
+                raise RequestError(f"the scheduler of {app_handle} does not tell its request")
+            if form == TABLE:
+                write(str(info))
+            else:
+                from torchx_cli.app_data import request_data
+                from torchx_cli.output import write_data
+
+                write_data(request_data(info), form)
+            return
+        app = runner.describe(app_handle)
+    if app is None:
+        raise UnknownAppException(app_handle)
+    from torchx_cli.app_data import app_document, app_text
+
+    write(app_text(app) if form == TABLE else app_document(app, form))

@@ -1,0 +1,86 @@
+"""``torchx lint``."""
+
+from __future__ import annotations
+
+import click
+
+from torchx_cli.boundary import BAD_REQUEST, fail
+from torchx_cli.options import Command, output_option
+from torchx_cli.output import TABLE, write, write_data
+from torchx_specs.errors import RequestError
+
+
+@click.command("lint", cls=Command)
+@output_option
+@click.argument("targets", metavar="FILE[:FUNCTION]...", nargs=-1, required=True)
+def command(targets: tuple[str, ...], form: str) -> None:
+    """Checks components: all of FILE, or one FUNCTION.
+
+    Prints PATH:LINE:COLUMN: MESSAGE for each finding. The exit code is 2 if one is an error.
+    """
+    found = [finding for target in targets for finding in _check(target)]
+    if form == TABLE:
+        for item in found:
+            write("{path}:{line}:{char}: {severity}: {description}".format(**item))
+    else:
+        write_data(found, form)
+    if any(item["severity"] == "error" for item in found):
+        fail(BAD_REQUEST)
+
+
+def _check(target: str) -> list[dict[str, object]]:
+    from torchx_specs import file_linter
+
+    path, _, function = target.rpartition(":")
+    if not path:
+        path, function = target, ""
+    names = _components(path)
+    if function:
+        names = [function]
+    elif not names:
+        raise RequestError(f"{path}: no component in it: no function that returns an AppDef")
+    found = [
+        {
+            "path": path,
+            "component": name,
+            "line": message.line,
+            "char": message.char,
+            "severity": message.severity,
+            "name": message.name,
+            "description": " ".join(message.description.split()),
+        }
+        for name in names
+        for message in file_linter.validate(path, name)
+    ]
+    # what is wrong with the file itself is found once for each function
+    unique = {(m["line"], m["char"], m["description"]): m for m in found}
+    return sorted(unique.values(), key=lambda m: (m["line"], m["char"]))
+
+
+def _components(path: str) -> list[str]:
+    """Returns the names in a file that look like components.
+
+    Raises:
+        RequestError: the file cannot be read
+    """
+    import ast
+
+    try:
+        with open(path, "rb") as fp:
+            tree = ast.parse(fp.read(), path)
+    except OSError as e:
+        raise RequestError(f"{path}: cannot be read: {e.strerror or e}") from None
+    except (SyntaxError, ValueError):
+        return [""]  # the linter tells where
+    names: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            if any(isinstance(n, ast.FunctionDef) and n.name == "build" for n in node.body):
+                names.append(node.name)
+        elif (
+            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.returns is not None
+            and "AppDef" in ast.unparse(node.returns)
+        ):
+            names.append(node.name)
+    return names

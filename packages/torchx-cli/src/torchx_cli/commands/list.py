@@ -1,0 +1,82 @@
+"""``torchx list``."""
+
+from __future__ import annotations
+
+import click
+
+from torchx_cli.options import (
+    Command,
+    cfg_option,
+    choose_scheduler,
+    output_option,
+    read_cfg,
+    scheduler_option,
+)
+from torchx_cli.output import TABLE, state_name, write_data, write_table
+from torchx_cli.session import open_runner
+from torchx_specs.errors import RequestError, nearest
+from torchx_specs.status import AppState
+
+
+def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
+    names = [name.strip().upper() for value in values for name in value.split(",") if name.strip()]
+    known = [state.name for state in AppState]
+    for name in names:
+        if name not in known:
+            raise RequestError(
+                f"--state: there is no state {name};{nearest(name, known)}"
+                f" states: {', '.join(known)}"
+            )
+    return frozenset(names)
+
+
+@click.command("list", cls=Command)
+@scheduler_option
+@cfg_option
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE,...",
+    multiple=True,
+    callback=_states,
+    help="Only apps in one of these states.",
+)
+@click.option("--name", metavar="PATTERN", help="Only apps of such a name ('train-*').")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Only the first N of them."
+)
+@output_option
+def command(
+    scheduler: str | None,
+    scheduler_args: tuple[str, ...],
+    states: frozenset[str],
+    name: str | None,
+    limit: int | None,
+    form: str,
+) -> None:
+    """Lists a scheduler's apps."""
+    with open_runner() as runner:
+        chosen = choose_scheduler(scheduler, runner.scheduler_backends())
+        cfg = read_cfg(runner, chosen, scheduler_args)
+        apps = runner.list(chosen, cfg or None)
+    if states:
+        apps = [app for app in apps if state_name(app.state) in states]
+    if name is not None:
+        from fnmatch import fnmatchcase
+
+        apps = [app for app in apps if fnmatchcase(app.name or app.app_id, name)]
+    apps = apps[:limit]
+    if form == TABLE:
+        rows = [[app.app_handle, app.name, state_name(app.state)] for app in apps]
+        write_table(["APP HANDLE", "APP NAME", "APP STATUS"], rows)
+    else:
+        data = [
+            {
+                "handle": app.app_handle,
+                "app_id": app.app_id,
+                "name": app.name,
+                "state": state_name(app.state),
+            }
+            for app in apps
+        ]
+        write_data(data, form)

@@ -1,0 +1,82 @@
+"""``torchx log``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import datetime
+
+import click
+
+from torchx_cli.colors import takes_color
+from torchx_cli.log_lines import LogOptions, LogReader, resolve
+from torchx_cli.options import Command
+from torchx_cli.session import open_runner
+from torchx_cli.times import when_option
+
+
+def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            re.compile(value)
+        except re.error as e:
+            raise click.BadParameter(f"'{value}' is no regular expression: {e}", ctx, param) from e
+    return value
+
+
+@click.command("log", cls=Command)
+@click.option(
+    "--regex",
+    metavar="REGEX",
+    callback=_checked_regex,
+    help="Only lines in which this is found.",
+)
+@click.option("-t", "--tail", is_flag=True, help="Follow the logs until the app has ended.")
+@click.option(
+    "--streams",
+    type=click.Choice(["stdout", "stderr", "combined"]),
+    help="What to show.  [default: up to the scheduler]",
+)
+@when_option("--since", help="Only lines since then (10m for ten minutes ago, or ISO 8601).")
+@when_option("--until", help="Only lines before then.")
+@click.option(
+    "-n",
+    "--lines",
+    "last",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Of each replica only the last N lines.",
+)
+@click.argument("identifier", metavar="HANDLE[/ROLE[/REPLICAS]]")
+def command(
+    identifier: str,
+    regex: str | None,
+    tail: bool,
+    streams: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    last: int | None,
+) -> None:
+    """Shows the logs of an app's replicas, each line with ROLE/REPLICA before it.
+
+    \b
+    torchx log local_cwd://torchx/train-x1              all replicas
+    torchx log local_cwd://torchx/train-x1/trainer      those of one role
+    torchx log local_cwd://torchx/train-x1/trainer/0,2-4
+    """
+    from torchx_specs.schedulers import Stream
+
+    options = LogOptions(
+        regex=regex,
+        since=since,
+        until=until,
+        tail=tail,
+        streams=None if streams is None else Stream(streams),
+        last=last,
+    )
+    with open_runner() as runner:
+        app_handle, replicas = resolve(runner, identifier)
+        reader = LogReader(
+            runner, app_handle, replicas, options, sys.stdout, takes_color(sys.stdout)
+        )
+        reader.read_all()

@@ -1,0 +1,146 @@
+"""``torchx plugins``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchx_cli.options import Command, output_option
+from torchx_cli.output import TABLE, format_table, write, write_data
+
+if TYPE_CHECKING:
+    from torchx_specs.plugins.manager import Catalog, PluginManager
+    from torchx_specs.plugins.records import Origin
+
+_KINDS = ("schedulers", "named_resources", "trackers", "commands", "workspaces", "event_handlers")
+
+
+@click.command("plugins", cls=Command)
+@output_option
+def command(form: str) -> None:
+    """Shows what plugins give, what overrides what, and what is wrong with them.
+
+    The exit code is 0 even if something is.
+    """
+    from torchx_runner.installed import plugin_manager
+
+    manager = plugin_manager()
+    data = plugins_data(manager)
+    if form == TABLE:
+        write(_as_text(data))
+    else:
+        write_data(data, form)
+
+
+def plugins_data(manager: PluginManager) -> dict[str, Any]:
+    """Returns all that is known of the plugins."""
+    catalogs: dict[str, Catalog[Any]] = {kind: getattr(manager, kind)() for kind in _KINDS}
+    given = {kind: [_record(r) for r in _winners(catalog)] for kind, catalog in catalogs.items()}
+    given["components"] = [
+        {"name": c.group or "(no prefix)", "summary": c.module, **_origin(c.origin)}
+        for c in manager.components()
+    ]
+    return {
+        "distributions": [
+            {**_origin(r.origin), "module": r.target, "enabled": r.enabled}
+            for r in manager.registrations
+        ],
+        **given,
+        "overrides": [
+            {
+                "kind": kind,
+                "name": name,
+                "by": str(catalog[name].origin),
+                "hidden": _texts(hidden),
+            }
+            for kind, catalog in catalogs.items()
+            for name, hidden in catalog.overridden.items()
+            if name not in catalog.conflicts
+        ],
+        "conflicts": [
+            {"kind": kind, "name": name, "claimed_by": _texts(claims)}
+            for kind, catalog in catalogs.items()
+            for name, claims in catalog.conflicts.items()
+        ],
+        "problems": [
+            {**_origin(p.origin), "stage": p.stage, "message": p.message} for p in manager.problems
+        ],
+    }
+
+
+def _winners(catalog: Catalog[Any]) -> list[Any]:
+    return [catalog[name] for name in sorted(catalog) if name not in catalog.conflicts]
+
+
+def _record(record: Any) -> dict[str, Any]:
+    return {"name": record.name, "summary": record.summary_text(), **_origin(record.origin)}
+
+
+def _origin(origin: Origin) -> dict[str, str]:
+    return {
+        "distribution": origin.distribution,
+        "version": origin.version,
+        "plugin": origin.plugin,
+    }
+
+
+def _texts(records: list[Any]) -> list[str]:
+    return [str(record.origin) for record in records]
+
+
+def _as_text(data: dict[str, Any]) -> str:
+    sections = [
+        (
+            "distributions",
+            ["DISTRIBUTION", "VERSION", "PLUGIN", "MODULE", "STATE"],
+            [
+                [d["distribution"], d["version"], d["plugin"], d["module"],
+                 "enabled" if d["enabled"] else "disabled"]
+                for d in data["distributions"]
+            ],
+        )
+    ]  # fmt: skip
+    for kind in (*_KINDS, "components"):
+        rows = [
+            [r["name"], f"{r['distribution']} {r['version']}".strip() or r["plugin"], r["summary"]]
+            for r in data[kind]
+        ]
+        sections.append((kind.replace("_", " "), ["NAME", "FROM", "SUMMARY"], rows))
+    sections.append(
+        (
+            "overrides",
+            ["KIND", "NAME", "GIVEN BY", "INSTEAD OF"],
+            [[o["kind"], o["name"], o["by"], ", ".join(o["hidden"])] for o in data["overrides"]],
+        )
+    )
+    sections.append(
+        (
+            "conflicts",
+            ["KIND", "NAME", "CLAIMED BY"],
+            [[c["kind"], c["name"], ", ".join(c["claimed_by"])] for c in data["conflicts"]],
+        )
+    )
+    sections.append(
+        (
+            "problems",
+            ["PLUGIN", "STAGE", "MESSAGE"],
+            [
+                [f"{p['distribution']} {p['version']}".strip() or p["plugin"], p["stage"],
+                 p["message"]]
+                for p in data["problems"]
+            ],
+        )
+    )  # fmt: skip
+    shown = [
+        f"{title}:\n\n{_indented(format_table(headers, rows))}\n"
+        for title, headers, rows in sections
+        if rows
+    ]
+    if not data["problems"]:
+        shown.append("no problems\n")
+    return "\n".join(shown)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

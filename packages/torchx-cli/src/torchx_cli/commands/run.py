@@ -1,0 +1,302 @@
+"""``torchx run``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from torchx_cli.app_data import (
+    dryrun_data,
+    dryrun_text,
+    is_document,
+    read_document,
+    rerunnable,
+)
+from torchx_cli.boundary import JOB_FAILED, fail
+from torchx_cli.component_errors import component_errors
+from torchx_cli.options import (
+    Command,
+    cfg_option,
+    choose_scheduler,
+    complete_components,
+    once,
+    output_option,
+    read_cfg,
+    scheduler_option,
+)
+from torchx_cli.output import TABLE, YAML, state_name, write, write_data
+from torchx_cli.session import open_runner
+from torchx_cli.status_data import run_data
+from torchx_specs.constants import TORCHX_CONTEXT_NAME
+from torchx_specs.errors import RequestError
+from torchx_specs.status import AppState
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_specs.app import AppDef
+    from torchx_specs.run_options import CfgVal
+    from torchx_specs.status import AppStatus
+    from torchx_specs.workspace import Workspace
+
+logger = logging.getLogger(__name__)
+
+
+class _Request(NamedTuple):
+    """A run, complete."""
+
+    component: str
+    arguments: list[str] | dict[str, Any]
+    scheduler: str
+    cfg: dict[str, CfgVal]
+    workspace: Workspace | str | None
+    parent_run_id: str | None
+    dryrun: bool
+    wait: bool
+    log: bool
+    detach: bool
+    form: str
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheduler.startswith("local")
+
+    @property
+    def is_detached(self) -> bool:
+        return self.detach or self.cfg.get("detach") is True
+
+
+@click.command(
+    "run",
+    cls=Command,
+    extra_keys=["component"],
+    context_settings={"allow_interspersed_args": False},
+)
+@scheduler_option
+@cfg_option
+@click.option("--dryrun", is_flag=True, help="Show what would be submitted, and submit nothing.")
+@click.option("--wait/--no-wait", help="Wait for the end of the app.")
+@click.option("--log/--no-log", help="Show the app's logs, and wait for its end.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Return at once; a local app goes on in the background.",
+)
+@once(
+    "--workspace",
+    "--buck-target",
+    metavar="WORKSPACE",
+    help="Directory to take along into the job, where the scheduler can; '' for none."
+    "  [default: the working directory]",
+)
+@once("--parent_run_id", metavar="ID", help="The run that this one belongs to, for trackers.")
+@click.option(
+    "--tee_logs",
+    is_flag=True,
+    help="Without effect: log lines always say which replica they come from.",
+)
+@click.option("--stdin", is_flag=True, help="Read the run, a JSON object, from standard input.")
+@output_option
+@click.argument(
+    "component_and_arguments",
+    metavar="COMPONENT [ARGUMENTS]...",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    shell_complete=complete_components,
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    scheduler: str | None,
+    scheduler_args: tuple[str, ...],
+    dryrun: bool,
+    wait: bool,
+    log: bool,
+    detach: bool,
+    workspace: str | None,
+    parent_run_id: str | None,
+    tee_logs: bool,
+    stdin: bool,
+    form: str,
+    component_and_arguments: tuple[str, ...],
+) -> None:
+    """Runs COMPONENT: a name that 'torchx builtins' lists, FILE.py:FUNCTION,
+    PACKAGE.MODULE:FUNCTION, or a file with an app (job.yaml, job.json, or '-').
+
+    What follows it are its ARGUMENTS ('torchx run COMPONENT --help' lists them); options of this
+    command go before it.
+
+    A local scheduler's app is waited for, and its logs are shown on standard error. Otherwise the
+    command returns once the app is submitted. Standard output has the app's handle only.
+    """
+    from torchx_runner import config
+
+    os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
+    with open_runner(config.load_sections("component")) as runner:
+        if stdin:
+            request = _from_stdin(ctx, runner, dryrun, form)
+        else:
+            component, arguments = _split(component_and_arguments)
+            chosen = choose_scheduler(scheduler, runner.scheduler_backends())
+            request = _Request(
+                component,
+                arguments,
+                chosen,
+                read_cfg(runner, chosen, scheduler_args),
+                _workspace(workspace, component),
+                parent_run_id,
+                dryrun,
+                wait,
+                log,
+                detach,
+                form,
+            )
+        _run(runner, request)
+
+
+def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Returns the component and its arguments; the configuration may name the component."""
+    if (words and not words[0].startswith("-")) or words[:1] == ("-",):
+        return words[0], list(words[1:])
+    from torchx_runner import config
+
+    component = config.get_cli_defaults("run").get("component")
+    if not component:
+        raise click.UsageError(
+            "which component? Name one (torchx builtins lists them), or set 'component' in"
+            " [cli:run] of .torchxconfig"
+        )
+    return component, list(words)
+
+
+def _workspace(given: str | None, component: str) -> Workspace | str | None:
+    """Returns the workspace; a document says itself which it takes along."""
+    from torchx_specs.workspace import Workspace
+
+    if given is not None:
+        return Workspace.from_str(given)
+    return None if is_document(component) else Workspace({os.getcwd(): ""})
+
+
+def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> _Request:
+    from torchx_cli.run_request import read_stdin_json
+
+    allowed = {"stdin", "dryrun", "form", "as_json"}
+    given = [
+        max(param.opts, key=len).replace("_", "-")
+        for param in ctx.command.params
+        if isinstance(param, click.Option)
+        and param.name not in allowed
+        and ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if ctx.params["component_and_arguments"]:
+        given.append("a component")
+    if given:
+        message = f"{given[0]} and --stdin exclude each other: the JSON says it all"
+        raise click.UsageError(message, ctx)
+    args = read_stdin_json(sys.stdin.read())
+    scheduler = choose_scheduler(args.scheduler, runner.scheduler_backends())
+    cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
+    component, arguments = args.component_name, args.component_args_str or args.component_args
+    return _Request(
+        component,
+        arguments,
+        scheduler,
+        cfg,
+        args.workspace,
+        args.parent_run_id,
+        dryrun or args.dryrun,
+        args.wait,
+        args.log,
+        False,
+        form,
+    )
+
+
+def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[str, CfgVal]:
+    """Returns scheduler options that came typed, with what the files add."""
+    import json
+
+    from torchx_runner import config
+
+    opts = runner.scheduler_run_opts(scheduler)
+    cfg = opts.cfg_from_json_repr(json.dumps(given))
+    config.apply(scheduler, cfg, opts=opts)
+    return cfg
+
+
+def _run(runner: Runner, request: _Request) -> None:
+    app: AppDef | None = None
+    if is_document(request.component):
+        if request.arguments:
+            raise RequestError(f"{request.component} is a file with an app, and takes no arguments")
+        app = read_document(request.component)
+    if request.detach and runner.scheduler_run_opts(request.scheduler).get("detach"):
+        request.cfg["detach"] = True
+    with component_errors(request.component):
+        if request.dryrun:
+            _dryrun(runner, request, app)
+            return
+        place = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
+        if app is not None:
+            handle = str(runner.run(app, *place))
+        else:
+            handle = runner.run_component(request.component, request.arguments, *place)
+    _follow(runner, request, handle)
+
+
+def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
+    if app is None:
+        app = runner._materialize(request.component, request.arguments)
+    info = runner.dryrun(
+        app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
+    )
+    if request.form == TABLE:
+        write(dryrun_text(info))
+    elif request.form == YAML:
+        write(rerunnable(app, info, request.workspace))
+    else:
+        write_data(dryrun_data(info), request.form)
+
+
+def _follow(runner: Runner, request: _Request, handle: str) -> None:
+    """Tells of a submitted app, and waits for its end if that was asked for."""
+    if request.form == TABLE:
+        write(handle)
+        sys.stdout.flush()
+    logger.info("launched app: %s", handle)
+    waits = request.wait or request.log or (request.is_local and not request.is_detached)
+    status = _attend(runner, request, handle) if waits else _first_status(runner, request, handle)
+    if request.form != TABLE:
+        write_data(run_data(handle, status), request.form)
+    if waits and status is not None and status.state != AppState.SUCCEEDED:
+        logger.error("%s", status.format().strip())
+        fail(JOB_FAILED)
+
+
+def _attend(runner: Runner, request: _Request, handle: str) -> AppStatus:
+    from torchx_cli.attended import attend
+
+    owned = request.is_local and not request.is_detached
+    logger.info("waiting for the app to finish")
+    status = attend(runner, handle, show_logs=request.log or request.is_local, owned=owned)
+    logger.info("job finished: %s", state_name(status.state))
+    return status
+
+
+def _first_status(runner: Runner, request: _Request, handle: str) -> AppStatus | None:
+    """Returns the status of an app that nobody waits for; the app is there even if that fails."""
+    if request.is_detached and request.form == TABLE:
+        return None
+    try:
+        status = runner.status(handle)
+    except Exception as e:  # told; the submission itself has succeeded
+        logger.warning("its status is not known yet: %s", e)
+        return None
+    if status is not None:
+        logger.info("%s", status.format().strip())
+    return status

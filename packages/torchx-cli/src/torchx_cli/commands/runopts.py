@@ -1,0 +1,63 @@
+"""``torchx runopts``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchx_cli.colors import paint
+from torchx_cli.options import Command, choose_scheduler, complete_schedulers, output_option
+from torchx_cli.output import TABLE, write, write_data
+from torchx_cli.session import open_runner
+from torchx_specs.errors import TorchXError
+
+if TYPE_CHECKING:
+    from torchx_specs.run_options import runopts
+
+
+@click.command("runopts", cls=Command)
+@output_option
+@click.argument("scheduler", required=False, shell_complete=complete_schedulers)
+def command(scheduler: str | None, form: str) -> None:
+    """Shows the options that SCHEDULER takes, or those of all schedulers.
+
+    They are given by 'torchx run -cfg', or in the scheduler's section of .torchxconfig.
+    """
+    found: dict[str, runopts | TorchXError] = {}
+    with open_runner() as runner:
+        installed = runner.scheduler_backends()
+        if scheduler is not None:
+            name = choose_scheduler(scheduler, installed)
+            found[name] = runner.scheduler_run_opts(name)
+        else:
+            for name in installed:
+                try:
+                    found[name] = runner.scheduler_run_opts(name)
+                except TorchXError as e:  # one that cannot be loaded does not hide the others
+                    found[name] = e
+    if form == TABLE:
+        for name, opts in found.items():
+            if isinstance(opts, TorchXError):
+                write(f"{paint(name, 'GREEN', sys.stdout)}: <{opts}>\n")
+            else:
+                write(f"{paint(name, 'GREEN', sys.stdout)}:\n{opts!r}\n")
+            write("")
+    else:
+        write_data({name: _as_data(opts) for name, opts in found.items()}, form)
+
+
+def _as_data(opts: runopts | TorchXError) -> Any:
+    if isinstance(opts, TorchXError):
+        return {"error": str(opts)}
+    return [
+        {
+            "name": name,
+            "type": getattr(opt.opt_type, "__name__", str(opt.opt_type)),
+            "required": opt.is_required,
+            "default": opt.default,
+            "help": opt.help,
+        }
+        for name, opt in opts
+    ]

@@ -1,0 +1,43 @@
+"""``torchx status``."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+from torchx_cli.options import Command, handle_argument, output_option
+from torchx_cli.output import TABLE, write, write_data
+from torchx_cli.session import existing_status, open_runner
+from torchx_cli.status_data import status_data
+
+logger = logging.getLogger(__name__)
+
+
+@click.command("status", cls=Command)
+@click.option(
+    "--roles",
+    "--role",
+    "roles",
+    metavar="NAME,...",
+    multiple=True,
+    help="Show these roles only.",
+)
+@output_option
+@handle_argument
+def command(app_handle: str, roles: tuple[str, ...], form: str) -> None:
+    """Shows the status of the app HANDLE and of each of its replicas.
+
+    The exit code is 0 if the app exists, whatever became of it, and 1 if it doesn't.
+    """
+    wanted = [name.strip() for group in roles for name in group.split(",") if name.strip()]
+    with open_runner() as runner:
+        status = existing_status(runner, app_handle)
+    there = [role.role for role in status.roles]
+    for name in wanted:
+        if name not in there:
+            logger.warning("no role '%s'; roles: %s", name, ", ".join(there) or "none yet")
+    if form == TABLE:
+        write(status.format(wanted))
+    else:
+        write_data(status_data(app_handle, status, wanted), form)

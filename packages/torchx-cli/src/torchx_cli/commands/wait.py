@@ -1,0 +1,59 @@
+"""``torchx wait``."""
+
+from __future__ import annotations
+
+import click
+
+from torchx_cli.boundary import JOB_FAILED, TIMED_OUT, complain, fail
+from torchx_cli.options import Command, handle_argument, output_option
+from torchx_cli.output import TABLE, state_name, write, write_data
+from torchx_cli.session import open_runner
+from torchx_cli.status_data import status_data
+from torchx_cli.times import duration_option
+from torchx_cli.waiting import has_reached
+from torchx_runner import WaitTimeoutError
+from torchx_specs.errors import UnknownAppException
+from torchx_specs.status import AppState, is_terminal
+
+_STATES = ("SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
+
+
+@click.command("wait", cls=Command)
+@click.option(
+    "--until",
+    type=click.Choice(_STATES, case_sensitive=False),
+    metavar="STATE",
+    help=f"Wait for this state ({', '.join(_STATES)}), not for the end.",
+)
+@duration_option("--timeout", help="Give up after this time (90, 90s, 10m, 2h).")
+@output_option
+@handle_argument
+def command(app_handle: str, until: str | None, timeout: float | None, form: str) -> None:
+    """Waits until the app HANDLE has ended, and prints its state.
+
+    \b
+    Exit codes: 0 if it succeeded, or reached the state of --until;
+    1 if it failed, was cancelled or doesn't exist; 124 if the time ran out.
+    """
+    goal = None if until is None else AppState[until.upper()]
+    timed_out = False
+    with open_runner() as runner:
+        try:
+            status = runner.wait(
+                app_handle,
+                timeout=timeout,
+                until=None if goal is None or is_terminal(goal) else goal,
+            )
+        except WaitTimeoutError as e:
+            status, timed_out = e.status, True
+    if status is None:
+        raise UnknownAppException(app_handle)
+    if form == TABLE:
+        write(state_name(status.state))
+    else:
+        write_data(status_data(app_handle, status), form)
+    if timed_out:
+        complain(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
+        fail(TIMED_OUT)
+    if not has_reached(status.state, goal):
+        fail(JOB_FAILED)

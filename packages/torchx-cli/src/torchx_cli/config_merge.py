@@ -1,0 +1,135 @@
+"""Adding to a ``.torchxconfig`` what it lacks, and leaving the rest as it is, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from torchx_specs.errors import ConfigError
+
+_HEADER = re.compile(r"\[(?P<name>[^\]]+)\]")
+
+
+def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
+    """Returns a file's text with the sections and keys it lacks, and what was added.
+
+    >>> addition = "[slurm]\\npartition = None\\ntime = 1\\n"
+    >>> text, added = merge("[slurm]\\npartition = gpu\\n", addition, "file")
+    >>> print(text, end="")
+    [slurm]
+    partition = gpu
+    time = 1
+    >>> added
+    ['[slurm] time']
+
+    Args:
+        existing: the file's text
+        addition: a generated file, one line a key
+        path: what messages call the file
+
+    Raises:
+        ConfigError: the file is malformed
+    """
+    from torchx_runner.config_files import parse_config
+
+    have = {
+        name: {_fold(key) for key in keys}
+        for name, keys in parse_config(existing, path).sections.items()
+    }
+    newline = "\r\n" if "\r\n" in existing else "\n"
+    lines = existing.splitlines(keepends=True)
+    added: list[str] = []
+    for name, entries in _sections(addition):
+        missing = [line for line in entries if _fold(_key(line)) not in have.get(name, ())]
+        if name in have:
+            at = _end_of_section(lines, name)
+            new = missing
+        else:
+            _end_line(lines, newline)
+            at = len(lines)
+            new = [*([""] if lines and lines[-1].strip() else []), f"[{name}]", *missing]
+            added.append(f"[{name}]")
+        if new and at:
+            _end_line(lines[:at], newline)
+            if not lines[at - 1].endswith("\n"):
+                lines[at - 1] += newline
+        lines[at:at] = [line + newline for line in new]
+        added += [f"[{name}] {_key(line)}" for line in missing if name in have]
+    return "".join(lines), added
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Replaces a file as a whole; a reader sees the old text or the new one, whatever happens.
+
+    Args:
+        path: the file; what a link points at is replaced, and keeps its permissions
+        text: its new content
+
+    Raises:
+        ConfigError: it cannot be written
+    """
+    import tempfile
+
+    target = os.path.realpath(path)
+    temporary = ""
+    try:
+        mode = _mode(target)
+        fd, temporary = tempfile.mkstemp(prefix=".torchxconfig-", dir=os.path.dirname(target))
+        with os.fdopen(fd, "w", encoding="utf-8", newline="") as fp:
+            fp.write(text)
+            fp.flush()
+            os.fsync(fp.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, target)
+    except OSError as e:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise ConfigError(f"{path}: cannot be written: {e.strerror or e}") from e
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode & 0o777
+    except FileNotFoundError:
+        umask = os.umask(0)
+        os.umask(umask)
+        return 0o666 & ~umask
+
+
+def _sections(text: str) -> list[tuple[str, list[str]]]:
+    """Returns the sections of a generated file with their lines."""
+    sections: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header:
+            sections.append((header["name"], []))
+        elif line.strip() and sections:
+            sections[-1][1].append(line)
+    return sections
+
+
+def _end_of_section(lines: list[str], name: str) -> int:
+    """Returns the index after the last line of a section that is neither blank nor a comment."""
+    inside = False
+    end = 0
+    for number, line in enumerate(lines):
+        header = _HEADER.match(line)
+        if header:
+            inside = header["name"] == name
+        if inside and (header or (line.strip() and line.lstrip()[0] not in "#;")):
+            end = number + 1
+    return end
+
+
+def _end_line(lines: list[str], newline: str) -> None:
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += newline
+
+
+def _key(line: str) -> str:
+    return line.partition("=")[0].strip()
+
+
+def _fold(key: str) -> str:
+    """``logDir`` and ``log_dir`` are one option."""
+    return key.replace("_", "").lower()

@@ -1,0 +1,41 @@
+"""The runner that a command works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from torchx_specs.errors import UnknownAppException
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_specs.status import AppStatus
+
+
+@contextmanager
+def open_runner(
+    component_defaults: Mapping[str, Mapping[str, str]] | None = None,
+) -> Iterator[Runner]:
+    """Makes a runner, and closes it at the end.
+
+    Args:
+        component_defaults: arguments of components, by component and parameter
+    """
+    from torchx_runner import get_runner
+
+    defaults: Any = component_defaults
+    with get_runner(component_defaults=defaults) as runner:
+        yield runner
+
+
+def existing_status(runner: Runner, app_handle: str) -> AppStatus:
+    """Returns the status of an app.
+
+    Raises:
+        UnknownAppException: there is no such app
+    """
+    status = runner.status(app_handle)
+    if status is None:
+        raise UnknownAppException(app_handle)
+    return status

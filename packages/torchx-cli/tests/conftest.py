@@ -1,0 +1,229 @@
+"""A command line in this process, with a scheduler that lives in memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pytest
+
+from torchx_specs import AppDef, AppDryRunInfo, AppState, runopts
+from torchx_specs.hookspecs import CommandPlugin, SchedulerPlugin, hookimpl
+from torchx_specs.plugins import PluginManager, set_manager
+from torchx_specs.plugins.records import Origin
+from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.status import ReplicaStatus, RoleStatus
+
+
+@dataclass
+class FakeApp:
+    """An app of the fake scheduler."""
+
+    app: AppDef
+    cfg: dict[str, Any] = field(default_factory=dict)
+    states: list[AppState] = field(default_factory=lambda: [AppState.SUCCEEDED])
+    logs: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    cancelled: bool = False
+
+
+@dataclass
+class FakeRequest:
+    name: str
+    size: int
+
+
+class FakeScheduler(Scheduler[Mapping[str, Any]]):
+    """Keeps its apps in memory; a status is one step further each time it is asked for."""
+
+    def __init__(self, session_name: str, apps: dict[str, FakeApp], **params: Any) -> None:
+        super().__init__("fake", session_name)
+        self.apps = apps
+
+    def _run_opts(self) -> runopts:
+        opts = runopts()
+        opts.add("queue", type_=str, help="where to wait", default=None)
+        opts.add("tags", type_=list[str], help="some tags", default=None)
+        opts.add("project", type_=str, help="who pays", default="none")
+        opts.add("end", type_=str, help="the state at the end", default="SUCCEEDED")
+        return opts
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[FakeRequest]:
+        return AppDryRunInfo(FakeRequest(app.name, len(app.roles)), lambda r: f"submit {r.name}")
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        app = dryrun_info.app
+        assert app is not None
+        app_id = f"{app.name}-{len(self.apps)}"
+        end = AppState[str(dryrun_info.cfg["end"])]
+        logs = {
+            (r.name, i): [f"hello from {i}\n"] for r in app.roles for i in range(r.num_replicas)
+        }
+        self.apps[app_id] = FakeApp(
+            app, dict(dryrun_info.cfg), [AppState.PENDING, AppState.RUNNING, end], logs
+        )
+        return app_id
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        fake = self.apps.get(app_id)
+        if fake is None:
+            return None
+        state = fake.states.pop(0) if len(fake.states) > 1 else fake.states[0]
+        if fake.cancelled:
+            state = AppState.CANCELLED
+        roles = [
+            RoleStatus(
+                r.name,
+                [ReplicaStatus(i, state, r.name, "localhost") for i in range(r.num_replicas)],
+            )
+            for r in fake.app.roles
+        ]
+        return DescribeAppResponse(
+            app_id, state, num_restarts=0, roles_statuses=roles, roles=fake.app.roles
+        )
+
+    def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
+        return [
+            ListAppResponse(app_id, fake.states[0], name=fake.app.name)
+            for app_id, fake in self.apps.items()
+        ]
+
+    def _cancel_existing(self, app_id: str) -> None:
+        self.apps[app_id].cancelled = True
+
+    def _delete_existing(self, app_id: str) -> None:
+        del self.apps[app_id]
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        fake = self.apps[app_id]
+        asked = {"regex": regex, "since": since, "until": until, "tail": should_tail}
+        fake.asked.append({**asked, "streams": streams, "replica": (role_name, k)})
+        return iter(fake.logs[role_name, k])
+
+
+class FakePlugin:
+    """Gives the fake scheduler, and whatever a test adds."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, FakeApp] = {}
+        self.schedulers = ["fake"]
+        self.commands: list[CommandPlugin] = []
+
+    @hookimpl
+    def torchx_schedulers(self) -> Iterator[SchedulerPlugin]:
+        for name in self.schedulers:
+            yield SchedulerPlugin(name, self.create)
+
+    @hookimpl
+    def torchx_commands(self) -> Iterator[CommandPlugin]:
+        yield from self.commands
+
+    def create(self, session_name: str, **params: Any) -> FakeScheduler:
+        return FakeScheduler(session_name, self.apps, **params)
+
+
+class Result(NamedTuple):
+    """What a command said, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line that begins with ``torchx: error:``."""
+        lines = [line for line in self.err.splitlines() if line.startswith("torchx: error: ")]
+        assert len(lines) == 1, self.err
+        assert "Traceback" not in self.err
+        return lines[0].removeprefix("torchx: error: ")
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakePlugin]:
+    """The fake plugin, with our commands, in an environment without any other."""
+    import torchx_cli.plugin
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("TORCHXCONFIG", "LOGLEVEL", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TORCHX_CONTEXT_NAME", "test")
+    manager = PluginManager(discover=False)
+    fake = FakePlugin()
+    manager.register(torchx_cli.plugin, "cli", Origin("torchx-cli", "1", "cli"))
+    manager.register(fake, "fake", Origin("fake-dist", "2.0", "fake"))
+    set_manager(manager)
+    yield fake
+    set_manager(None)
+
+
+@pytest.fixture
+def cli(plugin: FakePlugin, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    """Runs the command in this process."""
+    from torchx_cli.main import execute
+
+    before = logging.getLogger().handlers[:]
+
+    def run(*words: str) -> Result:
+        capsys.readouterr()
+        code = execute(list(words))
+        said = capsys.readouterr()
+        return Result(code, said.out, said.err)
+
+    yield run
+    logging.getLogger().handlers[:] = before
+
+
+@pytest.fixture
+def components(tmp_path: Any) -> str:
+    """A file with components, relative to the working directory."""
+    (tmp_path / "comp.py").write_text(
+        '''
+from torchx_specs import AppDef, Resource, Role
+
+
+def job(name: str = "job", replicas: int = 1) -> AppDef:
+    """Says hello.
+
+    Args:
+        name: what it is called
+        replicas: how many say it
+    """
+    role = Role("main", image="img", entrypoint="echo", args=["hi"], num_replicas=replicas)
+    role.resource = Resource(cpu=1, gpu=0, memMB=64)
+    return AppDef(name, roles=[role])
+
+
+def raises(what: str = "boom") -> AppDef:
+    raise KeyError(what)
+
+
+def exits() -> AppDef:
+    raise SystemExit(7)
+
+
+def nothing() -> AppDef:
+    return None
+
+
+def untyped(x) -> AppDef:
+    return AppDef("x")
+'''
+    )
+    return "comp.py"

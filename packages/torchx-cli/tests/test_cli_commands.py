@@ -1,0 +1,744 @@
+"""The commands, with a scheduler that lives in memory."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from torchx_specs import AppState, serialize
+from torchx_specs.schedulers import Stream
+
+HANDLE = "fake://torchx/job-0"
+MISSING = "fake://torchx/gone"
+
+
+# -- run -------------------------------------------------------------------------------------------
+
+
+def test_run_prints_the_handle_alone_on_standard_output(cli: Any, components: str) -> None:
+    result = cli("run", "comp.py:job")
+    assert (result.code, result.out) == (0, f"{HANDLE}\n")
+    assert "launched app: fake://torchx/job-0" in result.err
+    assert "State: PENDING" in result.err
+
+
+def test_run_waits_if_asked_to(cli: Any, components: str) -> None:
+    result = cli("run", "--wait", "comp.py:job")
+    assert (result.code, result.out) == (0, f"{HANDLE}\n")
+    assert "job finished: SUCCEEDED" in result.err
+    assert "hello" not in result.err
+
+
+def test_run_shows_logs_if_asked_to(cli: Any, components: str) -> None:
+    result = cli("run", "--log", "comp.py:job", "--replicas", "2")
+    assert (result.code, result.out) == (0, f"{HANDLE}\n")
+    assert "main/0 hello from 0\n" in result.err
+    assert "main/1 hello from 1\n" in result.err
+
+
+def test_a_local_schedulers_app_is_waited_for(cli: Any, plugin: Any, components: str) -> None:
+    plugin.schedulers = ["local_fake"]
+    result = cli("run", "comp.py:job")
+    assert (result.code, result.out) == (0, "local_fake://torchx/job-0\n")
+    assert "main/0 hello from 0\n" in result.err
+    assert "job finished: SUCCEEDED" in result.err
+
+
+def test_a_failed_job_is_exit_code_1(cli: Any, components: str) -> None:
+    result = cli("run", "--wait", "-cfg", "end=FAILED", "comp.py:job")
+    assert (result.code, result.out) == (1, f"{HANDLE}\n")
+    assert "State: FAILED" in result.err
+    assert cli("run", "--wait", "-cfg=end=CANCELLED", "comp.py:job").code == 1
+
+
+def test_run_as_json(cli: Any, components: str) -> None:
+    result = cli("run", "--json", "--wait", "-cfg", "end=FAILED", "comp.py:job")
+    assert result.code == 1
+    assert json.loads(result.out) == {
+        "handle": HANDLE,
+        "app_id": "job-0",
+        "scheduler": "fake",
+        "state": "FAILED",
+        "ui_url": None,
+    }
+    result = cli("run", "-o", "yaml", "comp.py:job")
+    assert yaml.safe_load(result.out)["state"] == "PENDING"
+
+
+def test_dryrun_submits_nothing_and_has_the_sections(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    result = cli("run", "--dryrun", "comp.py:job")
+    assert result.code == 0
+    assert result.out.startswith("\n=== APPLICATION ===\n{ 'metadata': {},\n  'name': 'job',\n")
+    assert result.out.endswith("\n\n=== SCHEDULER REQUEST ===\nsubmit job\n")
+    assert plugin.apps == {}
+
+
+def test_dryrun_as_json(cli: Any, components: str) -> None:
+    data = json.loads(cli("run", "--dryrun", "--json", "comp.py:job").out)
+    assert list(data) == ["scheduler", "cfg", "app", "request"]
+    assert data["request"] == {"name": "job", "size": 1}
+    assert data["cfg"]["project"] == "none"
+    assert data["app"]["roles"][0]["workspace"] == {"projects": {str(Path.cwd()): ""}}
+    assert data["app"]["roles"][0]["retry_policy"] == "APPLICATION"
+
+
+def test_what_dryrun_prints_as_yaml_runs_again(cli: Any, plugin: Any, components: str) -> None:
+    printed = cli("run", "--dryrun", "-o", "yaml", "comp.py:job", "--name", "again").out
+    assert "# submit again\n" in printed
+    Path("job.yaml").write_text(printed)
+    assert cli("run", "--dryrun", "-o", "yaml", "job.yaml").out == printed
+    assert cli("run", "job.yaml").code == 0
+    ran = plugin.apps["again-0"].app
+    assert ran.roles[0].args == ["hi"]
+    assert ran.roles[0].workspace.projects == {str(Path.cwd()): ""}
+
+
+def test_a_document_may_be_json_or_come_from_standard_input(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("run", "comp.py:job")
+    app = plugin.apps["job-0"].app
+    Path("job.json").write_text(serialize.to_json(app))
+    assert cli("run", "job.json").code == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO(serialize.to_yaml(app)))
+    assert cli("run", "-").code == 0
+    assert [fake.app.name for fake in plugin.apps.values()] == ["job"] * 3
+
+
+def test_the_workspace_is_the_working_directory_unless_told(cli: Any, components: str) -> None:
+    def workspace(*words: str) -> Any:
+        data = json.loads(cli("run", "--dryrun", "--json", *words, "comp.py:job").out)
+        return data["app"]["roles"][0]["workspace"]
+
+    assert workspace() == {"projects": {str(Path.cwd()): ""}}
+    assert workspace("--workspace", "/elsewhere") == {"projects": {"/elsewhere": ""}}
+    assert workspace("--workspace={/a: b, /c: d}") == {"projects": {"/a": "b", "/c": "d"}}
+    assert workspace("--workspace", "") is None
+
+
+def test_scheduler_options_come_from_any_number_of_cfg(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    words = ["-cfg", "queue=a", "--scheduler_args", "tags=x;y", "--scheduler-args=project=p"]
+    cli("run", *words, "-cfg=queue=a", "comp.py:job")
+    cfg = plugin.apps["job-0"].cfg
+    assert (cfg["queue"], cfg["tags"], cfg["project"]) == ("a", ["x", "y"], "p")
+
+
+def test_files_fill_gaps_in_the_scheduler_options(cli: Any, plugin: Any, components: str) -> None:
+    Path(".torchxconfig").write_text("[fake]\nqueue = filed\nproject = filed\n")
+    cli("run", "-cfg", "queue=given", "comp.py:job")
+    cfg = plugin.apps["job-0"].cfg
+    assert (cfg["queue"], cfg["project"]) == ("given", "filed")
+
+
+def test_arguments_go_to_the_component_as_they_are(cli: Any, plugin: Any) -> None:
+    Path("c.py").write_text(
+        "from torchx_specs import AppDef, Resource, Role\n"
+        "def sh(*args: str) -> AppDef:\n"
+        "    role = Role('r', image='', entrypoint='sh', args=list(args))\n"
+        "    role.resource = Resource(1, 0, 1)\n"
+        "    return AppDef('job', roles=[role])\n"
+    )
+    words = ["echo", "-n", "a", "-n", "--dryrun", "-cfg", "x=y", "", "$HOME"]
+    for before in ([], ["--"]):
+        assert cli("run", *before, "c.py:sh", "--", *words).code == 0
+    assert [fake.app.roles[0].args for fake in plugin.apps.values()] == [words, words]
+
+
+def test_the_component_may_be_configured(cli: Any, plugin: Any, components: str) -> None:
+    Path(".torchxconfig").write_text(
+        "[cli:run]\ncomponent = comp.py:job\n\n[component:comp.py:job]\nname = configured\n"
+    )
+    assert cli("run").code == 0
+    assert cli("run", "--", "--replicas", "3").code == 0
+    assert [(f.app.name, f.app.roles[0].num_replicas) for f in plugin.apps.values()] == [
+        ("configured", 1),
+        ("configured", 3),
+    ]
+
+
+def test_every_flag_has_a_default_in_the_configuration(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    Path(".torchxconfig").write_text(
+        "[cli:run]\nscheduler = fake\nwait = true\noutput = json\ncfg = queue=conf\n"
+        "workspace = /conf\nparent_run_id = p\n[cli:list]\no = json\n"
+    )
+    plugin.schedulers = ["fake", "other"]
+    result = cli("run", "comp.py:job")
+    assert json.loads(result.out)["state"] == "SUCCEEDED"
+    fake = plugin.apps["job-0"]
+    assert fake.cfg["queue"] == "conf"
+    assert fake.app.roles[0].workspace.projects == {"/conf": ""}
+    assert fake.app.roles[0].env["TORCHX_PARENT_RUN_ID"] == "p"
+    # what is on the command line wins
+    result = cli("run", "--no-wait", "-o", "table", "--cfg", "queue=typed", "comp.py:job")
+    assert result.out == "fake://torchx/job-1\n"
+    assert plugin.apps["job-1"].cfg["queue"] == "typed"
+    assert json.loads(cli("list", "-s", "fake").out)[0]["handle"] == HANDLE
+
+
+def test_an_unknown_configured_flag_is_a_warning(cli: Any, components: str) -> None:
+    Path(".torchxconfig").write_text("[cli:run]\ndryrunn = true\n")
+    result = cli("run", "comp.py:job")
+    assert result.code == 0
+    assert "[cli:run] dryrunn: torchx run has no such option; did you mean 'dryrun'?" in result.err
+
+
+def test_the_default_scheduler(cli: Any, plugin: Any, components: str) -> None:
+    plugin.schedulers = ["fake", "other"]
+    result = cli("run", "comp.py:job")
+    assert result.code == 2
+    assert result.error == "which scheduler? give -s with one of: fake, other"
+    plugin.schedulers.append("local_cwd")
+
+
+def test_local_cwd_is_the_default_whatever_else_is_installed(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    plugin.schedulers = ["aaa", "local_cwd", "zzz"]
+    assert cli("run", "comp.py:job").out == "local_cwd://torchx/job-0\n"
+
+
+def test_help_of_a_component(cli: Any, plugin: Any, components: str) -> None:
+    result = cli("run", "comp.py:job", "--help")
+    assert (result.code, result.err, plugin.apps) == (0, "", {})
+    assert result.out.startswith("usage: torchx run comp.py:job ")
+    assert "Says hello." in result.out
+    assert "how many say it (default: 1)" in result.out
+
+
+def stdin_json(**changes: Any) -> str:
+    base = {"component_name": "comp.py:job", "scheduler": "fake", "scheduler_args": {}}
+    return json.dumps({k: v for k, v in {**base, **changes}.items() if v != "absent"})
+
+
+def test_run_from_json_on_standard_input(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(text: str, *words: str) -> Any:
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        return cli("run", "--stdin", *words)
+
+    text = stdin_json(
+        scheduler_args={"queue": "q", "tags": ["a", 1]},
+        component_args={"name": "typed", "replicas": 2},
+        wait=True,
+    )
+    result = run(text)
+    assert result.code == 0
+    assert "job finished: SUCCEEDED" in result.err
+    fake = plugin.apps["typed-0"]
+    assert fake.app.roles[0].num_replicas == 2
+    assert fake.cfg["tags"] == ["a", "1"]
+    assert fake.app.roles[0].workspace.projects == {str(Path.cwd()): ""}
+    run(stdin_json(component_args={"name": "x"}, component_args_str=["--name", "worded"]))
+    assert "worded-1" in plugin.apps
+    result = run(stdin_json(), "--dryrun", "--json")
+    assert json.loads(result.out)["scheduler"] == "fake"
+    assert len(plugin.apps) == 2
+
+
+def test_the_configuration_does_not_conflict_with_standard_input(
+    cli: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(".torchxconfig").write_text("[cli:run]\nscheduler = other\nwait = true\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO(stdin_json()))
+    assert cli("run", "--stdin").out == f"{HANDLE}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "error"),
+    [
+        ("", (), "standard input: not valid JSON"),
+        ("[1]", (), "standard input: expected a JSON object, got list"),
+        ("{}", (), "required field 'component_name' is missing"),
+        (stdin_json(scheduler_args="absent"), (), "required field 'scheduler_args' is missing"),
+        (stdin_json(waits=True), (), "there is no field 'waits'; did you mean 'wait'?"),
+        (stdin_json(wait="yes"), (), "field 'wait' must be true or false"),
+        (stdin_json(component_args_str=[1]), (), "must be a list of strings"),
+        (stdin_json(scheduler_args={"queu": 1}), (), "Unknown run option `queu`"),
+        (stdin_json(scheduler_args={"queue": 1}), (), "must be of type: str"),
+        (stdin_json(scheduler="fak"), (), "unknown scheduler 'fak'; did you mean 'fake'?"),
+        (stdin_json(component_args={"replicas": "x"}), (), "'x' is not an int"),
+        (stdin_json(), ("-s", "fake"), "run: --scheduler and --stdin exclude each other"),
+        (stdin_json(), ("--parent_run_id", "x"), "--parent-run-id and --stdin exclude"),
+        (stdin_json(), ("comp.py:job",), "a component and --stdin exclude each other"),
+    ],
+)
+def test_bad_json_on_standard_input(
+    text: str,
+    words: tuple[str, ...],
+    error: str,
+    cli: Any,
+    plugin: Any,
+    components: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    result = cli("run", "--stdin", *words)
+    assert result.code == 2
+    assert error in result.error
+    assert result.out == ""
+    assert plugin.apps == {}
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("run", "run: which component?"),
+        ("run comp.py:jobb", "has no function 'jobb'; did you mean 'job'?"),
+        ("run con.py:job", "no such file: con.py"),
+        ("run no.such.component", "no component 'no.such.component'"),
+        ("run comp.py:raises", "component comp.py:raises failed: KeyError: 'boom' ("),
+        ("run comp.py:exits", "component comp.py:exits ended the program (exit code 7)"),
+        ("run comp.py:nothing", "must return an AppDef, but it returned None"),
+        ("run comp.py:untyped", "Missing type annotation for argument 'x'"),
+        ("run comp.py:job --replicas x", "--replicas: 'x' is not an int"),
+        ("run comp.py:job --nme x", "did you mean '--name'?"),
+        ("run comp.py:job --replicas 0", "num_replicas must be positive, got 0"),
+        ("run comp.py:job --replicas -3", "num_replicas must be positive, got -3"),
+        ("run comp.py:job stray", "not the word 'stray'"),
+        ("run --dryrunn comp.py:job", "no such option --dryrunn; did you mean '--dryrun'?"),
+        ("run --paren_run_id x comp.py:job", "did you mean '--parent_run_id'?"),
+        ("run -cgf a=b comp.py:job", "no such option -cgf; did you mean '-cfg'?"),
+        ("run -x comp.py:job", "no such option -x"),
+        ("run -s fak comp.py:job", "unknown scheduler 'fak'; did you mean 'fake'?"),
+        ("run -s slurm comp.py:job", "'slurm' is not installed: pip install torchx-sched-slurm"),
+        ("run -s fake -s other comp.py:job", "--scheduler is given 2 times, with different"),
+        ("run -cfg queue comp.py:job", "'queue' is not of the form key=value"),
+        ("run -cfg queu=1 comp.py:job", "Unknown run option `queu`. did you mean 'queue'?"),
+        ("run -cfg queue=a -cfg queue=b comp.py:job", "-cfg queue is given twice, as a and as b"),
+        ("run -cfg", "requires an argument"),
+        ("run -o jsn comp.py:job", "'jsn' is not one of"),
+        ("run --json -o yaml comp.py:job", "--json and -o yaml contradict each other"),
+        ("run no.yaml", "no.yaml: no such file"),
+        ("run comp.json --x", "takes no arguments"),
+        ("status", "status: Missing argument 'HANDLE'"),
+        ("status nonsense", "nonsense is not of the form"),
+        ("status fak://s/a", "unknown scheduler 'fak'; did you mean 'fake'?"),
+        ("status fake://s/a fake://s/b", "unexpected extra argument"),
+        ("describe nonsense", "nonsense is not of the form"),
+        ("cancel nonsense", "nonsense is not of the form"),
+        ("delete nonsense", "nonsense is not of the form"),
+        ("cancel", "Missing argument 'HANDLE...'"),
+        ("wait nonsense", "nonsense is not of the form"),
+        ("wait --until RUNING fake://s/a", "Invalid value for '--until'"),
+        ("wait --timeout soon fake://s/a", "'soon' is no duration"),
+        ("log nonsense", "'nonsense' is not of the form SCHEDULER://"),
+        ("log --regex ( fake://s/a", "'(' is no regular expression"),
+        ("log --since when fake://s/a", "'when' is no time"),
+        ("log -n -1 fake://s/a", "Invalid value for '-n'"),
+        ("log --streams out fake://s/a", "'out' is not one of"),
+        ("list -s fak", "unknown scheduler 'fak'; did you mean 'fake'?"),
+        ("list --state RUNING", "there is no state RUNING; did you mean 'RUNNING'?"),
+        ("runopts fak", "unknown scheduler 'fak'; did you mean 'fake'?"),
+        ("builtins --print no.such", "no component 'no.such'"),
+        ("configure -s fak", "unknown scheduler 'fak'; did you mean 'fake'?"),
+        ("lint no.py", "no.py: cannot be read"),
+        ("statsu", "no such command 'statsu'; did you mean 'status'?"),
+        ("--log_levl INFO status", "no such option --log_levl; did you mean '--log_level'?"),
+        ("--log_level LOUD list", "unknown log level 'LOUD'; levels: "),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    words: str, error: str, cli: Any, plugin: Any, components: str
+) -> None:
+    result = cli(*words.split())
+    assert result.code == 2
+    assert error in result.error
+    assert result.out == ""
+    assert plugin.apps == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        ("name: [", "not valid YAML"),
+        ("name: a\nroles: 3\n", "roles: expected a list"),
+        ("name: a\nrole: []\n", "role: unknown field; did you mean 'roles'?"),
+        ("name: a\nroles: []\n", "has no roles"),
+        ("kind: Pod\nname: a\n", "kind: expected 'AppDef'"),
+    ],
+)
+def test_bad_documents(document: str, error: str, cli: Any, plugin: Any) -> None:
+    Path("job.yaml").write_text(document)
+    result = cli("run", "job.yaml")
+    assert result.code == 2
+    assert error in result.error
+    assert plugin.apps == {}
+
+
+def test_a_broken_configuration_file_is_named(cli: Any, components: str) -> None:
+    Path(".torchxconfig").write_text("no section\n")
+    result = cli("run", "comp.py:job")
+    assert result.code == 2
+    assert ".torchxconfig:1" in result.error
+    assert cli("--help").code == 0
+    Path(".torchxconfig").write_text("[cli:wait]\ntimeout = soon\n[fake]\nend = \n")
+    result = cli("wait", HANDLE)
+    assert result.code == 2
+    assert "[cli:wait] timeout: 'soon' is no duration" in result.error
+
+
+# -- errors that are nobody's request --------------------------------------------------------------
+
+
+def test_a_failing_backend_is_exit_code_3(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchx_specs.errors import BackendError
+
+    def fails(*args: Any) -> Any:
+        raise BackendError("the queue\nis closed")
+
+    def breaks(*args: Any) -> Any:
+        raise OSError("wires cut")
+
+    def leaves_out(*args: Any) -> Any:
+        raise NotImplementedError("no such thing here")
+
+    scheduler = type(plugin.create("x"))
+    monkeypatch.setattr(scheduler, "schedule", fails)
+    result = cli("run", "comp.py:job")
+    assert (result.code, result.error) == (3, "the queue is closed")
+    monkeypatch.setattr(scheduler, "schedule", breaks)
+    result = cli("run", "comp.py:job")
+    assert result.code == 3
+    assert result.error == "OSError: wires cut (torchx --debug ... shows where)"
+    result = cli("--debug", "run", "comp.py:job")
+    assert result.code == 3
+    assert "Traceback" in result.err
+    monkeypatch.setattr(scheduler, "list", leaves_out)
+    assert cli("list").code == 2
+
+
+def test_one_app_that_fails_does_not_keep_the_others_from_being_cancelled(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchx_specs.errors import BackendError
+
+    for _ in range(3):
+        cli("run", "comp.py:job")
+    for fake in plugin.apps.values():
+        fake.states = [AppState.RUNNING]
+    scheduler = type(plugin.create("x"))
+    cancel = scheduler._cancel_existing
+
+    def fails_for_one(self: Any, app_id: str) -> None:
+        if app_id == "job-1":
+            raise BackendError("no")
+        cancel(self, app_id)
+
+    monkeypatch.setattr(scheduler, "_cancel_existing", fails_for_one)
+    result = cli("cancel", *(f"fake://torchx/job-{n}" for n in (1, 0, 2)))
+    assert (result.code, result.error) == (3, "no")
+    assert [fake.cancelled for fake in plugin.apps.values()] == [True, False, True]
+
+
+# -- exit codes of the commands about one app ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (f"status {MISSING}", 1),
+        (f"status --json {MISSING}", 1),
+        (f"describe {MISSING}", 1),
+        (f"describe --native {MISSING}", 1),
+        (f"log {MISSING}", 1),
+        (f"log {MISSING}/role/0", 1),
+        (f"wait {MISSING}", 1),
+        (f"cancel {MISSING}", 0),
+        (f"delete {MISSING}", 0),
+    ],
+)
+def test_exit_codes_for_an_app_that_is_not_there(words: str, code: int, cli: Any) -> None:
+    result = cli(*words.split())
+    assert (result.code, result.out) == (code, "")
+    if code:
+        assert result.error.startswith(f"unknown app: {MISSING}")
+    else:
+        assert f"WARNING  there is no app {MISSING}" in result.err
+
+
+def test_status_of_a_failed_app_is_exit_code_0(cli: Any, plugin: Any, components: str) -> None:
+    cli("run", "comp.py:job")
+    plugin.apps["job-0"].states = [AppState.FAILED]
+    result = cli("status", HANDLE)
+    assert result.code == 0
+    assert result.out.startswith("AppStatus:\n    State: FAILED\n    Num Restarts: 0\n")
+    assert cli("wait", HANDLE).code == 1
+
+
+# -- the other commands ----------------------------------------------------------------------------
+
+
+def test_status_keys_that_scripts_read(cli: Any, plugin: Any, components: str) -> None:
+    cli("run", "comp.py:job", "--replicas", "2")
+    plugin.apps["job-0"].states = [AppState.RUNNING]
+    data = json.loads(cli("status", "--json", HANDLE).out)
+    assert {**data, "roles": None} == {
+        "state": "RUNNING",
+        "num_restarts": 0,
+        "roles": None,
+        "msg": "<NONE>",
+        "structured_error_msg": "<NONE>",
+        "url": None,
+        "handle": HANDLE,
+        "app_id": "job-0",
+        "scheduler": "fake",
+        "ui_url": None,
+    }
+    replica = data["roles"][0]["replicas"][1]
+    assert (replica["id"], replica["state"], replica["state_name"]) == (1, 3, "RUNNING")
+    assert yaml.safe_load(cli("status", "-o", "yaml", HANDLE).out) == data
+
+
+def test_status_of_some_roles(cli: Any, components: str) -> None:
+    cli("run", "comp.py:job")
+    result = cli("status", "--role", "main", HANDLE)
+    assert "*main[0]:" in result.out
+    result = cli("status", "--roles", "main,other", "--json", HANDLE)
+    assert [role["role"] for role in json.loads(result.out)["roles"]] == ["main"]
+    assert "no role 'other'; roles: main" in result.err
+
+
+def test_describe(cli: Any, components: str) -> None:
+    cli("run", "comp.py:job")
+    assert cli("describe", HANDLE).out.startswith("{ 'metadata': {},\n  'name': 'job-0',\n")
+    app = serialize.from_yaml(cli("describe", "-o", "yaml", HANDLE).out)
+    assert app == serialize.from_json(cli("describe", "-o", "json", HANDLE).out)
+    assert app.roles[0].args == ["hi"]
+    result = cli("describe", "--native", HANDLE)
+    assert (result.code, result.error) == (
+        2,
+        f"the scheduler of {HANDLE} does not tell its request",
+    )
+
+
+def test_list(cli: Any, plugin: Any, components: str) -> None:
+    assert cli("list").out == (
+        "APP HANDLE    APP NAME    APP STATUS\n------------  ----------  ------------\n"
+    )
+    cli("run", "comp.py:job")
+    cli("run", "comp.py:job", "--name", "train-1")
+    plugin.apps["job-0"].states = [AppState.RUNNING]
+    plugin.apps["train-1-1"].states = [AppState.FAILED]
+    assert cli("list", "-s", "fake").out == (
+        "APP HANDLE               APP NAME    APP STATUS\n"
+        "-----------------------  ----------  ------------\n"
+        "fake://torchx/job-0      job         RUNNING\n"
+        "fake://torchx/train-1-1  train-1     FAILED\n"
+    )
+
+    def names(*words: str) -> list[str]:
+        return [app["name"] for app in json.loads(cli("list", "--json", *words).out)]
+
+    assert names("--state", "running") == ["job"]
+    assert names("--state", "RUNNING,FAILED") == ["job", "train-1"]
+    assert names("--name", "train-*") == ["train-1"]
+    assert names("-n", "1") == ["job"]
+    assert yaml.safe_load(cli("list", "-o", "yaml", "-n", "1").out) == [
+        {"handle": HANDLE, "app_id": "job-0", "name": "job", "state": "RUNNING"}
+    ]
+
+
+def test_cancel_and_delete(cli: Any, plugin: Any, components: str) -> None:
+    cli("run", "comp.py:job")
+    cli("run", "comp.py:job")
+    for fake in plugin.apps.values():
+        fake.states = [AppState.RUNNING]
+    assert cli("cancel", HANDLE, "fake://torchx/job-1") == (0, "", "")
+    assert [fake.cancelled for fake in plugin.apps.values()] == [True, True]
+    assert cli("delete", HANDLE) == (0, "", "")
+    assert list(plugin.apps) == ["job-1"]
+
+
+def test_wait(cli: Any, plugin: Any, components: str) -> None:
+    cli("run", "comp.py:job")
+    result = cli("wait", HANDLE)
+    assert (result.code, result.out) == (0, "SUCCEEDED\n")
+    plugin.apps["job-0"].states = [AppState.PENDING, AppState.RUNNING, AppState.FAILED]
+    result = cli("wait", "--until", "running", HANDLE)
+    assert (result.code, result.out) == (0, "RUNNING\n")
+    result = cli("wait", "--json", HANDLE)
+    assert (result.code, json.loads(result.out)["state"]) == (1, "FAILED")
+    assert cli("wait", "--until", "FAILED", HANDLE).code == 0
+    assert cli("wait", "--until", "SUCCEEDED", HANDLE).code == 1
+
+
+def test_wait_gives_up(cli: Any, plugin: Any, components: str) -> None:
+    cli("run", "comp.py:job")
+    plugin.apps["job-0"].states = [AppState.RUNNING]
+    result = cli("wait", "--timeout", "100ms", HANDLE)
+    assert (result.code, result.out) == (124, "RUNNING\n")
+    assert result.error == f"{HANDLE} is RUNNING after 0.1 seconds"
+
+
+def test_log_options_reach_the_scheduler(cli: Any, plugin: Any, components: str) -> None:
+    cli("run", "comp.py:job", "--replicas", "3")
+    words = ["--regex", "h.llo", "-t", "--streams", "stderr", "--until", "2026-01-02"]
+    result = cli("log", *words, "--since", "2026-01-01T00:00:00", f"{HANDLE}/main/2,0")
+    assert result.code == 0
+    assert sorted(result.out.splitlines()) == ["main/0 hello from 0", "main/2 hello from 2"]
+    asked = plugin.apps["job-0"].asked
+    assert sorted(a.pop("replica") for a in asked) == [("main", 0), ("main", 2)]
+    assert asked == 2 * [
+        {
+            "regex": "h.llo",
+            "since": datetime(2026, 1, 1),
+            "until": datetime(2026, 1, 2),
+            "tail": True,
+            "streams": Stream.STDERR,
+        }
+    ]
+
+
+def test_log_of_the_last_lines(cli: Any, plugin: Any, components: str) -> None:
+    cli("run", "comp.py:job")
+    plugin.apps["job-0"].logs["main", 0] = ["1\n", "2\n", "3"]
+    assert cli("log", "-n", "2", HANDLE).out == "main/0 2\nmain/0 3\n"
+    assert cli("log", "-n", "0", HANDLE).out == ""
+
+
+def test_log_selectors_that_name_nothing(cli: Any, components: str) -> None:
+    cli("run", "comp.py:job")
+    result = cli("log", f"{HANDLE}/mian")
+    assert result.code == 2
+    assert result.error == f"{HANDLE} has no role 'mian'; did you mean 'main'? roles: main"
+    result = cli("log", f"{HANDLE}/main/1")
+    assert (result.code, result.error) == (2, "role 'main' has no replica 1; it has 0 to 0")
+
+
+def test_runopts_text_and_data(cli: Any) -> None:
+    assert cli("runopts", "fake").out == (
+        "fake:\n"
+        "    usage:\n"
+        "        [queue=QUEUE],[tags=TAGS],[project=PROJECT],[end=END]\n"
+        "\n"
+        "    optional arguments:\n"
+        "        queue=QUEUE (str, None)\n"
+        "            where to wait\n"
+        "        tags=TAGS (list, None)\n"
+        "            some tags\n"
+        "        project=PROJECT (str, none)\n"
+        "            who pays\n"
+        "        end=END (str, SUCCEEDED)\n"
+        "            the state at the end\n"
+        "\n"
+    )
+    data = json.loads(cli("runopts", "--json").out)
+    assert data["fake"][0] == {
+        "name": "queue",
+        "type": "str",
+        "required": False,
+        "default": None,
+        "help": "where to wait",
+    }
+
+
+def test_runopts_of_a_scheduler_that_cannot_be_made(cli: Any, plugin: Any) -> None:
+    def broken(session_name: str, **params: Any) -> Any:
+        raise ImportError("no such library")
+
+    plugin.schedulers = ["fake", "odd"]
+    create = plugin.create
+    plugin.create = lambda name, **p: create(name, **p)
+    from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
+
+    class Odd:
+        @hookimpl
+        def torchx_schedulers(self) -> Any:
+            yield SchedulerPlugin("broken", broken)
+
+    from torchx_specs.plugins import get_manager
+
+    get_manager().register(Odd(), "odd")
+    result = cli("runopts")
+    assert result.code == 0
+    assert "broken: <" in result.out
+    assert "no such library" in result.out
+    assert "fake:\n    usage:" in result.out
+    result = cli("runopts", "broken")
+    assert result.code == 2
+    assert "no such library" in result.error
+
+
+def test_configure(cli: Any) -> None:
+    text = "[fake]\nqueue = None\ntags = None\nproject = none\nend = SUCCEEDED\n\n"
+    assert cli("configure", "--print", "--all").out == text
+    assert cli("configure", "--print").out == "[fake]\n\n"
+    assert not Path(".torchxconfig").exists()
+    assert cli("configure", "-a").code == 0
+    assert Path(".torchxconfig").read_text() == text
+
+
+def test_configure_never_loses_what_is_there(cli: Any, plugin: Any) -> None:
+    mine = "# mine\n[fake]\nqueue=a  ; or b\n[cli:run]\nwait = true\n"
+    Path(".torchxconfig").write_text(mine)
+    assert cli("configure", "-s", "fak").code == 2
+    assert Path(".torchxconfig").read_text() == mine
+    result = cli("configure", "-a", "-s", "fake")
+    assert "added to ./.torchxconfig: [fake] tags, [fake] project, [fake] end" in result.err
+    assert Path(".torchxconfig").read_text() == (
+        "# mine\n[fake]\nqueue=a  ; or b\ntags = None\nproject = none\nend = SUCCEEDED\n"
+        "[cli:run]\nwait = true\n"
+    )
+    assert "nothing changed" in cli("configure", "-a").err
+    assert cli("configure", "--force").code == 0
+    assert Path(".torchxconfig").read_text() == "[fake]\n\n"
+
+
+def test_lint(cli: Any, components: str) -> None:
+    result = cli("lint", "comp.py")
+    assert result.code == 2
+    assert result.out == (
+        "comp.py:29:12: error: Missing type annotation for argument 'x' in function 'untyped'\n"
+    )
+    assert cli("lint", "comp.py:job") == (0, "", "")
+    data = json.loads(cli("lint", "--json", "comp.py:untyped").out)
+    assert (data[0]["component"], data[0]["line"], data[0]["severity"]) == ("untyped", 29, "error")
+    assert cli("lint", "comp.py:nope").code == 2
+    Path("bad.py").write_text("def f(:\n")
+    result = cli("lint", "bad.py")
+    assert result.code == 2
+    assert result.out.startswith("bad.py:1:")
+    Path("none.py").write_text("x = 1\n")
+    assert "no component in it" in cli("lint", "none.py").error
+
+
+def test_builtins_without_any(cli: Any) -> None:
+    assert cli("builtins").out == "Found 0 builtin components:\n"
+    assert cli("builtins", "--json").out == "[]\n"
+
+
+def test_log_levels(cli: Any, components: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "INFO     launched app" in cli("run", "comp.py:job").err
+    assert cli("--log_level", "error", "run", "comp.py:job").err == ""
+    assert cli("--log-level=ERROR", "run", "comp.py:job").err == ""
+    monkeypatch.setenv("LOGLEVEL", "ERROR")
+    assert cli("run", "comp.py:job").err == ""
+    assert "launched" in cli("--log_level", "INFO", "run", "comp.py:job").err
+    monkeypatch.setenv("LOGLEVEL", "LOUD")
+    assert cli("list").code == 2
+
+
+def test_log_lines_have_the_documented_form(cli: Any, components: str) -> None:
+    line = cli("run", "comp.py:job").err.splitlines()[0]
+    stamp, level, message = line[7:26], line[27:35], line[36:]
+    assert line.startswith("torchx ")
+    assert datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S") <= datetime.now()
+    assert (level, message) == ("INFO    ", "launched app: fake://torchx/job-0")

@@ -1,0 +1,169 @@
+"""The command with the real local scheduler and the real components, where they are installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip("torchx_sched_local")
+pytest.importorskip("torchx_components")
+
+ECHO = ("-s", "local_cwd", "utils.echo", "--msg", "hi")
+Start = Callable[..., "subprocess.Popen[str]"]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Starts the command in a folder of its own."""
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHX", "LOGLEVEL"))}
+    environment = {**keep, "HOME": str(tmp_path), "TORCHX_HOME": str(tmp_path / "torchx")}
+
+    def start_command(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "torchx_cli", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+        )
+
+    return start_command
+
+
+@pytest.fixture
+def run(start: Start) -> Run:
+    """Runs the command to its end."""
+
+    def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+        process = start(*words)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return run_command
+
+
+def test_run_and_what_other_processes_see_of_it(run: Run) -> None:
+    ran = run("run", *ECHO, "--num_replicas", "2")
+    assert ran.returncode == 0
+    handle = ran.stdout.strip()
+    assert handle.startswith("local_cwd://torchx/echo-")
+    assert sorted(line for line in ran.stderr.splitlines() if line.startswith("echo/")) == [
+        "echo/0 hi",
+        "echo/1 hi",
+    ]
+    assert json.loads(run("status", "--json", handle).stdout)["state"] == "SUCCEEDED"
+    assert json.loads(run("list", "-o", "json").stdout)[0]["handle"] == handle
+    assert run("log", f"{handle}/echo/1").stdout == "echo/1 hi\n"
+    app = yaml.safe_load(run("describe", "-o", "yaml", handle).stdout)
+    assert app["roles"][0]["args"] == ["hi"]
+    assert run("wait", handle).stdout == "SUCCEEDED\n"
+    assert run("delete", handle).returncode == 0
+    assert run("status", handle).returncode == 1
+    assert run("delete", handle).returncode == 0
+
+
+def test_a_failing_job(run: Run) -> None:
+    ran = run("run", "utils.sh", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert ran.returncode == 1
+    assert "sh/0 out\n" in ran.stderr
+    assert "sh/0 err\n" in ran.stderr
+    assert "job finished: FAILED" in ran.stderr
+    assert "exitcode: 3" in ran.stderr
+    handle = ran.stdout.strip()
+    assert run("status", handle).returncode == 0
+    assert run("wait", handle).returncode == 1
+    assert run("log", "--streams", "stderr", handle).stdout == "sh/0 err\n"
+
+
+def test_detached(run: Run) -> None:
+    handle = run("run", "--detach", "utils.sh", "sleep", "60").stdout.strip()
+    assert run("wait", "--until", "RUNNING", handle).stdout == "RUNNING\n"
+    assert run("wait", "--timeout", "0.1", handle).returncode == 124
+    assert run("cancel", handle).returncode == 0
+    result = run("wait", "-o", "yaml", handle)
+    assert result.returncode == 1
+    assert yaml.safe_load(result.stdout)["state"] == "CANCELLED"
+
+
+def has_ended(pid: int) -> bool:
+    """Waits for the end of a process; one that only awaits its parent's attention has ended."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return not Path(f"/proc/{pid}").exists()
+        time.sleep(0.05)
+    return False
+
+
+def test_ctrl_c_ends_the_job_and_all_its_processes(start: Start, run: Run, tmp_path: Path) -> None:
+    process = start("run", "utils.sh", "--", "sh", "-c", "echo $$ >pid; echo go; sleep 300 & wait")
+    said = ""
+    while "sh/0 go" not in said:
+        said += process.stderr.readline()  # type: ignore[union-attr]
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "State: CANCELLED" in run("status", out.strip()).stdout
+    [pid_file] = [*tmp_path.rglob("pid")]
+    assert has_ended(int(pid_file.read_text()))
+
+
+def test_what_dryrun_prints_as_yaml_runs(run: Run, tmp_path: Path) -> None:
+    printed = run("run", "--dryrun", "-o", "yaml", *ECHO)
+    assert printed.returncode == 0
+    (tmp_path / "job.yaml").write_text(printed.stdout)
+    ran = run("run", "job.yaml")
+    assert ran.returncode == 0
+    assert "echo/0 hi\n" in ran.stderr
+
+
+def test_dryrun_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    result = run("run", "--dryrun", "--json", *ECHO)
+    data: dict[str, Any] = json.loads(result.stdout)
+    [params] = data["request"]["role_params"]["echo"]
+    assert params["args"] == ["echo", "hi"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("-cfg", "log_dir=/proc/nope", "utils.echo"), "cannot write the logs to /proc/nope"),
+        (("utils.binary", "--entrypoint", "/no/such"), "cannot run '/no/such'"),
+        (("utils.ecko",), "no component 'utils.ecko'; did you mean 'utils.echo'?"),
+        (("utils.echo", "--mesg", "x"), "did you mean '--msg'?"),
+        (("-s", "local_cdw", "utils.echo"), "did you mean 'local_cwd'?"),
+        (("-cfg", "logdir=x", "utils.echo"), "did you mean 'log_dir'?"),
+    ],
+)
+def test_bad_requests(run: Run, words: tuple[str, ...], error: str) -> None:
+    result = run("run", *words)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert error in result.stderr
+    assert result.stderr.startswith("torchx: error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_builtins(run: Run) -> None:
+    lines = run("builtins").stdout.splitlines()
+    assert lines[0] == f"Found {len(lines) - 1} builtin components:"
+    assert lines[1] == "  1. dist.ddp"
+    assert any(line.endswith(". utils.echo") for line in lines)
+    assert "def echo(" in run("builtins", "--print", "utils.echo").stdout

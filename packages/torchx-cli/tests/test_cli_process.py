@@ -1,0 +1,514 @@
+"""The command as a process: what it imports, broken plugins, pipes, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+
+class Site:
+    """A folder with fake distributions that a new process sees as installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("TORCHX", "LOGLEVEL"))},
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])
+            ),
+            "HOME": str(folder),
+        }
+
+    def distribution(self, name: str, code: str, version: str = "1.2") -> None:
+        """Adds a distribution whose plugin is a module with this code."""
+        module = name.replace("-", "_")
+        (self.folder / f"{module}.py").write_text(code)
+        info = self.folder / f"{module}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(f"[torchx]\n{name} = {module}\n")
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "torchx_cli", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+            **options,
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def python(self, code: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+        ).stdout
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+HOOKS = "from torchx_specs.hookspecs import *\nfrom torchx_specs.plugins.records import *\n"
+
+
+# -- the frame -------------------------------------------------------------------------------------
+
+
+def test_without_words_help_is_shown_and_the_exit_code_is_1(site: Site) -> None:
+    alone, asked = site.run(), site.run("--help")
+    assert (alone.returncode, asked.returncode) == (1, 0)
+    assert alone.stdout == asked.stdout
+    assert "  status     Show the status of an app.\n" in asked.stdout
+
+
+def test_version(site: Site) -> None:
+    from torchx_specs.version import __version__
+
+    result = site.run("--version")
+    assert (result.returncode, result.stdout) == (0, f"torchx-{__version__}\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_help_imports_nothing_heavy(site: Site, words: list[str]) -> None:
+    heavy = ["rich", "yaml", "asyncio", "importlib.metadata", "torchx_runner.api", "difflib"]
+    heavy += ["logging", "configparser", "json", "subprocess", "torchx_runner.finder"]
+    heavy += ["torchx_sched_local.scheduler", "torchx_components.dist", "argparse"]
+    code = (
+        "import sys, click\nbefore = set(sys.modules)\n"  # click's own imports are its own
+        f"from torchx_cli.main import execute\nexecute({words!r})\n"
+        f"commands = [m for m in sys.modules if m.startswith('torchx_cli.commands')]\n"
+        f"print('LOADED', sorted(set({heavy!r}) & set(sys.modules) - before) + commands)"
+    )
+    if not words:  # it is going to run a command, and sets up logging for it
+        code = code.replace("'logging', ", "")
+    assert site.python(code).splitlines()[-1] == "LOADED []"
+
+
+def test_a_command_imports_its_own_module_only(site: Site) -> None:
+    code = (
+        "import sys\nfrom torchx_cli.main import execute\nexecute(['wait', '--help'])\n"
+        "print(sorted(m for m in sys.modules if m.startswith('torchx_cli.commands.')),"
+        " 'rich' in sys.modules, 'yaml' in sys.modules)"
+    )
+    assert site.python(code).splitlines()[-1] == "['torchx_cli.commands.wait'] False False"
+
+
+def test_listing_schedulers_imports_no_backend(site: Site) -> None:
+    site.distribution(
+        "heavy-dist",
+        HOOKS + "@hookimpl\ndef torchx_schedulers():\n"
+        "    yield SchedulerPlugin('heavy', 'no_such_module:create')\n",
+    )
+    result = site.run("plugins", "--json")
+    names = [s["name"] for s in json.loads(result.stdout)["schedulers"]]
+    assert "heavy" in names
+    result = site.run("runopts", "heavy")
+    assert result.returncode == 2
+    assert "scheduler 'heavy' of heavy_dist 1.2 cannot be loaded" in result.stderr
+
+
+# -- commands of plugins ---------------------------------------------------------------------------
+
+COMMANDS = (
+    HOOKS
+    + """
+import click
+
+@click.command()
+@click.option("--my_option", default="x")
+def object_command(my_option):
+    click.echo(f"object {my_option}")
+    return 5
+
+def make():
+    @click.command()
+    def made():
+        raise RuntimeError("made to fail")
+    return made
+
+@hookimpl
+def torchx_commands():
+    yield CommandPlugin("obj", object_command, "An object.")
+    yield CommandPlugin("text", "cmds:object_command", "By its name.")
+    yield CommandPlugin("callable", make, lambda: "Asked for.")
+    yield CommandPlugin("nonsense", lambda: 3, "Makes a number.")
+"""
+)
+
+
+def test_commands_of_a_plugin(site: Site) -> None:
+    site.distribution("cmds", COMMANDS)
+    shown = site.run("--help").stdout
+    assert "  obj        An object.\n" in shown
+    assert "  callable   Asked for.\n" in shown
+    result = site.run("obj", "--my-option", "y")
+    assert (result.returncode, result.stdout) == (0, "object y\n")
+    assert site.run("text").stdout == "object x\n"
+    result = site.run("callable")
+    assert result.returncode == 3
+    assert result.stderr == (
+        "torchx: error: RuntimeError: made to fail (torchx --debug ... shows where)\n"
+    )
+    result = site.run("nonsense")
+    assert result.returncode == 2
+    assert "command 'nonsense' of cmds 1.2 is no click.Command: 3" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "stage", "problem"),
+    [
+        ("raise ImportError('no luck')", "import", "ImportError: no luck"),
+        ("import no_such_library", "import", "No module named 'no_such_library'"),
+        ("def broken(:", "import", "SyntaxError"),
+        (
+            HOOKS + "@hookimpl\ndef torchx_commands():\n    raise KeyError('k')\n",
+            "hook",
+            "KeyError",
+        ),
+        (HOOKS + "@hookimpl\ndef torchx_commands(x):\n    return ()\n", "hook", "x"),
+        (HOOKS + "@hookimpl\ndef torchx_commands():\n    return [1, None, 'x']\n", "record", "1"),
+        (HOOKS + "@hookimpl\ndef torchx_commands():\n    return 7\n", "hook", "not iterable"),
+        (
+            HOOKS + "@hookimpl\ndef torchx_commands():\n    yield CommandPlugin('x', 'nowhere')\n",
+            "record",
+            "which is not 'module:attribute'",
+        ),
+    ],
+)
+def test_a_broken_plugin_harms_nothing_else(
+    site: Site, code: str, stage: str, problem: str
+) -> None:
+    site.distribution("broken-dist", code)
+    result = site.run("--help")
+    assert result.returncode == 0
+    assert "  run " in result.stdout
+    assert "plugin broken_dist 1.2" in result.stderr
+    assert "Traceback" not in result.stderr
+    result = site.run("plugins")
+    assert result.returncode == 0
+    assert "problems:" in result.stdout
+    data = json.loads(site.run("plugins", "-o", "json").stdout)
+    found = [p for p in data["problems"] if p["distribution"] == "broken_dist"]
+    assert found[0]["stage"] == stage
+    assert problem in " ".join(p["message"] for p in found)
+
+
+TAKES = HOOKS + "@hookimpl{}\ndef torchx_commands():\n    yield CommandPlugin({!r}, {!r})\n"
+
+
+def test_a_name_taken_twice_is_an_error_only_where_it_is_used(site: Site) -> None:
+    site.distribution("dist-a", TAKES.format("", "quota", "dist_a:a"))
+    site.distribution("dist-b", TAKES.format("", "quota", "dist_b:b"))
+    shown = site.run("--help")
+    assert shown.returncode == 0
+    assert "quota      (given by several plugins: see torchx plugins)" in shown.stdout
+    result = site.run("quota")
+    assert result.returncode == 2
+    assert "command 'quota' is given by dist_a 1.2 and dist_b 1.2: uninstall one" in result.stderr
+    assert site.run("plugins").returncode == 0
+    data = json.loads(site.run("plugins", "--json").stdout)
+    assert data["conflicts"] == [
+        {"kind": "commands", "name": "quota", "claimed_by": ["dist_a 1.2", "dist_b 1.2"]}
+    ]
+
+
+def test_the_command_that_tells_of_conflicts_survives_one(site: Site) -> None:
+    site.distribution("dist-a", TAKES.format("", "plugins", "dist_a:a"))
+    result = site.run("plugins", "-o", "yaml")
+    assert result.returncode == 0
+    assert "name: plugins" in result.stdout
+
+
+def test_a_deliberate_override_is_shown(site: Site) -> None:
+    site.distribution(
+        "dist-a",
+        TAKES.format("(tryfirst=True)", "list", "dist_a:command")
+        + "import click\n@click.command()\ndef command():\n    click.echo('mine')\n",
+    )
+    assert site.run("list").stdout == "mine\n"
+    data = json.loads(site.run("plugins", "--json").stdout)
+    [override] = [o for o in data["overrides"] if o["name"] == "list"]
+    assert override["by"] == "dist_a 1.2"
+    assert override["hidden"][0].startswith("torchx_cli ")
+
+
+def test_plugins_can_be_blocked_by_variable_and_by_file(site: Site) -> None:
+    site.distribution("cmds", COMMANDS)
+    (site.folder / ".torchxconfig").write_text("[plugins]\ndisabled = cmds\n")
+    assert "An object." not in site.run("--help").stdout
+    assert site.run("obj").returncode == 2
+    data = json.loads(site.run("plugins", "--json").stdout)
+    [mine] = [d for d in data["distributions"] if d["distribution"] == "cmds"]
+    assert mine["enabled"] is False
+    (site.folder / ".torchxconfig").unlink()
+    assert "An object." in site.run("--help").stdout
+    site.environment["TORCHX_PLUGINS_DISABLED"] = "cmds"
+    assert "An object." not in site.run("--help").stdout
+
+
+# -- a scheduler whose apps end when they are told to ----------------------------------------------
+
+TOY = (
+    HOOKS
+    + '''
+import os, time
+from torchx_specs import AppDryRunInfo, AppState
+from torchx_specs.schedulers import DescribeAppResponse, Scheduler
+
+STATE = os.path.join(os.path.dirname(__file__), "state")
+
+def state(new=None):
+    if new:
+        with open(STATE + "~", "w") as fp:
+            fp.write(new)
+        os.replace(STATE + "~", STATE)
+    with open(STATE) as fp:
+        return fp.read()
+
+class Toy(Scheduler):
+    """Runs nothing: its one app is what a file says."""
+
+    def _submit_dryrun(self, app, cfg):
+        return AppDryRunInfo("request", str)
+
+    def schedule(self, info):
+        state("RUNNING")
+        self.roles = info.app.roles
+        return "app"
+
+    def describe(self, app_id):
+        return DescribeAppResponse(app_id, AppState[state()], roles=getattr(self, "roles", []))
+
+    def list(self, cfg=None):
+        return []
+
+    def _cancel_existing(self, app_id):
+        if not os.environ.get("STUBBORN"):
+            state("CANCELLED")
+
+    def kill(self, app_id):
+        state("FAILED")
+
+    def log_iter(self, app_id, role_name, k=0, *args, **kwargs):
+        yield f"one {k}\\n"
+        while state() == "RUNNING":
+            time.sleep(0.02)
+        yield "end"
+
+@hookimpl
+def torchx_schedulers():
+    yield SchedulerPlugin("local_toy", lambda name, **kw: Toy("toy", name))
+    yield SchedulerPlugin("remote_toy", lambda name, **kw: Toy("toy", name))
+'''
+)
+JOB = """
+name: job
+roles:
+  - {name: r, image: "", entrypoint: x, num_replicas: 2, resource: {cpu: 1, gpu: 0, memMB: 1}}
+"""
+
+
+@pytest.fixture
+def toy(site: Site) -> Site:
+    site.distribution("toy", TOY)
+    (site.folder / "job.yaml").write_text(JOB)
+    return site
+
+
+def started(process: subprocess.Popen[str], text: str = "one 1") -> str:
+    """Returns what the process has written on standard error until ``text`` appears."""
+    assert process.stderr is not None
+    said = ""
+    while text not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
+
+
+def state(site: Site, new: str = "") -> str:
+    path = site.folder / "state"
+    if new:
+        path.write_text(new)
+    return path.read_text()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_cancels_a_local_app_and_waits_for_its_end(
+    toy: Site, number: signal.Signals, code: int
+) -> None:
+    process = toy.start("run", "-s", "local_toy", "job.yaml")
+    said = started(process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert out == "local_toy://torchx/app\n"
+    assert state(toy) == "CANCELLED"
+    assert "cancelling local_toy://torchx/app" in err
+    assert "job finished: CANCELLED" in err
+    assert "Traceback" not in said + err
+
+
+def test_a_second_interrupt_does_not_wait(toy: Site) -> None:
+    toy.environment["STUBBORN"] = "1"
+    process = toy.start("run", "-s", "local_toy", "job.yaml")
+    started(process)
+    process.send_signal(signal.SIGINT)
+    started(process, "cancelling")
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "killing local_toy://torchx/app" in err
+    assert state(toy) == "FAILED"
+
+
+def test_an_interrupt_leaves_a_remote_app_alone(toy: Site) -> None:
+    process = toy.start("run", "--log", "-s", "remote_toy", "job.yaml")
+    started(process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "remote_toy://torchx/app goes on; 'torchx cancel remote_toy://torchx/app'" in err
+    assert state(toy) == "RUNNING"
+
+
+def test_logs_are_shown_to_the_end_before_the_command_ends(toy: Site) -> None:
+    process = toy.start("run", "-s", "local_toy", "job.yaml")
+    said = started(process)
+    state(toy, "SUCCEEDED")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert out == "local_toy://torchx/app\n"
+    shown = said + err
+    assert shown.count("r/0 end\n") == shown.count("r/1 end\n") == 1
+    assert shown.index("r/0 end") < shown.index("job finished: SUCCEEDED")
+
+
+def test_detached_is_not_waited_for(toy: Site) -> None:
+    result = toy.run("run", "--detach", "-s", "local_toy", "job.yaml")
+    assert (result.returncode, result.stdout) == (0, "local_toy://torchx/app\n")
+    assert state(toy) == "RUNNING"
+
+
+def test_following_a_log_can_be_interrupted(toy: Site) -> None:
+    state_file = toy.folder / "state"
+    state_file.write_text("RUNNING")
+    process = toy.start("log", "-t", "remote_toy://torchx/app/r/0")
+    assert process.stdout is not None
+    # the toy has forgotten its roles; those named are read all the same
+    assert process.stdout.readline() == "r/0 one 0\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(toy: Site) -> None:
+    (toy.folder / "state").write_text("SUCCEEDED")
+    for words in (["--help"], ["runopts"], ["log", "remote_toy://torchx/app/r/0-50"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = subprocess.run(
+            [sys.executable, "-m", "torchx_cli", *words],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=toy.folder,
+            env=toy.environment,
+            check=False,
+        )
+        os.close(writer)
+        assert (process.returncode, process.stderr) == (141, ""), words
+
+
+# -- completion ------------------------------------------------------------------------------------
+
+
+def complete(site: Site, words: str) -> list[str]:
+    environment = {
+        **site.environment,
+        "_TORCHX_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"torchx {words}",
+        "COMP_CWORD": str(len(words.split(" "))),
+    }
+    code = "import sys; sys.argv[0] = 'torchx'; from torchx_cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=site.folder,
+        env=environment,
+    )
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_completion_of_commands_options_and_schedulers(toy: Site) -> None:
+    assert complete(toy, "st") == ["status"]
+    assert "--parent_run_id" in complete(toy, "run --par")
+    assert complete(toy, "run -s remote") == ["remote_toy"]
+    assert complete(toy, "runopts local_t") == ["local_toy"]
+
+
+def test_completion_of_components(toy: Site) -> None:
+    (toy.folder / "my_components.py").write_text(
+        "from torchx_specs import AppDef\n"
+        "def train() -> AppDef:\n    '''Trains.'''\n    return AppDef('x')\n"
+    )
+    toy.distribution(
+        "comps",
+        HOOKS + "@hookimpl\ndef torchx_components():\n"
+        "    yield ComponentPlugin('acme', 'my_components')\n",
+    )
+    assert complete(toy, "run acme.tr") == ["acme.train"]
+    assert complete(toy, "run acme.train acme.") == []
+
+
+# -- inside another program ------------------------------------------------------------------------
+
+
+def test_the_group_works_in_clicks_own_runner(plugin: Any) -> None:
+    from torchx_cli.main import torchx
+
+    result = CliRunner().invoke(torchx, ["list", "-s", "fake"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("APP HANDLE ")
+
+
+def test_one_command_alone(plugin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from torchx_cli.commands.list import command
+    from torchx_cli.main import main, run_command
+
+    assert run_command(command, ["-s", "fake", "--output=json"]) == 0
+    assert capsys.readouterr().out == "[]\n"
+    assert run_command(command, ["-s", "fak"]) == 2
+    assert "did you mean 'fake'?" in capsys.readouterr().err
+    main(["list", "-s", "fake"])
+    with pytest.raises(SystemExit) as exit_info:
+        main(["list", "-s", "fak"])
+    assert exit_info.value.code == 2

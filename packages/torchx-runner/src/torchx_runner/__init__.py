@@ -1,0 +1,30 @@
+"""Finds a component, settles its workspace, and hands it to a scheduler.
+
+>>> from torchx_runner import Runner
+>>> with Runner("docs", scheduler_factories={}) as runner:
+...     runner.scheduler_backends()
+[]
+
+Importing this package is cheap: each name loads its module when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx_specs._lazy import attach
+
+if TYPE_CHECKING:
+    from torchx_runner.api import Runner as Runner
+    from torchx_runner.api import get_configured_trackers as get_configured_trackers
+    from torchx_runner.api import get_runner as get_runner
+    from torchx_runner.waiting import WaitTimeoutError as WaitTimeoutError
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "torchx_runner.api": ("Runner", "get_configured_trackers", "get_runner"),
+        "torchx_runner.waiting": ("WaitTimeoutError",),
+    },
+    submodules=("api", "config", "event_handlers", "events", "finder", "session"),
+)

@@ -1,0 +1,613 @@
+"""The runner: resolves components, submits apps to schedulers, and follows them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from torchx_runner import events
+from torchx_runner.older_plugins import call_with_accepted
+from torchx_runner.trackers_config import get_configured_trackers as get_configured_trackers
+from torchx_specs.app import AppDef, Role
+from torchx_specs.errors import (
+    ComponentError,
+    RequestError,
+    TorchXError,
+    UnknownAppException,
+    UnknownSchedulerException,
+)
+from torchx_specs.handles import AppHandle, make_app_handle, parse_app_handle
+from torchx_specs.status import AppState, AppStatus
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from torchx_runner.installed import SchedulerFactory
+    from torchx_specs.dryrun import AppDryRunInfo
+    from torchx_specs.run_options import CfgVal, runopts
+    from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
+    from torchx_specs.workspace import Workspace
+
+#: Name of the session if nobody names one.
+DEFAULT_SESSION = "torchx"
+
+
+class Runner:
+    """Runs components and apps, and follows them by their handles.
+
+    >>> from torchx_specs import AppDef, Resource, Role
+    >>> from torchx_runner import get_runner
+    >>> app = AppDef(
+    ...     name="hello",
+    ...     roles=[
+    ...         Role("main", image="", entrypoint="echo", args=["hi"], resource=Resource(1, 0, 64)),
+    ...     ],
+    ... )
+    >>> with get_runner() as runner:  # doctest: +SKIP
+    ...     handle = runner.run(app, scheduler="local_cwd")
+    ...     print(runner.wait(handle))
+
+    A runner may be used by several threads. All errors in a request are told at once, before
+    anything is built or submitted; the library never ends the process.
+
+    Args:
+        name: the session, part of the handles
+        scheduler_factories: ``{scheduler: factory}``; those of the installed plugins if None
+        component_defaults: ``{component: {parameter: text}}``, for arguments that are not given
+        scheduler_params: keyword arguments for the factories: ``factory(name, **scheduler_params)``
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        scheduler_factories: Mapping[str, SchedulerFactory] | None = None,
+        component_defaults: dict[str, dict[str, str]] | None = None,
+        scheduler_params: dict[str, object] | None = None,
+    ) -> None:
+        import threading
+
+        if scheduler_factories is None:
+            from torchx_runner.installed import InstalledSchedulers
+
+            scheduler_factories = InstalledSchedulers()
+        self._name = name
+        self._scheduler_factories = scheduler_factories
+        self._component_defaults: dict[str, dict[str, str]] = component_defaults or {}
+        self._scheduler_params: dict[str, object] = dict(scheduler_params or {})
+        self._scheduler_instances: dict[str, Scheduler[Any]] = {}
+        self._apps: dict[AppHandle, AppDef] = {}
+        self._lock = threading.RLock()  # a factory may ask for another scheduler
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the schedulers that were used; may be called more than once.
+
+        Apps run on, except where a scheduler says otherwise (attached local ones end).
+        """
+        failed: list[Exception] = []
+        for scheduler in list(self._scheduler_instances.values()):
+            try:
+                scheduler.close()
+            except Exception as e:  # the others have to be closed all the same
+                failed.append(e)
+        if failed:
+            raise failed[0]
+
+    def name(self) -> str:
+        """Returns the name of the session."""
+        return self._name
+
+    def __repr__(self) -> str:
+        return (
+            f"Runner(name={self._name}, schedulers={self._scheduler_factories}, apps={self._apps})"
+        )
+
+    # -- submitting
+
+    def run_component(
+        self,
+        component: str,
+        component_args: list[str] | dict[str, Any],
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: Workspace | str | None = None,
+        parent_run_id: str | None = None,
+    ) -> AppHandle:
+        """Submits a component.
+
+        Args:
+            component: its name, ``file.py:function`` or ``package.module:function``
+            component_args: words as on a command line, or typed values by parameter
+            scheduler: where to
+            cfg: options of the scheduler
+            workspace: replaces the workspace of the first role
+            parent_run_id: the run that this one belongs to
+
+        Raises:
+            ComponentNotFoundException: there is no such component
+            ComponentValidationException: its signature breaks the rules for components
+            ComponentArgumentError: arguments are unknown, missing or of the wrong type
+            RequestError: see :meth:`dryrun`
+        """
+        with events.log_event("run_component", workspace=workspace) as ctx:
+            info = self.dryrun_component(
+                component, component_args, scheduler, cfg, workspace, parent_run_id
+            )
+            handle = self.schedule(info)
+            _note_app(ctx, scheduler, info.app, handle)
+            return handle
+
+    def dryrun_component(
+        self,
+        component: str,
+        component_args: list[str] | dict[str, Any],
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: Workspace | str | None = None,
+        parent_run_id: str | None = None,
+    ) -> AppDryRunInfo[Any]:
+        """Returns what :meth:`run_component` would submit, without submitting it."""
+        app = self._materialize(component, component_args)
+        return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
+
+    def _materialize(self, component: str, component_args: list[str] | dict[str, Any]) -> AppDef:
+        from torchx_runner import finder
+        from torchx_specs.arguments import materialize_appdef
+
+        found = finder.get_component(component)
+        words, values = (
+            ([], component_args) if isinstance(component_args, dict) else (component_args, None)
+        )
+        defaults = self._component_defaults.get(component)
+        try:
+            return materialize_appdef(found.fn, words, defaults, values)
+        except SystemExit as e:
+            raise ComponentError(
+                f"component {component} ended the program (exit code {e.code});"
+                " a component raises an exception instead"
+            ) from e
+
+    @overload
+    def run(
+        self,
+        app: AppDef,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: Workspace | str | None = None,
+        parent_run_id: str | None = None,
+        *,
+        dryrun: Literal[False] = False,
+    ) -> AppHandle: ...
+
+    @overload
+    def run(
+        self,
+        app: AppDef,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: Workspace | str | None = None,
+        parent_run_id: str | None = None,
+        *,
+        dryrun: bool,
+    ) -> AppHandle | AppDryRunInfo[Any]: ...
+
+    def run(
+        self,
+        app: AppDef,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: Workspace | str | None = None,
+        parent_run_id: str | None = None,
+        *,
+        dryrun: bool = False,
+    ) -> AppHandle | AppDryRunInfo[Any]:
+        """Submits an app and returns its handle; with ``dryrun`` returns what would be submitted.
+
+        The parameters are those of :meth:`dryrun`.
+        """
+        if dryrun:
+            return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
+        with events.log_event("run", scheduler, runcfg=cfg, workspace=workspace) as ctx:
+            info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
+            handle = self.schedule(info)
+            _note_app(ctx, scheduler, info.app, handle)
+            return handle
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+        """Submits what a dry run returned.
+
+        Change ``dryrun_info.request`` before to submit something else.
+
+        Raises:
+            RequestError: the dry run was not made by a runner
+            BackendError: the scheduler's system refuses the request
+        """
+        name = dryrun_info._scheduler
+        if name is None:
+            raise RequestError(
+                "this dry run names no scheduler: make it by Runner.dryrun, not by the scheduler's"
+                " submit_dryrun"
+            )
+        scheduler = self._scheduler(name)
+        app = dryrun_info.app
+        with events.log_event("schedule", name, runcfg=dryrun_info.cfg) as ctx:
+            app_id = scheduler.schedule(dryrun_info)
+            handle = make_app_handle(name, self._name, app_id)
+            if app is not None:
+                self._apps[handle] = app
+            _note_app(ctx, name, app, handle)
+            return handle
+
+    def dryrun(
+        self,
+        app: AppDef,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: Workspace | str | None = None,
+        parent_run_id: str | None = None,
+    ) -> AppDryRunInfo[Any]:
+        """Returns what :meth:`run` would submit, without submitting it.
+
+        ``app`` stays as it is; ``info.app`` is what the scheduler was given.
+
+        Args:
+            app: the app
+            scheduler: name of the scheduler
+            cfg: its options
+            workspace: replaces the workspace of the first role
+            parent_run_id: the run that this one belongs to; that in ``$TORCHX_PARENT_RUN_ID`` if
+                not given
+
+        Raises:
+            UnknownSchedulerException: the scheduler is not installed
+            InvalidRunConfigException: options are unknown, missing or of the wrong type
+            RequestError: the app is incomplete, or several of these; ``problems`` lists everything
+                that is wrong
+        """
+        from torchx_runner import job_env, request_checks, workspaces
+
+        cfg = {} if cfg is None else cfg
+        with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
+            problems = request_checks.check_app(app)
+            backend = self._scheduler_or_problem(scheduler, problems)
+            options: Any = None
+            if backend is not None:
+                options = request_checks.resolve_cfg(backend, cfg, problems)
+            if not request_checks.is_readable(app):
+                request_checks.raise_problems(problems)
+            app = _detached_copy(app)
+            _note_app(ctx, scheduler, app)
+            request_checks.run_check(problems, workspaces.choose, app.roles, workspace)
+            validate_later = backend is not None and request_checks.check_by_scheduler(
+                backend, app, scheduler, options, problems
+            )
+            request_checks.raise_problems(problems)
+            if backend is None:
+                raise AssertionError("unreachable: an unknown scheduler is a problem")
+            job_env.inject(app, scheduler, self._name, parent_run_id, get_configured_trackers())
+            if workspaces.takes_workspace(backend):
+                workspaces.settle(backend, app.roles, options)
+            else:
+                workspaces.tell_ignored(app.roles, scheduler)
+            if validate_later:
+                call_with_accepted(backend._validate, app, scheduler, options)
+            info = backend.submit_dryrun(app, options)
+            info._scheduler = scheduler
+            return info
+
+    def _scheduler_or_problem(self, name: str, problems: list[Exception]) -> Scheduler[Any] | None:
+        try:
+            return self._scheduler(name)
+        except TorchXError as e:
+            problems.append(e)
+            return None
+
+    def build_workspace(
+        self,
+        app_or_role: AppDef | Role,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+    ) -> dict[tuple[str, Workspace], str] | str | None:
+        """Builds (and pushes) workspaces early, so that later submissions of them have nothing left
+        to build.
+
+        >>> from torchx_specs.workspace import pin_workspace_images
+        >>> images = runner.build_workspace(app, "kubernetes")  # doctest: +SKIP
+        >>> runner.run(pin_workspace_images(app, images), "kubernetes")  # doctest: +SKIP
+
+        Args:
+            app_or_role: whose workspaces; it is not changed
+            scheduler: for which scheduler
+            cfg: its options
+
+        Returns:
+            for a role the built image, or None if there was nothing to build; for an app ``{(image,
+            workspace): built image}``. Roles whose build does more than to replace the image cannot
+            be told so and are left out with a warning.
+        """
+        from torchx_runner import workspaces
+
+        cfg = {} if cfg is None else cfg
+        with events.log_event("build_workspace", scheduler, runcfg=cfg):
+            backend = self._scheduler(scheduler)
+            roles = [app_or_role] if isinstance(app_or_role, Role) else app_or_role.roles
+            images = workspaces.build_images(backend, roles, cfg)
+            if isinstance(app_or_role, Role):
+                return next(iter(images.values()), None)
+            return images
+
+    # -- schedulers
+
+    def scheduler_backends(self) -> list[str]:
+        """Returns the names of the schedulers there are."""
+        return list(self._scheduler_factories)
+
+    def scheduler_run_opts(self, scheduler: str) -> runopts:
+        """Returns the options of a scheduler."""
+        return self._scheduler(scheduler).run_opts()
+
+    def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> Mapping[str, CfgVal]:
+        """Parses options of a scheduler, each text ``k1=v1,k2=v2``; later ones win.
+
+        Raises:
+            InvalidRunConfigException: malformed, unknown, or of the wrong type
+        """
+        opts = self.scheduler_run_opts(scheduler)
+        cfg: dict[str, CfgVal] = {}
+        for literal in cfg_literal:
+            cfg.update(opts.cfg_from_str(literal, ignore_unknown=False))
+        return cfg
+
+    def _scheduler(self, scheduler: str) -> Scheduler[Any]:
+        """Returns the scheduler of that name, made when first asked for."""
+        with self._lock:
+            found = self._scheduler_instances.get(scheduler)
+            if found is None:
+                if scheduler not in self._scheduler_factories:
+                    raise UnknownSchedulerException(scheduler, self._scheduler_factories)
+                create = self._scheduler_factories[scheduler]
+                found = create(self._name, **self._scheduler_params)
+                self._scheduler_instances[scheduler] = found
+            return found
+
+    def _scheduler_app_id(
+        self, app_handle: AppHandle, check_session: bool = True
+    ) -> tuple[Scheduler[Any], str, str]:
+        """Returns scheduler, its name and the app's id; a handle's session does not matter."""
+        backend, _, app_id = parse_app_handle(app_handle)
+        return self._scheduler(backend), backend, app_id
+
+    # -- submitted apps
+
+    def status(self, app_handle: AppHandle) -> AppStatus | None:
+        """Returns the status of an app, or None if it does not exist (any more).
+
+        Raises:
+            MalformedAppHandleException: the text is no handle
+            UnknownSchedulerException: its scheduler is not installed
+        """
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("status", backend, app_id):
+            desc = scheduler.describe(app_id)
+            if desc is None:
+                self._apps.pop(app_handle, None)
+                return None
+            return AppStatus(
+                state=desc.state,
+                num_restarts=desc.num_restarts,
+                msg=desc.msg,
+                structured_error_msg=desc.structured_error_msg,
+                ui_url=desc.ui_url,
+                roles=desc.roles_statuses,
+            )
+
+    def wait(
+        self,
+        app_handle: AppHandle,
+        wait_interval: float = 10,
+        *,
+        timeout: float | None = None,
+        until: AppState | None = None,
+    ) -> AppStatus | None:
+        """Waits until an app has ended, and returns its status; None if it does not exist (any
+        more).
+
+        Args:
+            app_handle: the app
+            wait_interval: longest time between two looks at it, in seconds; the first ones follow
+                each other quickly, and a scheduler that can tell of changes is not asked in between
+            timeout: how long to wait, in seconds, for ever if None
+            until: a state to return at already (RUNNING returns once the app has started)
+
+        Raises:
+            WaitTimeoutError: time is up; its ``status`` is the last one seen
+        """
+        from torchx_runner.waiting import pause_for, wait_for
+
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("wait", backend, app_id):
+            return wait_for(
+                app_handle,
+                look=lambda: self.status(app_handle),
+                pause=pause_for(scheduler, app_id, wait_interval),
+                timeout=timeout,
+                until=until,
+            )
+
+    def cancel(self, app_handle: AppHandle) -> None:
+        """Ends an app; does nothing if it has ended or does not exist. May return before it has
+        ended.
+        """
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("cancel", backend, app_id):
+            status = self.status(app_handle)
+            if status is not None and not status.is_terminal():
+                scheduler.cancel(app_id)
+
+    def stop(self, app_handle: AppHandle) -> None:
+        """Ends an app (older name of :meth:`cancel`)."""
+        import warnings
+
+        warnings.warn(
+            "Runner.stop is deprecated, use Runner.cancel", PendingDeprecationWarning, stacklevel=2
+        )
+        self.cancel(app_handle)
+
+    def delete(self, app_handle: AppHandle) -> None:
+        """Ends an app and removes it from its scheduler; does nothing if it does not exist."""
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("delete", backend, app_id):
+            if self.status(app_handle) is not None:
+                scheduler.delete(app_id)
+                self._apps.pop(app_handle, None)
+
+    def describe(self, app_handle: AppHandle) -> AppDef | None:
+        """Returns an app, or None if it does not exist.
+
+        It is complete if this runner submitted it; otherwise it is what its scheduler can tell,
+        under the app's id.
+        """
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("describe", backend, app_id):
+            app = self._apps.get(app_handle)
+            if app is not None:
+                return app
+            desc = scheduler.describe(app_id)
+            if desc is None:
+                return None
+            return AppDef(name=app_id, roles=desc.roles, metadata=desc.metadata)
+
+    def describe_native(self, app_handle: AppHandle) -> AppDryRunInfo[Any] | None:
+        """Returns the scheduler's own request of a submitted app, or None if it cannot tell."""
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("describe_native", backend, app_id):
+            return scheduler.describe_native(app_id)
+
+    def log_lines(
+        self,
+        app_handle: AppHandle,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        """Returns the log lines of one replica, each with its newline (the last one may lack it).
+
+        Args:
+            app_handle: the app
+            role_name: the role
+            k: index of the replica within its role
+            regex: only lines in which this is found
+            since: only lines written at that time or later, where the scheduler knows
+            until: only lines written before that time, where the scheduler knows
+            should_tail: follow the log until the replica has ended
+            streams: stdout, stderr or both, the scheduler's default if None
+
+        Raises:
+            UnknownAppException: the app does not exist
+        """
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("log_lines", backend, app_id):
+            if self.status(app_handle) is None:
+                raise UnknownAppException(app_handle)
+            # handed on as it is: a generator in between would double the time that reading a log
+            # takes
+            return scheduler.log_iter(
+                app_id, role_name, k, regex, since, until, should_tail, streams=streams
+            )
+
+    def list(
+        self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None
+    ) -> list[ListAppResponse]:
+        """Returns the apps that a scheduler knows, with handles of this session.
+
+        Args:
+            scheduler: name of the scheduler
+            cfg: options that say where to look
+        """
+        with events.log_event("list", scheduler):
+            apps = call_with_accepted(self._scheduler(scheduler).list, cfg)
+            for app in apps:
+                app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
+            return apps
+
+
+def get_runner(
+    name: str | None = None,
+    component_defaults: dict[str, dict[str, str]] | None = None,
+    **scheduler_params: Any,
+) -> Runner:
+    """Returns a runner with the installed schedulers.
+
+    >>> from torchx_runner import get_runner
+    >>> with get_runner() as runner:
+    ...     runner.name()
+    'torchx'
+
+    Args:
+        name: of the session (deprecated)
+        component_defaults: ``{component: {parameter: text}}``, for arguments that are not given
+        scheduler_params: keyword arguments for the schedulers' factories
+    """
+    if name:
+        import warnings
+
+        warnings.warn(
+            "get_runner(name) is deprecated: the session name will always be 'torchx'",
+            FutureWarning,
+            stacklevel=2,
+        )
+    return Runner(
+        name or DEFAULT_SESSION,
+        component_defaults=component_defaults,
+        scheduler_params=scheduler_params,
+    )
+
+
+def _detached_copy(app: AppDef) -> AppDef:
+    """Returns a copy whose roles can be changed: an attribute that an override stands before could
+    not.
+    """
+    detached = copy.deepcopy(app)
+    for role in detached.roles:
+        overrides, role.overrides = role.overrides, {}
+        if overrides:
+            for name in overrides:
+                setattr(role, name, _resolved(role, overrides, name))
+    return detached
+
+
+def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
+    from torchx_specs.role_overrides import resolve_override
+
+    return copy.deepcopy(resolve_override(overrides, name, lambda: vars(role).get(name)))
+
+
+def _note_app(
+    ctx: events.log_event, scheduler: str, app: AppDef | None, handle: AppHandle | None = None
+) -> None:
+    """Completes an event by what is known of the app."""
+    event = ctx._torchx_event
+    event.scheduler = scheduler
+    if app is not None:
+        event.app_metadata = app.metadata
+        event.app_image = app.roles[0].image if app.roles else None
+    if handle is not None:
+        event.app_id = parse_app_handle(handle).app_id

@@ -1,0 +1,129 @@
+"""Reads ``.torchxconfig`` files: INI, each value as text.
+
+A ``%`` needs no doubling. Files written for older versions read the same as ever: ``%%`` is one
+``%``, and ``%(name)s`` the value of another key of the section (or of ``[DEFAULT]``) if there is
+one; any other ``%`` is itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from torchx_specs.errors import ConfigError
+
+_REFERENCE = re.compile(r"%%|%\(([^)\n]+)\)s")
+_MAX_NESTING = 10
+
+
+class ConfigFile(NamedTuple):
+    """One file.
+
+    Attributes:
+        path: where it is
+        sections: its values by section and key, those of ``[DEFAULT]`` included in each
+        defaults: the values of ``[DEFAULT]``
+    """
+
+    path: str
+    sections: dict[str, dict[str, str]]
+    defaults: dict[str, str]
+
+
+_cache: dict[str, tuple[tuple[int, int, int], ConfigFile]] = {}
+
+
+def read_config(path: str) -> ConfigFile:
+    """Returns the content of a file, read again only if it has changed.
+
+    Raises:
+        ConfigError: it cannot be read or is malformed
+    """
+    try:
+        stat = os.stat(path)
+        signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        cached = _cache.get(path)
+        if cached is None or cached[0] != signature:
+            with open(path, "rb") as fp:
+                cached = (signature, parse_config(fp.read(), path))
+            _cache[path] = cached
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from None
+    return cached[1]
+
+
+def parse_config(data: bytes | str, path: str) -> ConfigFile:
+    """Returns the content of a file.
+
+    Args:
+        data: its text or bytes
+        path: what messages call it
+
+    Raises:
+        ConfigError: not UTF-8, or no INI; the text has the line
+    """
+    import configparser
+
+    parser = configparser.RawConfigParser()
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    try:
+        parser.read_string(_decode(data, path), path)
+    except configparser.Error as e:
+        raise ConfigError(_describe(e, path)) from None
+    sections = {}
+    for name in parser.sections():
+        raw = dict(parser.items(name))
+        sections[name] = {key: _expand(value, raw) for key, value in raw.items()}
+    defaults = dict(parser.defaults())
+    return ConfigFile(path, sections, {k: _expand(v, defaults) for k, v in defaults.items()})
+
+
+def escape(value: str) -> str:
+    """Returns the text that reads as ``value`` in a file."""
+    if _expand(value, {}) != value:
+        value = value.replace("%", "%%")
+    return value.replace("\n", "\n\t")
+
+
+def _decode(data: bytes | str, path: str) -> str:
+    if isinstance(data, str):
+        return data
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        line = data.count(b"\n", 0, e.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8 text") from None
+
+
+def _expand(value: str, values: dict[str, str], nesting: int = 0) -> str:
+    if "%" not in value or nesting > _MAX_NESTING:
+        return value
+
+    def replacement(found: re.Match[str]) -> str:
+        name = found[1]
+        if name is None:
+            return "%"
+        return _expand(values[name], values, nesting + 1) if name in values else found[0]
+
+    return _REFERENCE.sub(replacement, value)
+
+
+def _describe(error: Exception, path: str) -> str:
+    """Returns one line for an error of configparser, whose own texts have several."""
+    import configparser
+
+    if isinstance(error, configparser.MissingSectionHeaderError):
+        return (
+            f"{path}:{error.lineno}: expected a [section] before the first key,"
+            f" got: {error.line.strip()}"
+        )
+    if isinstance(error, configparser.DuplicateOptionError):
+        return f"{path}:{error.lineno}: key '{error.option}' is given twice in [{error.section}]"
+    if isinstance(error, configparser.DuplicateSectionError):
+        return f"{path}:{error.lineno}: section [{error.section}] is there twice"
+    if isinstance(error, configparser.ParsingError) and error.errors:
+        line, raw = error.errors[0]  # the text itself since Python 3.13, its repr() before
+        text = raw.strip().strip("'\"").removesuffix("\\n")
+        return f"{path}:{line}: expected key = value, got: {text}"
+    return f"{path}: {' '.join(str(error).split())}"

@@ -1,0 +1,59 @@
+"""The environment that the runner gives to every role."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torchx_runner.session import get_session_id_or_create_new
+from torchx_specs.handles import make_app_handle
+from torchx_specs.settings import (
+    ENV_TORCHX_INTERNAL_SESSION_ID,
+    ENV_TORCHX_JOB_ID,
+    ENV_TORCHX_PARENT_RUN_ID,
+)
+from torchx_specs.templates import macros
+
+if TYPE_CHECKING:
+    from torchx_specs.app import AppDef
+
+
+def inject(
+    app: AppDef,
+    scheduler: str,
+    session: str,
+    parent_run_id: str | None,
+    trackers: Mapping[str, str | None],
+) -> None:
+    """Sets what a job has to know of its launch in the environment of each role.
+
+    ``TORCHX_JOB_ID`` and ``TORCHX_INTERNAL_SESSION_ID`` are always set. Trackers and their
+    configuration, and the parent run of the launcher's own environment, give way to what a role
+    sets itself; an explicit ``parent_run_id`` does not.
+
+    Args:
+        app: changed in place
+        scheduler: name of the scheduler
+        session: name of the runner
+        parent_run_id: the run that this one belongs to
+        trackers: configurations by name
+    """
+    fixed = {
+        # the scheduler fills in the app's id
+        ENV_TORCHX_JOB_ID: make_app_handle(scheduler, session, macros.app_id),
+        ENV_TORCHX_INTERNAL_SESSION_ID: get_session_id_or_create_new(),
+    }
+    defaults: dict[str, str] = {}
+    if parent_run_id:
+        fixed[ENV_TORCHX_PARENT_RUN_ID] = parent_run_id
+    elif inherited := os.environ.get(ENV_TORCHX_PARENT_RUN_ID):
+        defaults[ENV_TORCHX_PARENT_RUN_ID] = inherited
+    if trackers:
+        from torchx_specs.trackers.lookup import job_environment
+
+        defaults.update(job_environment(trackers))
+    for role in app.roles:
+        for key, value in defaults.items():
+            role.env.setdefault(key, value)
+        role.env.update(fixed)

@@ -1,0 +1,262 @@
+"""Checks a request before anything is built or anybody is contacted, and says everything that is
+wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_origin
+
+from torchx_runner.older_plugins import call_with_accepted
+from torchx_specs.app import AppDef, Role
+from torchx_specs.constants import MISSING
+from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
+from torchx_specs.resources import Resource
+
+if TYPE_CHECKING:
+    from torchx_specs.run_options import CfgVal, runopt, runopts
+    from torchx_specs.schedulers import Scheduler
+
+
+def raise_problems(problems: Sequence[Exception]) -> None:
+    """Raises one error for all problems, or returns if there are none.
+
+    A single problem is raised as it is. Several that are all about scheduler options are one
+    InvalidRunConfigException, any other mixture is a RequestError; both list them as ``problems``.
+    """
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise problems[0]
+    lines = list(dict.fromkeys(line for problem in problems for line in _lines(problem)))
+    if all(isinstance(problem, InvalidRunConfigException) for problem in problems):
+        first: Any = problems[0]
+        merged = InvalidRunConfigException("; ".join(lines), first.cfg_key, first.cfg)
+        merged.problems = tuple(lines)
+        raise merged
+    raise RequestError(lines)
+
+
+def _lines(problem: Exception) -> tuple[str, ...]:
+    if isinstance(problem, InvalidRunConfigException):
+        return (problem.invalid_reason,)  # without the options given, which would follow every line
+    return problem.problems if isinstance(problem, RequestError) else (str(problem),)
+
+
+# -- the app
+
+
+def is_readable(app: object) -> bool:
+    """Returns True if an app is at least made of roles, so that more checks can be tried."""
+    return (
+        isinstance(app, AppDef)
+        and isinstance(app.roles, list)
+        and all(isinstance(role, Role) for role in app.roles)
+    )
+
+
+def check_app(app: AppDef) -> list[Exception]:
+    """Returns what is wrong with an app whatever scheduler it goes to, as at most one error."""
+    if not isinstance(app, AppDef):
+        return [RequestError(f"expected an AppDef, got a {type(app).__name__}: {app!r:.100}")]
+    problems = list(_app_problems(app))
+    return [RequestError(problems)] if problems else []
+
+
+def _app_problems(app: AppDef) -> Iterator[str]:
+    if not isinstance(app.name, str):
+        yield f"the app's name must be a str, got {app.name!r}"
+    if not isinstance(app.roles, list):
+        yield f"the app's roles must be a list of Role, got {app.roles!r:.100}"
+        return
+    if not app.roles:
+        yield f"app '{app.name}' has no roles; add at least one Role to AppDef.roles"
+    names: set[str] = set()
+    twice: set[str] = set()
+    for index, role in enumerate(app.roles):
+        if not isinstance(role, Role):
+            yield f"roles[{index}] must be a Role, got a {type(role).__name__}"
+            continue
+        if not isinstance(role.name, str) or not role.name:
+            yield f"roles[{index}] needs a name, got {role.name!r}"
+        elif role.name in names and role.name not in twice:
+            twice.add(role.name)
+            yield f"app '{app.name}' has several roles named '{role.name}'; rename all but one"
+        names.add(role.name)
+        for problem in _role_problems(role):
+            yield f"role '{role.name}': {problem}"
+
+
+def _role_problems(role: Role) -> Iterator[str]:
+    if not role.entrypoint or role.entrypoint == MISSING:
+        yield "no entrypoint; set Role.entrypoint to the program to run"
+    elif not isinstance(role.entrypoint, str):
+        yield f"entrypoint must be a str, got {role.entrypoint!r}"
+    elif "\0" in role.entrypoint:
+        yield "entrypoint contains a NUL character, which no program can be given"
+    if not isinstance(role.image, str):
+        yield f"image must be a str, got {role.image!r}"
+    yield from _count_problems(role)
+    yield from _args_problems(role.args)
+    yield from _env_problems(role.env)
+    if not isinstance(role.resource, Resource):
+        hint = f"; write resource(h={role.resource!r})" if isinstance(role.resource, str) else ""
+        yield f"resource must be a Resource, got {role.resource!r}{hint}"
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _count_problems(role: Role) -> Iterator[str]:
+    if not _is_int(role.num_replicas):
+        yield f"num_replicas must be an int, got {role.num_replicas!r}"
+    elif role.num_replicas <= 0:
+        yield f"num_replicas must be positive, got {role.num_replicas}"
+    elif role.min_replicas is not None:
+        if not _is_int(role.min_replicas):
+            yield f"min_replicas must be an int, got {role.min_replicas!r}"
+        elif role.min_replicas < 0:
+            yield f"min_replicas must not be negative, got {role.min_replicas}"
+        elif role.min_replicas > role.num_replicas:
+            yield (
+                f"min_replicas ({role.min_replicas}) is larger than"
+                f" num_replicas ({role.num_replicas})"
+            )
+    if not _is_int(role.max_retries):
+        yield f"max_retries must be an int, got {role.max_retries!r}"
+    elif role.max_retries < 0:
+        yield f"max_retries must not be negative, got {role.max_retries}"
+
+
+def _args_problems(args: object) -> Iterator[str]:
+    if not isinstance(args, (list, tuple)):
+        yield f"args must be a list of str, got {args!r:.100}"
+        return
+    for index, arg in enumerate(args):
+        if not isinstance(arg, str):
+            yield f"args[{index}] must be a str, got {arg!r}"
+        elif "\0" in arg:
+            yield f"args[{index}] contains a NUL character, which no program can be given"
+
+
+def _env_problems(env: object) -> Iterator[str]:
+    if not isinstance(env, Mapping):
+        yield f"env must be a dict of str to str, got {env!r:.100}"
+        return
+    for key, value in env.items():
+        if not isinstance(key, str) or not key or "=" in key or "\0" in key:
+            yield f"env has {key!r}, which is no name of an environment variable"
+        elif not isinstance(value, str):
+            yield f"env['{key}'] must be a str, got {value!r}"
+        elif "\0" in value:
+            yield f"env['{key}'] contains a NUL character, which no environment can hold"
+
+
+# -- the scheduler's options
+
+
+def resolve_cfg(
+    scheduler: Scheduler[Any], cfg: Mapping[str, CfgVal], problems: list[Exception]
+) -> Any:
+    """Returns the options resolved, as the scheduler takes them, or None with everything that is
+    wrong with them.
+
+    Args:
+        scheduler: whose options
+        cfg: the options given
+        problems: what is wrong is appended
+    """
+    try:
+        return scheduler._resolve_cfg(cfg)
+    except InvalidRunConfigException as e:
+        problems.append(e)
+        problems += _further_option_problems(scheduler.run_opts(), cfg, e)
+    except ValueError as e:
+        problems.append(e)
+    return None
+
+
+def _further_option_problems(
+    opts: runopts, cfg: Mapping[str, CfgVal], first: InvalidRunConfigException
+) -> Iterator[Exception]:
+    """Yields the problems behind the first one: repairs one after the other and resolves again."""
+    rest = dict(cfg)
+    problem = first
+    for _ in range(len(cfg) + len(opts)):
+        key = problem.cfg_key
+        for spelling in [k for k in rest if k == key or opts.canonical_key(k) == key]:
+            del rest[spelling]
+        opt = opts.get(key)
+        if opt is not None:
+            rest[key] = _acceptable(opt)
+        try:
+            opts.resolve(rest)
+            return
+        except InvalidRunConfigException as e:
+            if e.cfg_key == key:
+                return
+            problem = e
+            yield e
+
+
+def _acceptable(opt: runopt) -> Any:
+    if not opt.is_required:
+        return opt.default
+    try:
+        return (get_origin(opt.opt_type) or opt.opt_type)()
+    except TypeError:
+        return None
+
+
+# -- the scheduler's own checks
+
+
+def check_by_scheduler(
+    scheduler: Scheduler[Any], app: AppDef, name: str, cfg: Any, problems: list[Exception]
+) -> bool:
+    """Runs what a scheduler checks before a workspace is built.
+
+    Args:
+        scheduler: the scheduler
+        app: what will be submitted
+        name: name of the scheduler
+        cfg: its options, None if they are wrong
+        problems: what is wrong is appended
+
+    Returns:
+        True if its ``_validate`` has still to be called after the build: it is the scheduler's own,
+        and so may depend on the image that a build gives
+    """
+    from torchx_specs.workspace.api import WorkspaceMixin
+
+    own = _has_own_validate(scheduler)
+    builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
+    if cfg is not None:
+        run_check(problems, scheduler._pre_build_validate, app, name, cfg)
+    if own and builds:
+        return True
+    if cfg is not None or not own:
+        run_check(problems, scheduler._validate, app, name, cfg)
+    return False
+
+
+def _has_own_validate(scheduler: Scheduler[Any]) -> bool:
+    from torchx_specs.schedulers.api import Scheduler
+
+    return type(scheduler)._validate is not Scheduler._validate
+
+
+def run_check(problems: list[Exception], check: Any, *args: object) -> None:
+    """Calls a check and keeps the error in the request that it finds.
+
+    Older schedulers' checks take fewer arguments; they get as many as they accept. Once something
+    is wrong with the request, what else such a check may stumble over is of no interest.
+    """
+    try:
+        call_with_accepted(check, *args)
+    except (ValueError, WorkspaceError) as e:
+        problems.append(e)
+    except Exception:
+        if not problems:
+            raise

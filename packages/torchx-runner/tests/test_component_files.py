@@ -1,0 +1,217 @@
+"""Component files as modules: their names, what they can import, and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchx_runner import component_files, finder
+from torchx_runner.component_files import load_component_file
+from torchx_specs import ComponentError, ComponentNotFoundException
+
+COMPONENT = "from torchx_specs import AppDef\ndef f() -> AppDef:\n    return AppDef(NAME)\n"
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(component_files, "_loaded", {})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = dict(sys.modules)
+    yield
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+def write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def name_of(component: str) -> str:
+    return finder.get_component(component).fn().name
+
+
+def test_a_file_of_its_own(cwd: Path) -> None:
+    write(cwd / "alone.py", f"NAME = __name__\n{COMPONENT}")
+    assert name_of("alone.py:f") == "alone"
+    assert name_of("./alone.py:f") == "alone"
+    assert name_of(f"{cwd}/alone.py:f") == "alone"
+    assert sys.modules["alone"].__file__ == os.path.realpath("alone.py")
+
+
+@pytest.mark.parametrize(
+    "import_", ["from beside import NAME", "import beside; NAME = beside.NAME"]
+)
+def test_a_file_can_import_what_is_beside_it(cwd: Path, tmp_path: Path, import_: str) -> None:
+    write(tmp_path / "jobs" / "beside.py", "NAME = 'beside'")
+    write(tmp_path / "jobs" / "train.py", f"{import_}\n{COMPONENT}")
+    assert name_of("../jobs/train.py:f") == "beside"
+    assert sys.path[-1] == os.path.realpath("../jobs")
+
+
+@pytest.mark.parametrize("import_", ["from . import near", "from pkg.sub import near"])
+def test_a_file_in_a_package(cwd: Path, import_: str) -> None:
+    write(cwd / "deep/pkg/__init__.py", "")
+    write(cwd / "deep/pkg/sub/__init__.py", "")
+    write(cwd / "deep/pkg/sub/near.py", "NAME = 'near'")
+    write(cwd / "deep/pkg/sub/comp.py", f"{import_}\nNAME = near.NAME + __name__\n{COMPONENT}")
+    assert name_of("deep/pkg/sub/comp.py:f") == "nearpkg.sub.comp"
+    assert name_of("pkg.sub.comp:f") == "nearpkg.sub.comp"
+
+
+def test_a_package_itself(cwd: Path) -> None:
+    write(cwd / "pack/__init__.py", f"NAME = __name__\n{COMPONENT}")
+    assert name_of("pack/__init__.py:f") == "pack"
+
+
+def test_no_bytecode_is_left_beside_the_file(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    write(cwd / "tidy.py", f"NAME = 'x'\n{COMPONENT}")
+    name_of("tidy.py:f")
+    assert os.listdir(cwd) == ["tidy.py"]
+
+
+def test_the_same_file_is_one_module_until_it_changes(cwd: Path) -> None:
+    path = write(cwd / "same.py", f"NAME = 'one'\n{COMPONENT}")
+    first = load_component_file(path)
+    assert load_component_file("same.py") is first
+    write(cwd / "same.py", f"NAME = 'three'\n{COMPONENT}")
+    assert name_of("same.py:f") == "three"
+    assert sys.modules["same"] is not first
+
+
+def test_a_file_that_the_program_has_imported(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(cwd / "imported_before.py", f"NAME = 'x'\n{COMPONENT}")
+    monkeypatch.syspath_prepend(str(cwd))
+    module = __import__("imported_before")
+    assert load_component_file("imported_before.py") is module
+
+
+def test_two_files_of_one_name(cwd: Path) -> None:
+    for folder in "ab":
+        write(cwd / folder / "train.py", f"NAME = '{folder}'\n{COMPONENT}")
+    assert [name_of(f"{folder}/train.py:f") for folder in "aba"] == ["a", "b", "a"]
+
+
+def test_a_file_named_like_a_module_of_python(cwd: Path) -> None:
+    import json
+
+    write(cwd / "json.py", f"NAME = 'mine'\n{COMPONENT}")
+    assert name_of("json.py:f") == "mine"
+    assert sys.modules["json"] is json
+
+
+@pytest.mark.parametrize("filename", ["my-job.py", "2fast.py", "job.v2.py", "ünï.py", "a b.py"])
+def test_file_names_that_are_no_module_names(cwd: Path, filename: str) -> None:
+    write(cwd / filename, f"NAME = 'x'\n{COMPONENT}")
+    assert name_of(f"{filename}:f") == "x"
+
+
+def test_a_path_with_colons(cwd: Path) -> None:
+    write(cwd / "a:b" / "c:d.py", f"NAME = 'x'\n{COMPONENT}")
+    assert name_of("a:b/c:d.py:f") == "x"
+
+
+def test_a_link_is_the_file(cwd: Path) -> None:
+    write(cwd / "real.py", f"NAME = 'x'\n{COMPONENT}")
+    os.symlink("real.py", cwd / "link.py")
+    assert load_component_file("link.py") is load_component_file("real.py")
+
+
+FAILING = {
+    "syntax": ("x = 1\ndef f(:\n", "bad.py:2: SyntaxError: "),
+    "indentation": ("def f():\nreturn 1\n", "bad.py:2: IndentationError: "),
+    "raises": ("x = 1\n\n1 / 0\n", "bad.py:3: cannot be loaded: ZeroDivisionError: division"),
+    "import": ("import nowhere\n", "bad.py:1: cannot be loaded: ModuleNotFoundError: No module"),
+    "exit": ("import sys\nsys.exit(3)\n", "bad.py:2: cannot be loaded: SystemExit: 3"),
+    "silent": ("raise ValueError\n", "bad.py:1: cannot be loaded: ValueError: (no message)"),
+    "NUL": ("x = '\0'\n", "bad.py"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), FAILING.values(), ids=FAILING)
+def test_a_file_that_cannot_be_loaded(cwd: Path, text: str, message: str) -> None:
+    write(cwd / "jobs" / "bad.py", text)
+    path, modules = list(sys.path), set(sys.modules)
+    with pytest.raises(ComponentError) as error:
+        finder.get_component("jobs/bad.py:f")
+    assert str(error.value).startswith(f"jobs/{message}")
+    assert "\n" not in str(error.value)
+    assert sys.path == path
+    assert "bad" not in set(sys.modules) - modules
+
+
+def test_an_error_in_what_a_file_imports_names_both(cwd: Path) -> None:
+    write(cwd / "jobs" / "helper_with_typo.py", "def f(:\n")
+    write(cwd / "jobs" / "uses.py", "\nimport helper_with_typo\n")
+    with pytest.raises(
+        ComponentError, match=r"jobs/uses\.py: .*helper_with_typo\.py:1: SyntaxError"
+    ):
+        load_component_file("jobs/uses.py")
+
+
+def test_interrupting_a_file_is_no_error_of_the_file(cwd: Path) -> None:
+    write(cwd / "slow.py", "raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load_component_file("slow.py")
+
+
+def test_a_failed_reload_keeps_the_last_good_module(cwd: Path) -> None:
+    first = load_component_file(write(cwd / "flaky.py", "NAME = 'good'\n"))
+    write(cwd / "flaky.py", "oops(\n")
+    with pytest.raises(ComponentError):
+        load_component_file("flaky.py")
+    assert sys.modules["flaky"] is first
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("nowhere.py", "no such file: nowhere.py"),
+        ("trian.py", "no such file: trian.py; did you mean 'train.py'?"),
+        ("sub/train.py", "no such file: sub/train.py (there is no folder sub)"),
+        (".", ". is a folder"),
+    ],
+)
+def test_no_such_file(cwd: Path, path: str, text: str) -> None:
+    write(cwd / "train.py", "")
+    with pytest.raises(ComponentNotFoundException) as error:
+        load_component_file(path)
+    assert text in str(error.value)
+    assert isinstance(error.value, FileNotFoundError)
+
+
+def test_a_file_without_a_function_named(cwd: Path) -> None:
+    write(cwd / "comp.py", "x = 1 / 0\ndef a(): ...\ndef b(): ...\n")
+    with pytest.raises(ComponentNotFoundException, match="functions in it: a, b"):
+        finder.get_component("comp.py")
+
+
+def test_files_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(path: str) -> str:
+        raise OSError
+
+    texts = {"store://a/comp.py": f"NAME = 'from afar'\n{COMPONENT}"}
+
+    def read(path: str) -> str:
+        if path not in texts:
+            raise FileNotFoundError(path)
+        return texts[path]
+
+    monkeypatch.setattr(component_files, "SOURCE_READERS", [never, read])
+    assert name_of("store://a/comp.py:f") == "from afar"
+    assert load_component_file("store://a/comp.py") is load_component_file("store://a/comp.py")
+    texts["store://a/comp.py"] = f"NAME = 'changed'\n{COMPONENT}"
+    assert name_of("store://a/comp.py:f") == "changed"
+    assert "from torchx_specs" in finder.get_builtin_source("store://a/comp.py:f")
+    with pytest.raises(ComponentNotFoundException):
+        finder.get_component("store://b/comp.py:f")
+    texts["store://c"] = "oops("
+    with pytest.raises(ComponentError, match=r"^store://c:1: SyntaxError"):
+        finder.get_component("store://c:f")

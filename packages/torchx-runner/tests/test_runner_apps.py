@@ -1,0 +1,475 @@
+"""What a runner does with apps that are submitted, and how it comes by its schedulers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from torchx_runner import Runner, WaitTimeoutError, get_runner, waiting
+from torchx_specs import (
+    AppDef,
+    AppState,
+    InvalidRunConfigException,
+    MalformedAppHandleException,
+    PluginError,
+    RequestError,
+    Role,
+    TorchXError,
+    UnknownAppException,
+    UnknownSchedulerException,
+)
+from torchx_specs.hookspecs import SchedulerPlugin
+from torchx_specs.schedulers import Stream
+
+NewRole = Callable[..., Role]
+
+
+def submitted(runner: Runner, app: AppDef) -> str:
+    return runner.run(app, "fake")
+
+
+# -- submitting
+
+
+def test_run_submits_and_returns_the_handle(runner: Runner, scheduler: Any, app: AppDef) -> None:
+    assert runner.run(app, "fake", {"queue": "q"}) == "fake://test/app1"
+    assert scheduler.calls[-1] == ("schedule", {"app": "job", "queue": "q"})
+
+
+def test_run_with_dryrun_submits_nothing(runner: Runner, scheduler: Any, app: AppDef) -> None:
+    info: Any = runner.run(app, "fake", dryrun=True)
+    assert info.request["app"] == "job"
+    assert [call[0] for call in scheduler.calls] == ["submit_dryrun"]
+
+
+def test_dryrun_is_keyword_only(runner: Runner, app: AppDef) -> None:
+    with pytest.raises(TypeError):
+        runner.run(app, "fake", None, None, None, True)  # type: ignore[call-overload]
+
+
+def test_a_changed_request_is_what_is_submitted(
+    runner: Runner, scheduler: Any, app: AppDef
+) -> None:
+    info = runner.dryrun(app, "fake")
+    info.request["queue"] = "changed"
+    runner.schedule(info)
+    assert scheduler.calls[-1] == ("schedule", {"app": "job", "queue": "changed"})
+
+
+def test_a_dry_run_of_the_scheduler_itself_cannot_be_submitted(
+    runner: Runner, scheduler: Any, app: AppDef
+) -> None:
+    with pytest.raises(RequestError, match=r"Runner\.dryrun"):
+        runner.schedule(scheduler.submit_dryrun(app, {}))
+
+
+def test_the_session_name_is_part_of_the_handle(scheduler: Any, app: AppDef) -> None:
+    factories = {"fake": lambda name, **kw: scheduler}
+    assert submitted(Runner("", factories), app) == "fake:///app1"
+    assert Runner("", factories).name() == ""
+
+
+# -- status, describe, cancel, delete
+
+
+def test_status_is_what_the_scheduler_says(runner: Runner, app: AppDef) -> None:
+    status = runner.status(submitted(runner, app))
+    assert status is not None
+    assert (status.state, status.num_restarts, status.msg, status.ui_url) == (
+        AppState.RUNNING,
+        2,
+        "as told",
+        "http://ui",
+    )
+
+
+def test_an_app_that_is_gone_is_forgotten(runner: Runner, scheduler: Any, app: AppDef) -> None:
+    handle = submitted(runner, app)
+    scheduler.states.clear()
+    assert runner.status(handle) is None
+    assert runner.describe(handle) is None
+    assert runner.wait(handle) is None
+
+
+def test_the_session_in_a_handle_does_not_matter(runner: Runner, app: AppDef) -> None:
+    submitted(runner, app)
+    assert runner.status("fake://somebody-else/app1") is not None
+    assert runner.status("fake:///app1") is not None
+
+
+@pytest.mark.parametrize(
+    "ask",
+    ["status", "wait", "cancel", "delete", "describe", "describe_native"],
+)
+def test_bad_handles(runner: Runner, ask: str) -> None:
+    with pytest.raises(MalformedAppHandleException):
+        getattr(runner, ask)("no handle")
+    with pytest.raises(UnknownSchedulerException, match="did you mean 'fake'"):
+        getattr(runner, ask)("fke://test/app1")
+
+
+def test_describe_knows_what_this_runner_submitted(runner: Runner, app: AppDef) -> None:
+    handle = submitted(runner, app)
+    described = runner.describe(handle)
+    assert described is not None
+    assert (described.name, described.roles[0].args) == ("job", ["hi"])
+
+
+def test_describe_asks_the_scheduler_for_others(runner: Runner, scheduler: Any) -> None:
+    scheduler.states["other"] = AppState.SUCCEEDED
+    described = runner.describe("fake://x/other")
+    assert described is not None
+    assert (described.name, described.roles[0].name, described.metadata) == (
+        "other",
+        "seen",
+        {"m": "1"},
+    )
+
+
+def test_describe_native(runner: Runner, app: AppDef) -> None:
+    info = runner.describe_native(submitted(runner, app))
+    assert info is not None
+    assert info.request == {"native": "app1"}
+    assert runner.describe_native("fake://x/nope") is None
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (AppState.RUNNING, True),
+        (AppState.PENDING, True),
+        (AppState.UNKNOWN, True),
+        (AppState.SUCCEEDED, False),
+        (AppState.FAILED, False),
+        (None, False),
+    ],
+)
+def test_cancel_ends_only_what_has_not_ended(
+    runner: Runner, scheduler: Any, state: AppState | None, expected: bool
+) -> None:
+    if state is not None:
+        scheduler.states["a"] = state
+    runner.cancel("fake://test/a")
+    assert (("cancel", "a") in scheduler.calls) is expected
+
+
+def test_stop_is_an_older_name_of_cancel(runner: Runner, scheduler: Any, app: AppDef) -> None:
+    handle = submitted(runner, app)
+    with pytest.warns(PendingDeprecationWarning, match="cancel"):
+        runner.stop(handle)
+    assert ("cancel", "app1") in scheduler.calls
+
+
+def test_delete_removes_an_app(runner: Runner, scheduler: Any, app: AppDef) -> None:
+    handle = submitted(runner, app)
+    runner.delete(handle)
+    assert runner.describe(handle) is None
+    runner.delete(handle)
+    assert scheduler.calls.count(("delete", "app1")) == 1
+
+
+def test_list_gives_handles_of_this_session(runner: Runner, scheduler: Any, app: AppDef) -> None:
+    submitted(runner, app)
+    [listed] = runner.list("fake", {"queue": "q"})
+    assert (listed.app_id, listed.app_handle) == ("app1", "fake://test/app1")
+    assert scheduler.calls[-1] == ("list", {"queue": "q"})
+
+
+def test_list_of_an_older_scheduler_takes_no_options(
+    app: AppDef, fake_scheduler_class: Any
+) -> None:
+    class Older(fake_scheduler_class):  # type: ignore[misc]
+        def list(self) -> list[Any]:
+            return super().list()  # type: ignore[no-any-return]
+
+    runner = Runner("t", {"fake": Older})
+    submitted(runner, app)
+    assert [a.app_id for a in runner.list("fake")] == ["app1"]
+
+
+# -- logs
+
+
+def test_log_lines_are_the_schedulers_own_iterable(
+    runner: Runner, scheduler: Any, app: AppDef
+) -> None:
+    handle = submitted(runner, app)
+    since, until = datetime(2026, 1, 1), datetime(2026, 1, 2)
+    lines = runner.log_lines(handle, "main", 3, "x", since, until, True, Stream.STDERR)
+    assert lines is scheduler.log
+    assert scheduler.calls[-1] == (
+        ("log_iter", "app1", "main", 3, "x", since, until, True, Stream.STDERR)
+    )
+
+
+def test_logs_of_an_unknown_app(runner: Runner) -> None:
+    with pytest.raises(UnknownAppException, match="fake://test/nope"):
+        runner.log_lines("fake://test/nope", "main")
+
+
+# -- waiting
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Replaces sleeping by noting for how long; time passes by as much."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: sum(slept))
+    return slept
+
+
+def states_of(scheduler: Any, *states: AppState) -> str:
+    scheduler.states["a"] = list(states)
+    return "fake://test/a"
+
+
+RUNNING, FAILED, UNKNOWN = AppState.RUNNING, AppState.FAILED, AppState.UNKNOWN
+
+
+def test_wait_returns_the_terminal_status(
+    runner: Runner, scheduler: Any, clock: list[float]
+) -> None:
+    status = runner.wait(states_of(scheduler, AppState.PENDING, RUNNING, FAILED))
+    assert status is not None
+    assert status.state == FAILED
+    assert len(clock) == 2
+
+
+def test_pauses_grow_up_to_the_interval(runner: Runner, scheduler: Any, clock: list[float]) -> None:
+    runner.wait(states_of(scheduler, *[RUNNING] * 30, FAILED), wait_interval=2)
+    assert clock[0] == waiting.FIRST_PAUSE
+    assert clock == sorted(clock)
+    assert clock[-1] == 2
+
+
+def test_a_short_interval_is_kept(runner: Runner, scheduler: Any, clock: list[float]) -> None:
+    runner.wait(states_of(scheduler, *[RUNNING] * 5, FAILED), wait_interval=0.01)
+    assert set(clock) == {0.01}
+
+
+def test_wait_gives_up_in_time(runner: Runner, scheduler: Any, clock: list[float]) -> None:
+    handle = states_of(scheduler, RUNNING)
+    with pytest.raises(WaitTimeoutError, match="is RUNNING after 5 s") as error:
+        runner.wait(handle, timeout=5)
+    assert error.value.status.state == RUNNING
+    assert isinstance(error.value, TimeoutError)
+    assert sum(clock) == pytest.approx(5)
+
+
+def test_wait_without_time_looks_once(runner: Runner, scheduler: Any, clock: list[float]) -> None:
+    with pytest.raises(WaitTimeoutError):
+        runner.wait(states_of(scheduler, RUNNING), timeout=0)
+    assert runner.wait(states_of(scheduler, FAILED), timeout=0) is not None
+    assert clock == []
+
+
+@pytest.mark.parametrize(
+    ("states", "until", "expected"),
+    [
+        ([AppState.PENDING, RUNNING, FAILED], RUNNING, RUNNING),
+        ([AppState.PENDING, AppState.SUCCEEDED], RUNNING, AppState.SUCCEEDED),
+        ([UNKNOWN, AppState.PENDING, RUNNING], RUNNING, RUNNING),
+        ([AppState.SUBMITTED, AppState.PENDING], AppState.SUBMITTED, AppState.SUBMITTED),
+        ([RUNNING, FAILED], AppState.SUCCEEDED, FAILED),
+    ],
+)
+def test_wait_until_a_state(
+    runner: Runner,
+    scheduler: Any,
+    clock: list[float],
+    states: list[AppState],
+    until: AppState,
+    expected: AppState,
+) -> None:
+    status = runner.wait(states_of(scheduler, *states), until=until)
+    assert status is not None
+    assert status.state == expected
+
+
+def test_an_unknown_state_is_told_once(
+    runner: Runner, scheduler: Any, clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    runner.wait(states_of(scheduler, UNKNOWN, RUNNING, UNKNOWN, UNKNOWN, FAILED))
+    assert caplog.text.count("is in state UNKNOWN (as told)") == 1
+
+
+def test_a_scheduler_that_tells_of_changes_is_not_polled(
+    fake_scheduler_class: Any, clock: list[float]
+) -> None:
+    class Telling(fake_scheduler_class):  # type: ignore[misc]
+        def wait(self, app_id: str, timeout: float) -> None:
+            self.calls.append(("wait", app_id, timeout))
+
+    scheduler = Telling("t")
+    runner = Runner("t", {"fake": lambda name, **kw: scheduler})
+    runner.wait(states_of(scheduler, RUNNING, RUNNING, FAILED), wait_interval=7)
+    assert scheduler.calls == [("wait", "a", 7)] * 2
+    assert clock == []
+
+
+def test_another_method_named_wait_is_none_of_ours(
+    fake_scheduler_class: Any, clock: list[float]
+) -> None:
+    class Older(fake_scheduler_class):  # type: ignore[misc]
+        def wait(self, seconds: int) -> None:
+            raise AssertionError
+
+    scheduler = Older("t")
+    runner = Runner("t", {"fake": lambda name, **kw: scheduler})
+    runner.wait(states_of(scheduler, RUNNING, FAILED))
+    assert len(clock) == 1
+
+
+# -- schedulers
+
+
+def test_schedulers_are_made_once_and_when_needed(app: AppDef, fake_scheduler_class: Any) -> None:
+    made: list[Any] = []
+
+    def factory(session_name: str, **params: object) -> Any:
+        made.append((session_name, params))
+        return fake_scheduler_class(session_name)
+
+    runner = Runner("s", {"fake": factory}, scheduler_params={"a": 1})
+    assert runner.scheduler_backends() == ["fake"]
+    assert made == []
+    submitted(runner, app)
+    runner.scheduler_run_opts("fake")
+    assert made == [("s", {"a": 1})]
+
+
+def test_threads_share_one_scheduler(fake_scheduler_class: Any) -> None:
+    made: list[Any] = []
+
+    def factory(session_name: str, **params: object) -> Any:
+        time.sleep(0.01)
+        made.append(fake_scheduler_class(session_name))
+        return made[-1]
+
+    runner = Runner("s", {"fake": factory})
+    threads = [threading.Thread(target=runner._scheduler, args=("fake",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+
+
+def test_environment_variables_are_no_scheduler_parameters(
+    fake_scheduler_class: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_FOO", "1")
+    made: Any = Runner("s", {"fake": fake_scheduler_class})._scheduler("fake")
+    assert made.params == {}
+
+
+def test_installed_schedulers_are_the_default(
+    plugins: Any, app: AppDef, fake_scheduler_class: Any
+) -> None:
+    plugins.add(
+        "torchx_schedulers",
+        SchedulerPlugin("fake", fake_scheduler_class),
+        SchedulerPlugin("absent", "no.such.module:create"),
+    )
+    with get_runner(a=1) as runner:
+        assert runner.name() == "torchx"
+        assert runner.scheduler_backends() == ["fake", "absent"]
+        assert submitted(runner, app) == "fake://torchx/app1"
+        assert runner._scheduler("fake").params == {"a": 1}  # type: ignore[attr-defined]
+        with pytest.raises(PluginError, match=r"scheduler 'absent' of acme 1\.0 cannot be loaded"):
+            runner.scheduler_run_opts("absent")
+    assert runner._scheduler("fake").closed == 1  # type: ignore[attr-defined]
+
+
+def test_two_plugins_with_one_scheduler(plugins: Any, app: AppDef) -> None:
+    plugins.add("torchx_schedulers", SchedulerPlugin("fake", "a:b"), distribution="one")
+    plugins.add("torchx_schedulers", SchedulerPlugin("fake", "c:d"), distribution="two")
+    with pytest.raises(PluginError, match=r"'fake' is given by (one|two) 1\.0 and (one|two) 1\.0"):
+        get_runner().dryrun(app, "fake")
+
+
+@pytest.mark.parametrize(
+    ("factory", "text"),
+    [
+        (lambda name, **kw: 1 / 0, "cannot be created: ZeroDivisionError: division by zero"),
+        (lambda name, **kw: None, "its factory made none"),
+        (lambda: None, "cannot be created: TypeError"),
+    ],
+)
+def test_a_plugin_whose_factory_fails_is_named(
+    plugins: Any, app: AppDef, factory: Any, text: str
+) -> None:
+    plugins.add("torchx_schedulers", SchedulerPlugin("fake", factory))
+    with pytest.raises(PluginError) as error:
+        get_runner().dryrun(app, "fake")
+    assert "scheduler 'fake' of acme 1.0" in str(error.value)
+    assert text in str(error.value)
+
+
+def test_a_factory_of_the_callers_own_raises_what_it_raises(app: AppDef) -> None:
+    with pytest.raises(ZeroDivisionError):
+        Runner("t", {"fake": lambda name, **kw: 1 / 0}).dryrun(app, "fake")  # type: ignore[dict-item]
+
+
+def test_naming_the_session_is_deprecated() -> None:
+    with pytest.warns(FutureWarning, match="get_runner"):
+        assert get_runner("mine").name() == "mine"
+
+
+def test_close_closes_every_scheduler_that_was_made(fake_scheduler_class: Any) -> None:
+    class Stuck(fake_scheduler_class):  # type: ignore[misc]
+        def close(self) -> None:
+            raise TorchXError("stuck")
+
+    runner = Runner(
+        "t", {"a": Stuck, "b": fake_scheduler_class, "c": lambda name, **kw: pytest.fail("made")}
+    )
+    runner._scheduler("a")
+    used: Any = runner._scheduler("b")
+    with pytest.raises(TorchXError, match="stuck"):
+        runner.close()
+    assert used.closed == 1
+
+
+def test_the_context_manager_closes_and_swallows_nothing(fake_scheduler_class: Any) -> None:
+    runner = Runner("t", {"fake": fake_scheduler_class})
+    used: Any = runner._scheduler("fake")
+    with pytest.raises(KeyError), runner:
+        raise KeyError
+    assert used.closed == 1
+
+
+# -- options as text
+
+
+def test_cfg_from_str(runner: Runner) -> None:
+    assert runner.cfg_from_str("fake", "queue=a,priority=3", "queue=b,job_tags=x;y") == {
+        "queue": "b",
+        "priority": 3,
+        "job_tags": ["x", "y"],
+    }
+    assert runner.cfg_from_str("fake") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("quue=a", "did you mean 'queue'"),
+        ("priority=high", "priority: `high` is not a valid int"),
+        ("queue", "is not of the form key=value"),
+    ],
+)
+def test_cfg_from_str_refuses(runner: Runner, text: str, message: str) -> None:
+    with pytest.raises(InvalidRunConfigException) as error:
+        runner.cfg_from_str("fake", text)
+    assert message in str(error.value)
+
+
+def test_repr_names_the_session(runner: Runner) -> None:
+    assert repr(runner).startswith("Runner(name=test, schedulers=")

@@ -1,0 +1,576 @@
+"""What a dry run checks, copies, injects and hands to the scheduler."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from torchx_runner import Runner
+from torchx_specs import (
+    AppDef,
+    AppDryRunInfo,
+    CfgVal,
+    InvalidRunConfigException,
+    RequestError,
+    Role,
+    UnknownSchedulerException,
+    Workspace,
+    macros,
+    runopts,
+)
+from torchx_specs.hookspecs import WorkspacePlugin
+from torchx_specs.workspace import (
+    BuilderWorkspaceMixin,
+    Built,
+    BuiltReference,
+    WorkspaceBuilder,
+    WorkspaceMixin,
+)
+
+NewRole = Callable[..., Role]
+
+
+def problems_of(error: pytest.ExceptionInfo[RequestError]) -> list[str]:
+    return list(error.value.problems)
+
+
+# -- one problem at a time
+
+
+ROLE_PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
+    "no entrypoint": ({"entrypoint": ""}, "no entrypoint"),
+    "missing entrypoint": ({"entrypoint": "<MISSING>"}, "no entrypoint"),
+    "entrypoint type": ({"entrypoint": 7}, "entrypoint must be a str, got 7"),
+    "entrypoint NUL": ({"entrypoint": "a\0b"}, "entrypoint contains a NUL"),
+    "image type": ({"image": None}, "image must be a str, got None"),
+    "zero replicas": ({"num_replicas": 0}, "num_replicas must be positive, got 0"),
+    "negative replicas": ({"num_replicas": -1}, "num_replicas must be positive, got -1"),
+    "replicas type": ({"num_replicas": "2"}, "num_replicas must be an int, got '2'"),
+    "replicas bool": ({"num_replicas": True}, "num_replicas must be an int, got True"),
+    "min replicas": ({"num_replicas": 2, "min_replicas": 3}, "min_replicas (3) is larger than"),
+    "min replicas type": ({"min_replicas": 1.5}, "min_replicas must be an int, got 1.5"),
+    "negative min replicas": ({"min_replicas": -1}, "min_replicas must not be negative"),
+    "negative retries": ({"max_retries": -1}, "max_retries must not be negative, got -1"),
+    "retries type": ({"max_retries": None}, "max_retries must be an int, got None"),
+    "args type": ({"args": "echo hi"}, "args must be a list of str, got 'echo hi'"),
+    "an arg's type": ({"args": ["a", 1]}, "args[1] must be a str, got 1"),
+    "an arg with NUL": ({"args": ["a\0"]}, "args[0] contains a NUL"),
+    "env type": ({"env": [("A", "b")]}, "env must be a dict of str to str"),
+    "env value type": ({"env": {"A": 1}}, "env['A'] must be a str, got 1"),
+    "env value None": ({"env": {"A": None}}, "env['A'] must be a str, got None"),
+    "env value NUL": ({"env": {"A": "\0"}}, "env['A'] contains a NUL"),
+    "env name": ({"env": {"A=B": "c"}}, "env has 'A=B', which is no name"),
+    "empty env name": ({"env": {"": "c"}}, "env has '', which is no name"),
+    "resource type": ({"resource": "gpu.small"}, "write resource(h='gpu.small')"),
+}
+
+
+@pytest.mark.parametrize(("changes", "text"), ROLE_PROBLEMS.values(), ids=ROLE_PROBLEMS)
+def test_a_wrong_role_is_named_with_what_is_wrong(
+    runner: Runner, new_role: NewRole, changes: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(RequestError) as error:
+        runner.dryrun(AppDef("job", [new_role("ok"), new_role("bad", **changes)]), "fake")
+    assert any(p.startswith("role 'bad': ") and text in p for p in problems_of(error))
+    assert not any("'ok'" in p for p in problems_of(error))
+
+
+def test_a_wrong_app_is_a_value_error_as_older_code_expects(runner: Runner) -> None:
+    with pytest.raises(ValueError, match="no roles"):
+        runner.dryrun(AppDef("job"), "fake")
+
+
+@pytest.mark.parametrize(
+    ("app", "text"),
+    [
+        (None, "expected an AppDef, got a NoneType"),
+        ({"name": "x"}, "expected an AppDef, got a dict"),
+        (AppDef("job", [None]), "roles[0] must be a Role, got a NoneType"),  # type: ignore[list-item]
+        (AppDef("job", None), "roles must be a list of Role, got None"),  # type: ignore[arg-type]
+        (AppDef("job", [Role("", "img", entrypoint="e")]), "roles[0] needs a name, got ''"),
+        (AppDef(3, []), "the app's name must be a str, got 3"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_app_at_all(runner: Runner, app: Any, text: str) -> None:
+    with pytest.raises(RequestError) as error:
+        runner.dryrun(app, "fake")
+    assert text in str(error.value)
+
+
+def test_two_roles_of_one_name(runner: Runner, new_role: NewRole) -> None:
+    with pytest.raises(RequestError, match="several roles named 'a'; rename") as error:
+        runner.dryrun(AppDef("job", [new_role("a"), new_role("b"), new_role("a")]), "fake")
+    assert len(problems_of(error)) == 1
+
+
+def test_a_role_without_resource_is_the_schedulers_finding(
+    runner: Runner, new_role: NewRole
+) -> None:
+    app = AppDef("job", [Role("main", "img", entrypoint="e")])
+    with pytest.raises(ValueError, match="No resource for role: main"):
+        runner.dryrun(app, "fake")
+
+
+def test_unknown_scheduler_names_the_nearest(runner: Runner, app: AppDef) -> None:
+    with pytest.raises(UnknownSchedulerException, match="unknown scheduler 'fakw'; did you mean"):
+        runner.dryrun(app, "fakw")
+
+
+@pytest.mark.parametrize(
+    ("cfg", "key", "text"),
+    [
+        ({"quue": "x"}, "quue", "did you mean 'queue'"),
+        ({"priority": "high"}, "priority", "must be of type: int, but was: high (str)"),
+        ({"jobTags": "a"}, "job_tags", "must be of type: list"),
+    ],
+)
+def test_a_wrong_option_keeps_its_own_exception(
+    runner: Runner, app: AppDef, cfg: dict[str, CfgVal], key: str, text: str
+) -> None:
+    with pytest.raises(InvalidRunConfigException) as error:
+        runner.dryrun(app, "fake", cfg)
+    assert text in str(error.value)
+    assert error.value.cfg_key == key
+
+
+# -- all problems at once
+
+
+def test_everything_wrong_is_told_in_one_error(
+    runner: Runner, scheduler: Any, new_role: NewRole
+) -> None:
+    app = AppDef(
+        "job", [new_role("a", num_replicas=0, max_retries=-2), Role("b", "img", entrypoint="e")]
+    )
+    with pytest.raises(RequestError) as error:
+        runner.dryrun(app, "fake", {"quue": "x", "priority": "high"})
+    assert [p.split(",")[0] for p in problems_of(error)] == [
+        "role 'a': num_replicas must be positive",
+        "role 'a': max_retries must not be negative",
+        "Unknown run option `quue`. did you mean 'queue'? Valid options are: job_tags",
+        "Run option: priority",
+        "No resource for role: b. Did you forget to attach resource to the role",
+    ]
+    assert scheduler.calls == []
+
+
+def test_a_wrong_app_and_an_unknown_scheduler_are_told_together(runner: Runner) -> None:
+    with pytest.raises(RequestError) as error:
+        runner.dryrun(AppDef("job"), "nope")
+    assert len(problems_of(error)) == 2
+
+
+def test_several_wrong_options_stay_an_option_error(runner: Runner, app: AppDef) -> None:
+    given: dict[str, CfgVal] = {"a": 1, "b": 2, "priority": "x", "jobTags": 3}
+    with pytest.raises(InvalidRunConfigException) as error:
+        runner.dryrun(app, "fake", given)
+    assert [p.partition(".")[0].partition(",")[0] for p in error.value.problems] == [
+        "Unknown run option `a`",
+        "Unknown run option `b`",
+        "Run option: priority",
+        "Run option: job_tags",
+    ]
+    assert given == {"a": 1, "b": 2, "priority": "x", "jobTags": 3}
+
+
+def test_required_options_are_all_told(app: AppDef, fake_scheduler_class: Any) -> None:
+    class Demanding(fake_scheduler_class):  # type: ignore[misc]
+        def _run_opts(self) -> runopts:
+            opts = runopts()
+            for name, type_ in (("s", str), ("n", int), ("l", list[str])):
+                opts.add(name, type_=type_, required=True, help="h")
+            return opts
+
+    runner = Runner("t", {"fake": lambda name, **kw: Demanding(name)})
+    with pytest.raises(InvalidRunConfigException) as error:
+        runner.dryrun(app, "fake", {"n": "x"})
+    assert len(error.value.problems) == 3
+
+
+# -- the scheduler's own checks
+
+
+class Recording:
+    """Mixed into the fake scheduler: notes its checks, and finds fault with roles of some names."""
+
+    calls: list[Any]
+
+    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Any) -> None:
+        self.calls.append(("pre_build", scheduler, dict(cfg)))
+        if "early" in app:
+            raise ValueError("too early")
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
+        self.calls.append(("validate", [role.image for role in app.roles]))
+        if "late" in app:
+            raise ValueError("too late")
+
+
+class FakeWorkspaceMixin(WorkspaceMixin[None]):
+    """Builds by changing the image, as older plugins do."""
+
+    calls: list[Any]
+
+    def caching_build_workspace_and_update_role(
+        self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
+    ) -> None:
+        self.calls.append(("build", role.name, str(role.workspace)))
+        role.image += "-built"
+
+
+@pytest.fixture
+def builder(fake_scheduler_class: Any) -> Any:
+    class Builder(Recording, FakeWorkspaceMixin, fake_scheduler_class):  # type: ignore[misc]
+        pass
+
+    return Builder("test")
+
+
+@pytest.fixture
+def building_runner(builder: Any) -> Runner:
+    return Runner("test", {"fake": lambda name, **kw: builder})
+
+
+def test_checks_come_before_the_build_and_the_last_one_after_it(
+    building_runner: Runner, builder: Any, app: AppDef
+) -> None:
+    building_runner.dryrun(app, "fake", {"queue": "q"}, workspace="/proj")
+    options = {"queue": "q", "priority": None, "job_tags": None}
+    assert builder.calls == [
+        ("pre_build", "fake", options),
+        ("build", "main", "/proj"),
+        ("validate", ["img-built"]),
+        ("submit_dryrun", "job", options),
+    ]
+
+
+def test_nothing_is_built_if_anything_is_wrong(
+    building_runner: Runner, builder: Any, new_role: NewRole
+) -> None:
+    app = AppDef("job", [new_role("early"), new_role("b", max_retries=-1)])
+    with pytest.raises(RequestError) as error:
+        building_runner.dryrun(app, "fake", workspace="/proj")
+    assert [p[:9] for p in problems_of(error)] == ["role 'b':", "too early"]
+    assert [call[0] for call in builder.calls] == ["pre_build"]
+
+
+def test_without_a_workspace_all_checks_are_told_together(
+    building_runner: Runner, builder: Any, new_role: NewRole
+) -> None:
+    with pytest.raises(RequestError) as error:
+        building_runner.dryrun(AppDef("job", [new_role("early"), new_role("late")]), "fake")
+    assert problems_of(error) == ["too early", "too late"]
+
+
+def test_a_check_of_an_older_plugin_takes_two_arguments(
+    app: AppDef, fake_scheduler_class: Any
+) -> None:
+    class Older(fake_scheduler_class):  # type: ignore[misc]
+        def _validate(self, app: AppDef, scheduler: str) -> None:
+            self.calls.append(("validate", scheduler))
+
+    scheduler = Older("test")
+    Runner("test", {"fake": lambda name, **kw: scheduler}).dryrun(app, "fake")
+    assert ("validate", "fake") in scheduler.calls
+
+
+def test_a_check_that_fails_otherwise_is_not_hidden(app: AppDef, fake_scheduler_class: Any) -> None:
+    class Broken(fake_scheduler_class):  # type: ignore[misc]
+        def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
+            raise ZeroDivisionError("mine")
+
+    runner = Runner("test", {"fake": lambda name, **kw: Broken(name)})
+    with pytest.raises(ZeroDivisionError):
+        runner.dryrun(app, "fake")
+
+
+# -- what the caller keeps
+
+
+def test_the_callers_app_stays_as_it_is(
+    building_runner: Runner, new_role: NewRole, cwd: Path
+) -> None:
+    app = AppDef("job", [new_role(workspace=Workspace({"/proj": ""}), metadata={"a": {"b": "c"}})])
+    before = copy.deepcopy(app)
+    info = building_runner.dryrun(app, "fake", workspace="/other", parent_run_id="p")
+    assert app == before
+    assert info.app is not None
+    assert info.app.roles[0].image == "img-built"
+    info.app.roles[0].metadata["a"]["b"] = "changed"
+    assert app == before
+    assert list(cwd.iterdir()) == []
+
+
+def test_the_callers_options_stay_as_they_are(runner: Runner, app: AppDef) -> None:
+    cfg: dict[str, CfgVal] = {"jobTags": ["a"]}
+    info = runner.dryrun(app, "fake", cfg)
+    assert cfg == {"jobTags": ["a"]}
+    assert info.cfg == {"job_tags": ["a"], "queue": "default", "priority": None}
+
+
+def test_overrides_are_settled_in_the_copy_only(building_runner: Runner, new_role: NewRole) -> None:
+    asked: list[str] = []
+
+    def image() -> str:
+        asked.append("image")
+        return "lazy"
+
+    own_env = {"A": "b"}
+    role = new_role(overrides={"image": image, "env": lambda: own_env})
+    info = building_runner.dryrun(AppDef("job", [role]), "fake", workspace="/proj")
+    assert info.app is not None
+    assert info.app.roles[0].image == "lazy-built"
+    assert info.app.roles[0].env["A"] == "b"
+    assert "TORCHX_JOB_ID" in info.app.roles[0].env
+    assert info.app.roles[0].overrides == {}
+    assert role.image == "lazy"
+    assert own_env == {"A": "b"}
+    assert asked == ["image"]
+
+
+def test_info_says_what_it_was_made_of(runner: Runner, app: AppDef) -> None:
+    info = runner.dryrun(app, "fake", {"queue": "q"})
+    assert info._scheduler == "fake"
+    assert info.app is not None
+    assert info.app.name == "job"
+    assert info.request == {"app": "job", "queue": "q"}
+
+
+def test_pre_proc_of_a_role_may_change_the_request(runner: Runner) -> None:
+    class Urgent(Role):
+        def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
+            dryrun_info.request["urgent"] = scheduler
+            return dryrun_info
+
+    from torchx_specs import Resource
+
+    app = AppDef("job", [Urgent("main", "img", entrypoint="e", resource=Resource(1, 0, 1))])
+    assert runner.dryrun(app, "fake").request["urgent"] == "fake"
+
+
+# -- workspaces
+
+
+def test_the_workspace_argument_replaces_the_first_roles_own(
+    building_runner: Runner, builder: Any, new_role: NewRole, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    app = AppDef(
+        "job",
+        [
+            new_role("a", workspace=Workspace({"/a": ""})),
+            new_role("b", workspace=Workspace({"/b": ""})),
+            new_role("c"),
+        ],
+    )
+    building_runner.dryrun(app, "fake", workspace=Workspace({"/x": "sub"}))
+    assert [c[1:] for c in builder.calls if c[0] == "build"] == [("a", "/x:sub"), ("b", "/b")]
+    assert "role a: workspace /a is replaced by /x:sub" in caplog.text
+
+
+@pytest.mark.parametrize("workspace", [None, "", Workspace({})])
+def test_no_workspace_argument_leaves_the_roles_theirs(
+    building_runner: Runner, builder: Any, new_role: NewRole, workspace: Any
+) -> None:
+    app = AppDef("job", [new_role(workspace=Workspace({"/a": ""}))])
+    building_runner.dryrun(app, "fake", workspace=workspace)
+    assert ("build", "main", "/a") in builder.calls
+
+
+def test_a_malformed_workspace_is_told_with_the_rest(
+    building_runner: Runner, builder: Any, new_role: NewRole
+) -> None:
+    with pytest.raises(RequestError) as error:
+        building_runner.dryrun(AppDef("job", [new_role(max_retries=-1)]), "fake", workspace="[1, 2")
+    assert len(problems_of(error)) == 2
+    assert "[1, 2" in problems_of(error)[1]
+
+
+def test_a_scheduler_that_takes_no_workspace_says_so(
+    runner: Runner, app: AppDef, caplog: pytest.LogCaptureFixture
+) -> None:
+    info = runner.dryrun(app, "fake", workspace="/proj")
+    assert info.app is not None
+    assert info.app.roles[0].image == "img"
+    assert "scheduler fake takes no workspace; that of role main is ignored" in caplog.text
+
+
+def test_the_working_directory_as_workspace_is_no_reason_to_warn(
+    runner: Runner, app: AppDef, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner.dryrun(app, "fake", workspace=os.getcwd())
+    runner.dryrun(app, "fake", workspace=".")
+    assert "workspace" not in caplog.text
+
+
+def test_build_workspace_returns_images_to_pin(
+    building_runner: Runner, builder: Any, new_role: NewRole
+) -> None:
+    workspace = Workspace({"/a": ""})
+    app = AppDef("job", [new_role("a", workspace=workspace), new_role("b")])
+    before = copy.deepcopy(app)
+    assert building_runner.build_workspace(app, "fake") == {("img", workspace): "img-built"}
+    assert building_runner.build_workspace(app.roles[0], "fake") == "img-built"
+    assert building_runner.build_workspace(app.roles[1], "fake") is None
+    assert app == before
+
+
+def test_build_workspace_builds_what_is_only_planned(
+    new_role: NewRole, fake_scheduler_class: Any
+) -> None:
+    class Planner(FakeWorkspaceMixin, fake_scheduler_class):  # type: ignore[misc]
+        def build_pending(self, job: Any, cfg: Any = None) -> dict[str, str]:
+            self.calls.append(("pending", [role.image for role in job]))
+            return {}
+
+    scheduler = Planner("test")
+    runner = Runner("test", {"fake": lambda name, **kw: scheduler})
+    runner.build_workspace(new_role(workspace=Workspace({"/a": ""})), "fake")
+    assert scheduler.calls == [("build", "main", "/a"), ("pending", ["img-built"])]
+
+
+def test_build_workspace_leaves_out_builds_that_an_image_cannot_tell(
+    new_role: NewRole, fake_scheduler_class: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Uploader(WorkspaceMixin[None], fake_scheduler_class):  # type: ignore[misc]
+        def caching_build_workspace_and_update_role(
+            self, role: Role, cfg: Any, build_cache: Any
+        ) -> None:
+            role.env["WORKSPACE_URL"] = "s3://"
+
+    runner = Runner("test", {"fake": lambda name, **kw: Uploader(name)})
+    role = new_role(workspace=Workspace({"/a": ""}))
+    assert runner.build_workspace(role, "fake") is None
+    assert runner.build_workspace(AppDef("job", [role]), "fake") == {}
+    assert "role main: its workspace build changes more than the image" in caplog.text
+
+
+class FakeBuilder(WorkspaceBuilder):
+    """Notes what it is asked for."""
+
+    calls: ClassVar[list[str]] = []
+
+    def plan(
+        self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
+    ) -> BuiltReference:
+        self.calls.append("plan")
+        return BuiltReference(f"{role_image}-planned", workspace)
+
+    def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
+        self.calls.append(f"build {plan.image}")
+        return Built("sha256:1", ready=True)
+
+
+def test_our_own_builders_only_plan_in_a_dry_run(
+    plugins: Any, new_role: NewRole, fake_scheduler_class: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Modern(BuilderWorkspaceMixin, fake_scheduler_class):  # type: ignore[misc]
+        default_workspace_type = "acme"
+
+    monkeypatch.setattr(FakeBuilder, "calls", [])
+    plugins.add("torchx_workspaces", WorkspacePlugin("acme", FakeBuilder))
+    runner = Runner("test", {"fake": Modern})
+    workspace = Workspace({"/a": ""})
+    app = AppDef("job", [new_role(workspace=workspace)])
+    info = runner.dryrun(app, "fake")
+    assert info.app is not None
+    assert info.app.roles[0].image == "img-planned"
+    assert FakeBuilder.calls == ["plan"]
+    assert runner.build_workspace(app, "fake") == {("img", workspace): "img-planned"}
+    assert FakeBuilder.calls == ["plan", "plan", "build img-planned"]
+
+
+def test_build_workspace_without_support_builds_nothing(runner: Runner, new_role: NewRole) -> None:
+    role = new_role(workspace=Workspace({"/a": ""}))
+    assert runner.build_workspace(role, "fake") is None
+    assert runner.build_workspace(AppDef("job", [role]), "fake") == {}
+
+
+# -- the environment of the job
+
+
+def env_of(info: AppDryRunInfo[Any], role: int = 0) -> dict[str, str]:
+    assert info.app is not None
+    return info.app.roles[role].env
+
+
+def test_every_role_learns_its_job_and_session(
+    runner: Runner, new_role: NewRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_INTERNAL_SESSION_ID", "s-1")
+    info = runner.dryrun(AppDef("job", [new_role("a", env={"A": "b"}), new_role("b")]), "fake")
+    own = {"TORCHX_JOB_ID": f"fake://test/{macros.app_id}", "TORCHX_INTERNAL_SESSION_ID": "s-1"}
+    assert env_of(info, 0) == {"A": "b", **own}
+    assert env_of(info, 1) == own
+
+
+def test_job_and_session_cannot_be_faked(runner: Runner, new_role: NewRole) -> None:
+    role = new_role(env={"TORCHX_JOB_ID": "x", "TORCHX_INTERNAL_SESSION_ID": "y"})
+    env = env_of(runner.dryrun(AppDef("job", [role]), "fake"))
+    assert env["TORCHX_JOB_ID"].startswith("fake://test/")
+    assert env["TORCHX_INTERNAL_SESSION_ID"] != "y"
+
+
+@pytest.mark.parametrize(
+    ("argument", "launcher", "role_env", "expected"),
+    [
+        (None, None, None, None),
+        ("arg", None, None, "arg"),
+        (None, "env", None, "env"),
+        ("arg", "env", None, "arg"),
+        (None, "env", "role", "role"),
+        ("arg", "env", "role", "arg"),
+        (None, "", None, None),
+    ],
+)
+def test_which_parent_run_wins(
+    runner: Runner,
+    new_role: NewRole,
+    monkeypatch: pytest.MonkeyPatch,
+    argument: str | None,
+    launcher: str | None,
+    role_env: str | None,
+    expected: str | None,
+) -> None:
+    if launcher is not None:
+        monkeypatch.setenv("TORCHX_PARENT_RUN_ID", launcher)
+    env = {} if role_env is None else {"TORCHX_PARENT_RUN_ID": role_env}
+    info = runner.dryrun(AppDef("job", [new_role(env=env)]), "fake", parent_run_id=argument)
+    assert env_of(info).get("TORCHX_PARENT_RUN_ID") == expected
+
+
+def test_trackers_reach_every_role_unless_it_has_its_own(
+    runner: Runner, new_role: NewRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_TRACKERS", "t1, t2")
+    monkeypatch.setenv("TORCHX_TRACKER_T1_CONFIG", "c1")
+    roles = [new_role("a"), new_role("b", env={"TORCHX_TRACKERS": "mine"})]
+    info = runner.dryrun(AppDef("job", roles), "fake")
+    assert env_of(info, 0)["TORCHX_TRACKERS"] == "t1,t2"
+    assert env_of(info, 0)["TORCHX_TRACKER_T1_CONFIG"] == "c1"
+    assert env_of(info, 1)["TORCHX_TRACKERS"] == "mine"
+
+
+def test_trackers_come_from_the_configuration(
+    runner: Runner, app: AppDef, cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchx_runner import get_configured_trackers
+
+    (cwd / ".torchxconfig").write_text(
+        "[torchx:tracker]\nt-1 =\nmine = my.tracker:create\n"
+        "[tracker:t-1]\nconfig = 100%\n[tracker:mine]\nconfig = c2\n"
+    )
+    assert get_configured_trackers() == {"t-1": "100%", "my.tracker:create": "c2"}
+    env = env_of(runner.dryrun(app, "fake"))
+    assert env["TORCHX_TRACKERS"] == "t-1,my.tracker:create"
+    assert env["TORCHX_TRACKER_T_1_CONFIG"] == "100%"
+    monkeypatch.setenv("TORCHX_TRACKERS", "other")
+    monkeypatch.setenv("TORCHX_TRACKER_T_1_CONFIG", "from env")
+    assert get_configured_trackers() == {"other": None}
+    monkeypatch.delenv("TORCHX_TRACKERS")
+    assert get_configured_trackers()["t-1"] == "from env"

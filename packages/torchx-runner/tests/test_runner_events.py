@@ -1,0 +1,364 @@
+"""Events: who hears of what, what they say, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx_runner import Runner, events, session
+from torchx_runner.event_handlers import get_logging_handler
+from torchx_runner.events import SourceType, TorchxEvent, log_event, record
+from torchx_specs import AppDef, AppState, InvalidRunConfigException, Workspace
+from torchx_specs.hookspecs import EventHandlerPlugin
+
+
+class Listener(logging.Handler):
+    """Keeps the events it receives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[TorchxEvent] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.events.append(TorchxEvent.deserialize(record.getMessage()))
+
+    @property
+    def apis(self) -> list[str]:
+        return [event.api for event in self.events]
+
+
+@pytest.fixture(autouse=True)
+def _own_loggers() -> Iterator[None]:
+    yield
+    events._made_from.clear()
+    for destination, handlers in events._made_handlers.items():
+        for handler in handlers:
+            logging.getLogger(f"torchx-events-{destination}").removeHandler(handler)
+    events._made_handlers.clear()
+
+
+@pytest.fixture
+def listener(plugins: Any) -> Listener:
+    handler = Listener()
+    plugins.add("torchx_event_handlers", EventHandlerPlugin("null", lambda: handler))
+    return handler
+
+
+# -- who hears
+
+
+def test_nobody_listens_and_nothing_is_done(
+    runner: Runner, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchxEvent, "serialize", lambda self: pytest.fail("serialized"))
+    runner.run(app, "fake", {"queue": "q"})
+    with pytest.raises(InvalidRunConfigException):
+        runner.run(app, "fake", {"nope": "q"})
+    assert not events._is_heard("null")
+
+
+def test_the_plugin_named_null_hears_everything(
+    runner: Runner, listener: Listener, app: AppDef, scheduler: Any
+) -> None:
+    handle = runner.run(app, "fake")
+    assert listener.apis == ["dryrun", "schedule", "run"]
+    listener.events.clear()
+    runner.status(handle)
+    runner.describe(handle)
+    runner.describe_native(handle)
+    runner.list("fake")
+    runner.log_lines(handle, "main")
+    runner.build_workspace(app, "fake")
+    runner.cancel(handle)
+    scheduler.states["app1"] = AppState.SUCCEEDED
+    runner.wait(handle)
+    runner.delete(handle)
+    assert listener.apis == [
+        *("status", "describe", "describe_native", "list"),
+        *("status", "log_lines", "build_workspace", "status", "cancel"),
+        *("status", "wait", "status", "delete"),
+    ]
+
+
+def test_run_component_tells_of_its_app(runner: Runner, listener: Listener, cwd: Path) -> None:
+    (cwd / "comp.py").write_text(
+        "from torchx_specs import AppDef, Resource, Role\n"
+        "def f() -> AppDef:\n"
+        "    role = Role('r', 'img', entrypoint='e', resource=Resource(1, 0, 1))\n"
+        "    return AppDef('n', [role], {'k': 'v'})\n"
+    )
+    runner.run_component("comp.py:f", [], "fake", workspace="/proj")
+    assert listener.apis == ["dryrun", "schedule", "run_component"]
+    event = listener.events[-1]
+    assert (event.scheduler, event.app_id, event.app_image, event.app_metadata) == (
+        "fake",
+        "app1",
+        "img",
+        {"k": "v"},
+    )
+    assert event.workspace == "/proj"
+
+
+def test_the_variable_names_a_file(
+    runner: Runner, app: AppDef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    monkeypatch.setenv("TORCHX_EVENTS", f"jsonl:{path}")
+    runner.run(app, "fake")
+    runner.status("fake://test/app1")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["api"] for line in lines] == ["dryrun", "schedule", "run", "status"]
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    other = tmp_path / "other.jsonl"
+    monkeypatch.setenv("TORCHX_EVENTS", f"jsonl:{other}")
+    runner.status("fake://test/app1")
+    monkeypatch.delenv("TORCHX_EVENTS")
+    runner.status("fake://test/app1")
+    assert (len(path.read_text().splitlines()), len(other.read_text().splitlines())) == (4, 1)
+
+
+def test_the_variable_names_a_handler(
+    runner: Runner, plugins: Any, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = Listener()
+    plugins.add("torchx_event_handlers", EventHandlerPlugin("acme", lambda: handler))
+    runner.dryrun(app, "fake")
+    assert handler.apis == []
+    monkeypatch.setenv("TORCHX_EVENTS", "acme")
+    runner.dryrun(app, "fake")
+    assert handler.apis == ["dryrun"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("jsonl:/no/such/folder/x", "No such file"),
+        ("consle", "unknown event destination 'consle'; did you mean 'console'?"),
+    ],
+)
+def test_a_destination_that_cannot_be_had_ends_nothing(
+    runner: Runner,
+    app: AppDef,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    value: str,
+    text: str,
+) -> None:
+    monkeypatch.setenv("TORCHX_EVENTS", value)
+    assert runner.run(app, "fake") == "fake://test/app1"
+    assert caplog.text.count(text) == 1
+
+
+def raising(*args: Any) -> Any:
+    raise RuntimeError("handler is broken")
+
+
+class Raising(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raising(record)
+
+
+@pytest.mark.parametrize("factory", [raising, Raising, dict, "no.such:module"])
+def test_a_broken_handler_ends_nothing(
+    runner: Runner,
+    plugins: Any,
+    app: AppDef,
+    caplog: pytest.LogCaptureFixture,
+    factory: Any,
+) -> None:
+    plugins.add("torchx_event_handlers", EventHandlerPlugin("null", factory))
+    assert runner.run(app, "fake") == "fake://test/app1"
+    assert len([r for r in caplog.records if r.name == "torchx_runner.events"]) >= 1
+
+
+def test_two_handlers_of_one_name_are_told(
+    runner: Runner, plugins: Any, app: AppDef, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "two"):
+        plugin = EventHandlerPlugin("null", Listener, summary=name)
+        plugins.add("torchx_event_handlers", plugin, distribution=name)
+    runner.dryrun(app, "fake")
+    assert "event handler 'null' is given by" in caplog.text
+
+
+def test_a_handler_on_the_logger_itself_hears_too(runner: Runner, app: AppDef) -> None:
+    handler = Listener()
+    log = logging.getLogger("torchx-events-null")
+    log.addHandler(handler)
+    try:
+        runner.dryrun(app, "fake")
+    finally:
+        log.removeHandler(handler)
+    assert handler.apis == ["dryrun"]
+
+
+def test_record_to_a_destination(plugins: Any) -> None:
+    handler = Listener()
+    plugins.add("torchx_event_handlers", EventHandlerPlugin("acme", lambda: handler))
+    record(TorchxEvent("s", "fake", "mine"), "acme")
+    assert handler.apis == ["mine"]
+    with pytest.raises(KeyError, match="did you mean 'acme'"):
+        record(TorchxEvent("s", "fake", "mine"), "acmee")
+
+
+def test_events_do_not_reach_the_programs_own_log(plugins: Any) -> None:
+    handler, of_the_program = Listener(), Listener()
+    plugins.add("torchx_event_handlers", EventHandlerPlugin("null", lambda: handler))
+    logging.getLogger().addHandler(of_the_program)
+    try:
+        record(TorchxEvent("s", "fake", "mine"))
+    finally:
+        logging.getLogger().removeHandler(of_the_program)
+    assert handler.apis == ["mine"]
+    assert of_the_program.apis == []
+
+
+def test_handlers_without_plugin() -> None:
+    assert isinstance(get_logging_handler("console"), logging.StreamHandler)
+    assert isinstance(get_logging_handler(), logging.NullHandler)
+
+
+# -- what an event says
+
+
+def test_event_of_a_call(listener: Listener) -> None:
+    with log_event("mine", "fake", "a1", "img", {"k": "v"}, '{"a": 1}', "/proj") as ctx:
+        ctx._torchx_event.app_id = "a2"
+    [event] = listener.events
+    assert (event.api, event.scheduler, event.app_id, event.app_image) == (
+        "mine",
+        "fake",
+        "a2",
+        "img",
+    )
+    assert (event.app_metadata, event.runcfg, event.workspace) == ({"k": "v"}, '{"a": 1}', "/proj")
+    assert event.session == session.get_session_id_or_create_new()
+    assert event.source == SourceType.UNKNOWN
+    assert event.cpu_time_usec is not None
+    assert event.wall_time_usec is not None
+    assert event.start_epoch_time_usec is not None
+    assert event.start_epoch_time_usec > 1_600_000_000_000_000
+    assert event.raw_exception is event.exception_type is None
+
+
+def test_event_of_a_failed_call(listener: Listener) -> None:
+    with pytest.raises(ValueError, match="boo"), log_event("mine"):
+        raise ValueError("boo")
+    [event] = listener.events
+    assert (event.exception_type, event.exception_message) == ("ValueError", "boo")
+    assert event.raw_exception is not None
+    assert event.raw_exception.endswith("ValueError: boo\n")
+    place = json.loads(event.exception_source_location or "")
+    assert place["filename"] == __file__
+    assert set(place) == {"filename", "lineno", "name"}
+
+
+def test_workspaces_are_told_as_text(runner: Runner, listener: Listener, app: AppDef) -> None:
+    runner.dryrun(app, "fake", workspace=Workspace({"/a": "b", "/c": ""}))
+    assert listener.events[0].workspace == "/a:b;/c"
+
+
+def test_serialized_events_come_back() -> None:
+    event = TorchxEvent("s", "fake", "api", app_metadata={"a": "b"}, source=SourceType.EXTERNAL)
+    assert TorchxEvent.deserialize(event.serialize()) == event
+    assert TorchxEvent.deserialize(event) is event
+    assert str(event) == event.serialize()
+    assert json.loads(event.serialize())["source"] == "EXTERNAL"
+    odd = event.serialize().replace("EXTERNAL", "elsewhere")
+    assert TorchxEvent.deserialize(odd).source == SourceType.UNKNOWN
+    with pytest.raises(TypeError, match="got int"):
+        TorchxEvent.deserialize(1)  # type: ignore[arg-type]
+
+
+# -- secrets
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_secret_options_are_masked(listener: Listener, as_text: bool) -> None:
+    cfg = {
+        "queue": "q",
+        "api_token": "hunter22",
+        "env": {"DB_PASSWORD": "letmein!", "A": "b"},
+        "url": "https://user:hunter22@host/x",
+        "keys": ["a"],
+        "password": None,
+    }
+    error = RuntimeError("login with hunter22 and letmein! at ftp://u:pw@host failed")
+    with (
+        pytest.raises(RuntimeError),
+        log_event("mine", runcfg=json.dumps(cfg) if as_text else cfg),
+    ):
+        raise error
+    [event] = listener.events
+    assert json.loads(event.runcfg or "") == {
+        "queue": "q",
+        "api_token": "***",
+        "env": {"DB_PASSWORD": "***", "A": "b"},
+        "url": "https://user:***@host/x",
+        "keys": ["a"],
+        "password": None,
+    }
+    text = event.serialize()
+    assert [s for s in ("hunter22", "letmein!", ":pw@") if s in text] == []
+    assert "login with *** and *** at ftp://u:***@host failed" in text
+
+
+def test_the_options_of_an_error_are_masked(
+    runner: Runner, listener: Listener, app: AppDef
+) -> None:
+    with pytest.raises(InvalidRunConfigException) as error:
+        runner.dryrun(app, "fake", {"nope_token": "s3cret-value"})
+    assert "s3cret-value" not in str(error.value)
+    assert "s3cret-value" not in listener.events[0].serialize()
+
+
+def test_options_that_json_cannot_hold_break_nothing(
+    runner: Runner, listener: Listener, app: AppDef
+) -> None:
+    odd: Any = {"queue": "q", "job_tags": None, "priority": None}
+    with log_event("mine", runcfg={**odd, "x": Path("/p"), 3: {1}}):  # type: ignore[dict-item]
+        pass
+    assert json.loads(listener.events[0].runcfg or "")["x"] == "/p"
+
+
+def test_details_that_cannot_be_told_break_nothing(
+    listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    with log_event("mine", runcfg={("a", "tuple"): 1}):  # type: ignore[dict-item]
+        pass
+    assert listener.apis == ["mine"]
+    assert "event of 'mine' is incomplete" in caplog.text
+
+
+def test_text_that_is_no_json_stays_as_it_is(listener: Listener) -> None:
+    with log_event("mine", runcfg="queue=q"):
+        pass
+    assert listener.events[0].runcfg == "queue=q"
+
+
+# -- the session
+
+
+def test_the_session_is_one_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert session.get_torchx_session_id() is None
+    made = session.get_session_id_or_create_new()
+    import uuid
+
+    assert uuid.UUID(made).version == 4
+    assert uuid.UUID(made).variant == uuid.RFC_4122
+    monkeypatch.setenv("TORCHX_INTERNAL_SESSION_ID", "later")
+    assert session.get_session_id_or_create_new() == made
+    assert session.get_torchx_session_id() == made
+
+
+def test_the_session_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHX_INTERNAL_SESSION_ID", "given")
+    assert session.get_torchx_session_id() == "given"
+    assert session.get_session_id_or_create_new() == "given"

@@ -1,0 +1,67 @@
+"""Importing the runner is cheap, and its documentation is right."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import torchx_runner
+
+HEAVY = [
+    *("pluggy", "yaml", "asyncio", "subprocess", "importlib.metadata", "logging", "argparse"),
+    *("configparser", "uuid", "json", "difflib", "tempfile", "traceback"),
+]
+
+MODULES = sorted(info.name for info in pkgutil.iter_modules(torchx_runner.__path__))
+
+
+def imported_by(code: str) -> set[str]:
+    code += "; import sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torchx_runner",
+        "from torchx_runner import Runner, get_runner",
+        "from torchx_runner import get_runner; get_runner().close()",
+        "import torchx_runner.config; torchx_runner.config.get_cli_defaults('run')",
+        "import torchx_runner.finder",
+    ],
+)
+def test_nothing_heavy_is_imported(code: str) -> None:
+    assert imported_by(code) & set(HEAVY) == set()
+
+
+def test_the_package_itself_imports_none_of_its_modules() -> None:
+    assert [m for m in imported_by("import torchx_runner") if m.startswith("torchx_runner.")] == []
+
+
+def test_public_names() -> None:
+    assert set(torchx_runner.__all__) == {
+        "Runner",
+        "WaitTimeoutError",
+        "get_configured_trackers",
+        "get_runner",
+    }
+    for name in torchx_runner.__all__:
+        assert getattr(torchx_runner, name).__module__.startswith("torchx_runner.")
+    with pytest.raises(AttributeError):
+        torchx_runner.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["torchx_runner", *(f"torchx_runner.{m}" for m in MODULES)])
+def test_examples(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(module)).failed == 0

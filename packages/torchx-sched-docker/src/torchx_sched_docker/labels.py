@@ -1,0 +1,16 @@
+"""The labels by which containers and networks are known to belong to an app."""
+
+from __future__ import annotations
+
+#: The release of TorchX that made it.
+LABEL_VERSION = "torchx.pytorch.org/version"
+#: The app's id.
+LABEL_APP_ID = "torchx.pytorch.org/app-id"
+#: The app's name, as its AppDef has it.
+LABEL_APP_NAME = "torchx.pytorch.org/app-name"
+#: The role's name.
+LABEL_ROLE_NAME = "torchx.pytorch.org/role-name"
+#: The index of the replica within its role.
+LABEL_REPLICA_ID = "torchx.pytorch.org/replica-id"
+#: The index of the role within its app.
+LABEL_ROLE_INDEX = "torchx.pytorch.org/role-index"

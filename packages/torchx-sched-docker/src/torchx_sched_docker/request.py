@@ -1,0 +1,320 @@
+"""The native request: which containers to start."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchx_sched_docker.labels import (
+    LABEL_APP_ID,
+    LABEL_APP_NAME,
+    LABEL_REPLICA_ID,
+    LABEL_ROLE_INDEX,
+    LABEL_ROLE_NAME,
+    LABEL_VERSION,
+)
+from torchx_sched_docker.options import PUBLISH_POLICIES, PULL_POLICIES, DockerOpts
+from torchx_specs.app import AppDef, Role
+from torchx_specs.constants import MISSING
+from torchx_specs.errors import RequestError, nearest
+from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.schedulers.devices import get_device_mounts
+from torchx_specs.schedulers.ids import make_unique
+from torchx_specs.schedulers.names import CONTAINER, NameRule, fit_name, fit_names
+from torchx_specs.templates import RoleTemplate, macros
+from torchx_specs.version import __version__
+
+#: The variable that names the host of the first replica.
+ENV_RANK0_HOST = "TORCHX_RANK0_HOST"
+#: The variable with the image of the replica.
+ENV_IMAGE = "TORCHX_IMAGE"
+#: The network that upstream's containers share, and the beginning of the names of ours.
+NETWORK = "torchx"
+
+# A container is reached by its name, so this is a host name as well: no dots, at most 63 characters
+# with role and index.
+_HOST = NameRule(63, "A-Za-z0-9_-", first="A-Za-z0-9", last="A-Za-z0-9_")
+_APP_ID = NameRule(128, CONTAINER.allowed, first="A-Za-z0-9_")
+_LONGEST_PART = 30
+_LONGEST_HOST = 63
+#: The engine refuses limits below it, in MB.
+_LEAST_MEMORY = 6
+_VALID_PERMISSIONS = frozenset("rwm")
+_NOT_FOR_HOST_NAMES = re.compile(r"\A[^A-Za-z0-9]+")
+
+
+class MountTypeError(RequestError, TypeError):
+    """A mount is none of the known types."""
+
+
+@dataclass
+class DockerContainer:
+    """One container, in the words of the ``docker`` library.
+
+    Args:
+        image: the image
+        command: program and arguments
+        kwargs: the other parameters of ``client.containers.run``; plain data
+    """
+
+    image: str
+    command: list[str]
+    kwargs: dict[str, object]
+
+
+@dataclass
+class DockerJob:
+    """The containers of an app.
+
+    Args:
+        app_id: the app's id
+        containers: in the order of roles and replicas
+    """
+
+    app_id: str
+    containers: list[DockerContainer]
+
+
+def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
+    """Returns which containers an app needs; contacts nobody.
+
+    Raises:
+        RequestError: names everything that the engine could not do
+    """
+    check(app, opts)
+    app_id = make_unique(fit_name(app.name, _APP_ID.within(100)))
+    hosts = _host_names(app, app_id)
+    rank0 = hosts[app.roles[0].name][0] if hosts[app.roles[0].name] else ""
+    base_env = _environment(opts)
+    containers = []
+    for role_index, role in enumerate(app.roles):
+        template = RoleTemplate(role)
+        values = macros.Values("", app_id, "0", ENV_RANK0_HOST)
+        shared = _role_kwargs(role, app_id, opts)
+        for k in range(role.num_replicas):
+            values.replica_id = str(k)
+            name = hosts[role.name][k]
+            env = {**base_env, **template.env(values)}
+            env[ENV_RANK0_HOST] = rank0
+            env[ENV_IMAGE] = role.image
+            kwargs: dict[str, object] = {
+                "name": name,
+                "environment": env,
+                "labels": {
+                    LABEL_VERSION: __version__,
+                    LABEL_APP_ID: app_id,
+                    LABEL_APP_NAME: app.name,
+                    LABEL_ROLE_NAME: role.name,
+                    LABEL_ROLE_INDEX: str(role_index),
+                    LABEL_REPLICA_ID: str(k),
+                },
+                "hostname": name,
+                **_copied(shared),
+            }
+            containers.append(
+                DockerContainer(role.image, [role.entrypoint, *template.args(values)], kwargs)
+            )
+    return DockerJob(app_id, containers)
+
+
+def network_name(app_id: str) -> str:
+    """Returns the name of an app's network."""
+    return f"{NETWORK}-{fit_name(app_id, CONTAINER)}"
+
+
+def format_request(job: DockerJob) -> str:
+    """Returns a request as plain YAML, with secrets masked."""
+    import yaml
+
+    from torchx_specs.redaction import masked
+
+    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    data = [masked(vars(container)) for container in job.containers]
+    text: str = yaml.dump(data, Dumper=Plain, allow_unicode=True)
+    return text
+
+
+def check(app: AppDef, opts: DockerOpts) -> None:
+    """Checks that the engine can be asked for an app's containers.
+
+    Raises:
+        RequestError: names everything that is wrong
+    """
+    problems = list(_problems(app, opts))
+    if problems:
+        raise RequestError(problems)
+
+
+def _problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
+    for option, value, valid in (
+        ("pull", opts.pull, PULL_POLICIES),
+        ("publish", opts.publish, PUBLISH_POLICIES),
+    ):
+        if value not in valid:
+            hint = nearest(str(value), valid)
+            yield f"option {option}={value}:{hint} valid values: {', '.join(valid)}"
+    if not app.roles:
+        yield f"app '{app.name}' has no roles"
+    names = [role.name for role in app.roles]
+    yield from (
+        f"several roles are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1
+    )
+    for role in app.roles:
+        yield from (f"role '{role.name}': {problem}" for problem in _problems_of(role))
+    for key, value in {**(opts.env or {})}.items():
+        yield from (f"option env: {p}" for p in _variable_problems(str(key), str(value)))
+    label = unsuitable(app.name)
+    if label:
+        yield f"the app's name {label}"
+
+
+def _problems_of(role: Role) -> Iterable[str]:
+    if not role.image:
+        yield "it has no image; set Role.image to the one to run"
+    elif any(c.isspace() or not c.isprintable() for c in role.image):
+        yield f"{role.image!r} is no name of an image"
+    if not role.entrypoint or role.entrypoint == MISSING:
+        yield "no entrypoint; set Role.entrypoint to the program to run"
+    words = {"its name": role.name, "entrypoint": role.entrypoint}
+    words.update({f"args[{i}]": arg for i, arg in enumerate(role.args)})
+    for where, word in words.items():
+        why = unsuitable(word)
+        if why:
+            yield f"{where} {why}"
+    for key, value in role.env.items():
+        yield from _variable_problems(key, value)
+    for name, port in role.port_map.items():
+        if not 0 < port < 65536:
+            yield f"port_map['{name}'] is {port}, which is no port"
+
+
+def _variable_problems(key: str, value: str) -> Iterable[str]:
+    if not key or "=" in key:
+        yield f"env has {key!r}, which is no variable's name"
+    why = unsuitable(key + value)
+    if why:
+        yield f"env[{key!r}] {why}"
+
+
+def unsuitable(text: str) -> str:
+    """Returns why the engine cannot carry a text, empty if it can."""
+    if "\0" in text:
+        return "holds a NUL character"
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return "holds bytes that are not UTF-8, which Docker's API cannot carry"
+    return ""
+
+
+def _host_names(app: AppDef, app_id: str) -> dict[str, list[str]]:
+    """Returns the name of each replica's container, by which the others reach it."""
+    most = max((role.num_replicas for role in app.roles), default=1)
+    room = _LONGEST_HOST - _LONGEST_PART - len(f"--{max(most - 1, 0)}")
+    roles = fit_names((r.name for r in app.roles), _HOST.within(min(_LONGEST_PART, room)))
+    # the end of the id, which is the unique part of it
+    head = _NOT_FOR_HOST_NAMES.sub("", _HOST.clean(app_id[-_LONGEST_PART:])) or "x"
+    return {
+        role.name: [f"{head}-{roles[role.name]}-{k}" for k in range(role.num_replicas)]
+        for role in app.roles
+    }
+
+
+def _environment(opts: DockerOpts) -> dict[str, str]:
+    import fnmatch
+
+    env: dict[str, str] = {}
+    for pattern in opts.copy_env or ():
+        for name in fnmatch.filter(os.environ, pattern):
+            env[name] = os.environ[name]
+    for name, value in env.items():
+        why = unsuitable(name + value)
+        if why:
+            raise RequestError(f"option copy_env: the variable {name!r} {why}")
+    env.update(opts.env or {})
+    return env
+
+
+def _role_kwargs(role: Role, app_id: str, opts: DockerOpts) -> dict[str, object]:
+    """Returns what the containers of a role have in common."""
+    mounts, devices = _mounts(role)
+    kwargs: dict[str, object] = {
+        "privileged": opts.privileged,
+        "network": network_name(app_id),
+        "mounts": mounts,
+        "devices": devices,
+    }
+    if role.max_retries > 0:
+        kwargs["restart_policy"] = {
+            "Name": "on-failure",
+            "MaximumRetryCount": role.max_retries,
+        }
+    resource = role.resource
+    if resource.memMB >= 0:
+        # a limit of 0 is none; shared memory counts towards the limit
+        kwargs["mem_limit"] = f"{max(resource.memMB, _LEAST_MEMORY) if resource.memMB else 0}m"
+        kwargs["shm_size"] = f"{resource.memMB}m"
+    if resource.cpu >= 0:
+        kwargs["nano_cpus"] = int(resource.cpu * 1e9)
+    if resource.gpu > 0:
+        # "gpu" is what makes a driver expose the devices, the others which of its libraries
+        kwargs["device_requests"] = [
+            {
+                "Driver": "",
+                "Count": int(resource.gpu),
+                "DeviceIDs": [],
+                "Capabilities": [["gpu", "compute", "utility"]],
+                "Options": {},
+            }
+        ]
+    if role.port_map and opts.publish != "none":
+        kwargs["ports"] = {
+            f"{port}/tcp": {
+                "HostIp": "127.0.0.1",
+                "HostPort": str(port) if opts.publish == "same" else "",
+            }
+            for port in role.port_map.values()
+        }
+    return kwargs
+
+
+def _mounts(role: Role) -> tuple[list[dict[str, object]], list[str]]:
+    mounts: list[dict[str, object]] = []
+    devices: list[str] = []
+    for mount in [*role.mounts, *get_device_mounts(role.resource.devices)]:
+        if isinstance(mount, BindMount):
+            source = os.path.abspath(os.path.expanduser(mount.src_path))
+            mounts.append(_mount("bind", source, mount.dst_path, mount.read_only))
+        elif isinstance(mount, VolumeMount):
+            mounts.append(_mount("volume", mount.src, mount.dst_path, mount.read_only))
+        elif isinstance(mount, DeviceMount):
+            if not mount.permissions or not _VALID_PERMISSIONS.issuperset(mount.permissions):
+                raise RequestError(
+                    f"role '{role.name}': permissions '{mount.permissions}' of the device"
+                    f" {mount.src_path}: use r, w and m"
+                )
+            devices.append(f"{mount.src_path}:{mount.dst_path}:{mount.permissions}")
+        else:
+            raise MountTypeError(
+                f"role '{role.name}': {mount!r:.99} is no mount;"
+                " give a BindMount, VolumeMount or DeviceMount"
+            )
+    return mounts, devices
+
+
+def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, object]:
+    return {"Target": target, "Source": source, "Type": kind, "ReadOnly": read_only}
+
+
+def _copied(kwargs: Mapping[str, Any]) -> dict[str, object]:
+    """Returns a copy in which what may be changed is the container's own."""
+    return {
+        key: value.copy() if isinstance(value, (dict, list)) else value
+        for key, value in kwargs.items()
+    }

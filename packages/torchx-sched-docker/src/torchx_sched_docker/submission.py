@@ -1,0 +1,180 @@
+"""Starting an app's containers: all of them, or none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torchx_sched_docker.engine import (
+    engine_errors,
+    is_status,
+    make_network,
+    networks_of,
+    remove_network,
+)
+from torchx_sched_docker.labels import LABEL_APP_ID
+from torchx_sched_docker.request import DockerContainer, DockerJob, network_name
+from torchx_specs.errors import BackendError
+
+if TYPE_CHECKING:
+    from docker.client import DockerClient
+
+#: How many requests the engine gets at the same time.
+PARALLEL = 8
+
+T = TypeVar("T")
+
+
+def start(client: DockerClient, job: DockerJob, images: Iterable[str], pull: str) -> None:
+    """Makes an app's network and containers, and starts them; a failure leaves nothing behind.
+
+    Args:
+        client: of the engine
+        job: what to start
+        images: those of the job that may be fetched
+        pull: when to: ``always``, ``missing`` or ``never``
+
+    Raises:
+        BackendError: the engine refuses
+    """
+    submission = _Submission(client, job)
+    try:
+        submission.fetch(list(images), pull)
+        submission.run()
+    except BaseException:
+        submission.undo()
+        raise
+
+
+def in_parallel(function: Callable[[T], object], items: Iterable[T]) -> None:
+    """Calls ``function`` with each item; the first error is raised once all calls that have begun
+    have ended."""
+    items = list(items)
+    if len(items) < 2:
+        for item in items:
+            function(item)
+        return
+    with ThreadPoolExecutor(min(PARALLEL, len(items))) as pool:
+        calls = [pool.submit(function, item) for item in items]
+        try:
+            wait(calls, return_when=FIRST_EXCEPTION)
+        finally:
+            # what has not begun when one fails, or the user interrupts, need not begin
+            pool.shutdown(cancel_futures=True)
+    calls = [call for call in calls if not call.cancelled()]
+    errors = [error for call in calls if (error := call.exception()) is not None]
+    if errors:
+        raise errors[0]
+
+
+class _Submission:
+    def __init__(self, client: DockerClient, job: DockerJob) -> None:
+        self._client = client
+        self._job = job
+        self._created: dict[int, str] = {}
+
+    def fetch(self, images: list[str], pull: str) -> None:
+        """Fetches images; one that cannot be is used as it is, if it is here."""
+        if pull != "never":
+            in_parallel(lambda image: self._fetch(image, pull), images)
+
+    def _fetch(self, image: str, pull: str) -> None:
+        here = self._is_here(image)
+        if pull == "missing" and here:
+            return
+        import docker.errors
+        from docker.utils import parse_repository_tag
+
+        repository, tag = parse_repository_tag(image)
+        try:
+            with engine_errors(f"fetch the image {image}"):
+                for event in self._client.api.pull(
+                    repository, tag=tag or "latest", stream=True, decode=True
+                ):
+                    if "error" in event:
+                        raise docker.errors.APIError(
+                            str(event["error"]), explanation=str(event["error"])
+                        )
+        except BackendError as e:
+            if not here:
+                raise BackendError(f"{e}; and there is no image of that name here") from e
+            import logging
+
+            logging.getLogger(__name__).warning("%s; the one that is here is used", e)
+
+    def _is_here(self, image: str) -> bool:
+        import docker.errors
+
+        with engine_errors(f"look for the image {image}"):
+            try:
+                self._client.api.inspect_image(image)
+            except docker.errors.NotFound:
+                return False
+            return True
+
+    def run(self) -> None:
+        """Makes the network, then the containers; starts them once all of them could be made.
+
+        The first replica is started before the others, so that they find its host.
+        """
+        if self._uses_own_network():
+            make_network(self._client, self._job.app_id)
+        in_parallel(self._create, self._job.containers)
+        self._start(*self._job.containers[:1])
+        in_parallel(self._start, self._job.containers[1:])
+
+    def _uses_own_network(self) -> bool:
+        own = network_name(self._job.app_id)
+        return any(container.kwargs.get("network") == own for container in self._job.containers)
+
+    def _create(self, container: DockerContainer) -> None:
+        kwargs: dict[str, Any] = dict(container.kwargs)
+        network, hostname = kwargs.get("network"), kwargs.get("hostname")
+        with engine_errors(f"create the container {kwargs.get('name', '')}"):
+            if network and hostname and "networking_config" not in kwargs:
+                # the name may change (a cancelled container's does), this alias stays
+                endpoint = self._client.api.create_endpoint_config(aliases=[hostname])
+                kwargs["networking_config"] = {network: endpoint}
+            created = self._client.containers.create(
+                container.image, container.command, detach=True, **kwargs
+            )
+        self._created[id(container)] = str(created.id)
+
+    def _start(self, container: DockerContainer) -> None:
+        with engine_errors(f"start the container {container.kwargs.get('name', '')}"):
+            self._client.api.start(self._created[id(container)])
+
+    def undo(self) -> None:
+        """Removes what was made, as far as the engine lets it."""
+        with contextlib.suppress(BackendError):
+            remove_app(self._client, self._job.app_id)
+
+
+def remove_app(client: DockerClient, app_id: str) -> None:
+    """Removes an app's containers, running or not, with their volumes without a name, and its
+    network.
+
+    Raises:
+        BackendError: the engine refuses
+    """
+
+    def remove(identity: str) -> None:
+        import docker.errors
+
+        with engine_errors(f"remove the container {identity}"):
+            try:
+                client.api.remove_container(identity, v=True, force=True)
+            except docker.errors.NotFound:
+                pass
+            except docker.errors.APIError as e:
+                # somebody else removes it just now
+                if not is_status(e, 409):
+                    raise
+
+    with engine_errors(f"look for the containers of {app_id}"):
+        found = client.api.containers(all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"})
+    in_parallel(remove, [str(summary["Id"]) for summary in found])
+    for network in networks_of(client, app_id):
+        remove_network(client, network)

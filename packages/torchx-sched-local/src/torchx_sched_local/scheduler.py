@@ -1,0 +1,585 @@
+"""``local_cwd``: apps as processes of this machine.
+
+An app is a folder (:mod:`torchx_sched_local.records`) that outlives the program that started it:
+any process of the same user can describe, follow, cancel and delete it. Its processes end with the
+program that started them, however that ends, unless the app was started with ``detach``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from io import FileIO
+from typing import TYPE_CHECKING, Any
+
+from torchx_sched_local import layout
+from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
+from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
+from torchx_sched_local.images import ImageProvider as ImageProvider
+from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
+from torchx_sched_local.layout import COMBINED_LOG as COMBINED_LOG
+from torchx_sched_local.layout import NA as NA
+from torchx_sched_local.layout import STDERR_LOG as STDERR_LOG
+from torchx_sched_local.layout import STDOUT_LOG as STDOUT_LOG
+from torchx_sched_local.log_iterator import LogIterator as LogIterator
+from torchx_sched_local.options import LocalOpts as LocalOpts
+from torchx_sched_local.planning import join_path, make_request
+from torchx_sched_local.replicas import PopenProtocol as PopenProtocol
+from torchx_sched_local.replicas import _LocalAppDef as _LocalAppDef
+from torchx_sched_local.replicas import _LocalReplica as _LocalReplica
+from torchx_sched_local.request import ENV_ERROR_FILE, check, format_request
+from torchx_sched_local.request import PopenRequest as PopenRequest
+from torchx_sched_local.request import ReplicaParam as ReplicaParam
+from torchx_specs.app import AppDef
+from torchx_specs.dryrun import AppDryRunInfo
+from torchx_specs.errors import BackendError
+from torchx_specs.run_options import CfgVal
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.ids import make_unique
+from torchx_specs.schedulers.names import FILE, fit_name
+from torchx_specs.status import AppState, is_terminal
+
+if TYPE_CHECKING:
+    import signal
+    from datetime import datetime
+
+    from torchx_sched_local.log_access import ReplicaLog
+    from torchx_sched_local.reactor import Reactor
+    from torchx_sched_local.stored import StoredApp
+
+AppId = str
+AppName = str
+RoleName = str
+Opts = LocalOpts
+_join_PATH = join_path  # noqa: N816 - a name that others use
+
+_LONGEST_APP_NAME = 150
+
+
+class SignalException(Exception):
+    """A signal arrived; ``sigval`` is which."""
+
+    def __init__(self, msg: str, sigval: signal.Signals) -> None:
+        super().__init__(msg)
+        self.sigval = sigval
+
+
+def create_scheduler(
+    session_name: str,
+    cache_size: int = 100,
+    extra_paths: list[str] | None = None,
+    image_provider_class: Callable[..., ImageProvider] = CWDImageProvider,
+    **kwargs: object,
+) -> LocalScheduler:
+    """Returns a scheduler.
+
+    Args:
+        session_name: the session, part of the handles
+        cache_size: how many apps it may run at the same time
+        extra_paths: folders to put before the PATH that apps ask for
+        image_provider_class: called with the options; says what an image is
+        kwargs: parameters of other schedulers, ignored
+    """
+    return LocalScheduler(
+        session_name,
+        image_provider_class=image_provider_class,
+        cache_size=cache_size,
+        extra_paths=extra_paths,
+    )
+
+
+class LocalScheduler(Scheduler[LocalOpts]):
+    """Runs apps as processes of this machine.
+
+    Subclasses override how a process is started (:meth:`run_local_job`, :meth:`_popen` ...); the
+    apps of a subclass are never detached. A subclass that does not call this ``__init__`` sets
+    ``backend``, ``session_name``, ``_apps``, ``_image_provider_class``, ``_cache_size`` and
+    ``_extra_paths``.
+
+    Args:
+        session_name: the session, part of the handles
+        image_provider_class: called with the options; says what an image is
+        cache_size: how many apps it may run at the same time
+        extra_paths: folders to put before the PATH that apps ask for
+
+    Raises:
+        ValueError: ``cache_size`` is not positive
+    """
+
+    # Every attribute that __init__ does not have to set has its default here: subclasses have
+    # __init__ functions of their own.
+    _cache_size: int = 100
+    _base_log_dir: str | None = None
+    _created_tmp_log_dir: bool = False
+    _reactor: Reactor | None = None
+    _owner: int = 0
+
+    def __init__(
+        self,
+        session_name: str,
+        image_provider_class: Callable[..., ImageProvider],
+        cache_size: int = 100,
+        extra_paths: list[str] | None = None,
+    ) -> None:
+        super().__init__("local", session_name)
+        if cache_size <= 0:
+            raise ValueError(f"cache_size must be positive, got {cache_size}")
+        self._apps: dict[AppId, _LocalAppDef] = {}
+        self._image_provider_class = image_provider_class
+        self._cache_size = cache_size
+        self._extra_paths: list[str] = extra_paths or []
+        self._tmp_log_dirs: list[str] = []
+
+    # -- the request
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
+        """Checks an app; none needs a resource here.
+
+        Raises:
+            RequestError: a process of it could not be started
+        """
+        check(app)
+        for role in app.roles:
+            if role.mounts:
+                _warn(
+                    "%s runs without containers: the mounts of role '%s' are ignored",
+                    scheduler,
+                    role.name,
+                )
+
+    def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[PopenRequest]:
+        return AppDryRunInfo(self._to_popen_request(app, cfg), format_request)
+
+    def _to_popen_request(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> PopenRequest:
+        """Returns how the processes of an app are to be started; makes nothing.
+
+        Args:
+            app: the app, which is not changed
+            cfg: the options; those that are missing have their defaults
+
+        Raises:
+            RequestError: it cannot be started
+        """
+        check(app)
+        app_id = make_unique(fit_name(app.name, FILE.within(_LONGEST_APP_NAME)))
+
+        def path_for(path: str | None, cwd: str | None) -> str:
+            rest = join_path(*self._extra_paths, path)
+            return join_path(cwd, rest) if cfg.get("prepend_cwd") else join_path(rest, cwd)
+
+        request = make_request(
+            app,
+            app_id,
+            self._get_app_log_dir(app_id, cfg),
+            self._image_provider_class(cfg),
+            path_for,
+        )
+        self.auto_set_CUDA_VISIBLE_DEVICES(request.role_params, app, cfg)
+        return request
+
+    def _get_app_log_dir(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
+        """Returns the folder of an app, which does not exist yet."""
+        base = cfg.get("log_dir")
+        session = fit_name(self.session_name, FILE) if self.session_name else ""
+        root = os.path.abspath(str(base)) if base else layout.base_folder()
+        return os.path.join(root, session, app_id)
+
+    def _cuda_device_count(self) -> int:
+        """Returns how many GPUs this machine has."""
+        from torchx_sched_local.cuda import device_count
+
+        return device_count()
+
+    def auto_set_CUDA_VISIBLE_DEVICES(  # noqa: N802 - a name that subclasses override
+        self,
+        role_params: dict[str, list[ReplicaParam]],
+        app: AppDef,
+        cfg: Mapping[str, CfgVal],
+    ) -> None:
+        """Divides this machine's GPUs over the replicas, if the options say so.
+
+        Args:
+            role_params: the replicas, changed in place
+            app: says how many GPUs each asks for
+            cfg: the options
+        """
+        if not any(role.resource.gpu > 0 for role in app.roles):
+            return
+        from torchx_sched_local.cuda import divide, gpus_wanted
+
+        if cfg.get("auto_set_cuda_visible_devices"):
+            divide(role_params, app, self._cuda_device_count())
+        else:
+            _warn(
+                "app '%s' asks for %d GPUs: each replica sees all of this machine's, unless the"
+                " option auto_set_cuda_visible_devices divides them",
+                app.name,
+                gpus_wanted(app),
+            )
+
+    # -- submitting
+
+    def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
+        """Starts the processes of an app and returns its id.
+
+        Raises:
+            RequestError: no program of it can be run, or its folder cannot be written
+            BackendError: the machine cannot run it
+        """
+        from torchx_sched_local.errors import TooManyAppsError
+        from torchx_sched_local.submission import Submission, option
+
+        while len(self._apps) >= self._cache_size:
+            if not self._evict_lru():
+                raise TooManyAppsError(
+                    f"{len(self._apps)} apps run already, as many as cache_size allows;"
+                    " wait for one of them, or give the scheduler a larger cache_size"
+                )
+        app_id = dryrun_info.request.app_id
+        submission = Submission(dryrun_info, self.session_name)
+        if option(dryrun_info, "detach") and self._can_detach():
+            submission.start_detached()
+            return app_id
+        reactor = self._held_reactor()
+        try:
+            self._apps[app_id] = submission.start_attached(reactor, self._popen)
+        except BaseException:
+            reactor.call_soon(reactor.release)
+            raise
+        return app_id
+
+    def _can_detach(self) -> bool:
+        if type(self) is LocalScheduler:
+            return True
+        _warn(
+            "%s starts processes in its own way, which no other process can:"
+            " the app is not detached",
+            type(self).__name__,
+        )
+        return False
+
+    # -- starting a process: what subclasses override
+
+    def _popen(
+        self, role_name: RoleName, replica_id: int, replica_params: ReplicaParam
+    ) -> _LocalReplica:
+        """Starts a replica.
+
+        Raises:
+            OSError: its program cannot be run
+        """
+        from torchx_sched_local.errors import folder_error
+
+        try:
+            stdout, stderr, combined = self._get_replica_output_handles(replica_params)
+        except OSError as e:
+            raise folder_error(os.path.dirname(replica_params.stdout or ""), e) from e
+        try:
+            proc = self.run_local_job(
+                args=replica_params.args,
+                env=self._get_replica_env(replica_params),
+                stdout=stdout,
+                stderr=stderr,
+                cwd=replica_params.cwd,
+            )
+        except BaseException:
+            for file in (stdout, stderr, combined):
+                if file is not None:
+                    file.close()
+            raise
+        error_file = replica_params.env.get(ENV_ERROR_FILE, NA)
+        return _LocalReplica(role_name, replica_id, proc, stdout, stderr, combined, error_file)
+
+    def run_local_job(
+        self,
+        args: list[str],
+        env: dict[str, str],
+        stdout: FileIO | None,
+        stderr: FileIO | None,
+        cwd: str | None = None,
+    ) -> PopenProtocol:
+        """Starts a process, as the first of a session of its own.
+
+        Args:
+            args: the program and its arguments
+            env: all of its environment
+            stdout: the file for its standard output
+            stderr: the file for its standard error
+            cwd: its working directory
+        """
+        import subprocess
+
+        return subprocess.Popen(
+            args, env=env, stdout=stdout, stderr=stderr, cwd=cwd, start_new_session=True
+        )
+
+    def _get_file_io(self, file: str | None) -> FileIO | None:
+        """Returns a new log file; what is written to it goes to its end.
+
+        Raises:
+            FileExistsError: it is there already
+        """
+        from torchx_sched_local.starting import open_log
+
+        return None if file is None else open_log(file, os.O_EXCL)
+
+    def _get_replica_output_handles(
+        self, replica_params: ReplicaParam
+    ) -> tuple[FileIO | None, FileIO | None, Any]:
+        """Returns the files for a replica's output, and what merges them."""
+        from torchx_sched_local.starting import output_files
+
+        return output_files(replica_params, self._get_file_io)
+
+    def _get_replica_env(self, replica_params: ReplicaParam) -> dict[str, str]:
+        """Returns the whole environment of a replica: this process's, and what it asks for."""
+        env = os.environ.copy()
+        env.update(replica_params.env)
+        env["PATH"] = join_path(replica_params.env.get("PATH"), os.environ.get("PATH"))
+        env.setdefault("PYTHONUNBUFFERED", "x")
+        return env
+
+    # -- what has become of apps
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns what is known of an app, whichever process has started it."""
+        from torchx_sched_local import describing
+
+        local_app = self._own_app(app_id)
+        if local_app is not None:
+            if local_app.supervision is None:
+                return self._describe_own(local_app)
+            supervision, info = local_app.supervision, local_app.dryrun_info
+            with supervision.lock:
+                app = info.app if info else None
+                return describing.describe(supervision.run, app, supervision.request)
+        stored = self._stored(app_id)
+        if stored is None:
+            return None
+        return describing.describe(stored.refresh(), stored.app, stored.request)
+
+    def _describe_own(self, app: _LocalAppDef) -> DescribeAppResponse:
+        """Describes an app that a subclass has started in its own way."""
+        replicas = [replica for role in app.role_replicas.values() for replica in role]
+        if replicas and not is_terminal(app.state):
+            if any(replica.is_alive() for replica in replicas):
+                app.set_state(AppState.RUNNING)
+            elif any(replica.failed() for replica in replicas):
+                app.set_state(AppState.FAILED)
+            else:
+                app.set_state(AppState.SUCCEEDED)
+            if is_terminal(app.state):
+                app.close()
+        return DescribeAppResponse(
+            app_id=app.id,
+            state=app.state,
+            num_restarts=0,
+            structured_error_msg=app.get_structured_error_msg(),
+            ui_url=f"file://{app.log_dir}",
+        )
+
+    def describe_native(self, app_id: str) -> AppDryRunInfo[PopenRequest] | None:
+        """Returns the request of an app."""
+        local_app = self._own_app(app_id)
+        if local_app is not None and local_app.dryrun_info is not None:
+            return local_app.dryrun_info
+        stored = self._stored(app_id)
+        if stored is None or stored.request is None:
+            return None
+        info = AppDryRunInfo(stored.request, format_request)
+        info.app = stored.app
+        return info
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
+        """Returns all apps of this user on this machine, of all sessions, that were not deleted."""
+        from torchx_sched_local import records
+        from torchx_sched_local.stored import StoredApp
+
+        apps = []
+        for app_id in records.all_ids():
+            stored = StoredApp.find(app_id)
+            if stored is None:
+                records.forget_removed(app_id)
+                continue
+            ended = stored.folder.read_end()
+            state = ended[0] if ended else stored.refresh().state
+            handle = f"local_cwd://{stored.data.get('session', '')}/{app_id}"
+            apps.append(ListAppResponse(app_id, state, handle, str(stored.data.get("name", ""))))
+        return apps
+
+    def wait(self, app_id: str, timeout: float | None = None) -> None:
+        """Returns when an app has ended, after ``timeout`` seconds at the latest.
+
+        Args:
+            app_id: the app; if there is none, it returns at once
+            timeout: in seconds, None for no limit
+        """
+        local_app = self._own_app(app_id)
+        if local_app is not None:
+            local_app.wait(timeout)
+            return
+        stored = self._stored(app_id)
+        if stored is not None:
+            stored.wait(timeout)
+
+    def _cancel_existing(self, app_id: str) -> None:
+        """Ends an app with everything its processes have started; returns when that has ended."""
+        local_app = self._own_app(app_id)
+        if local_app is None:
+            stored = self._stored(app_id)
+            if stored is not None:
+                stored.cancel()
+        elif local_app.supervision is not None:
+            local_app.kill()
+        elif not is_terminal(local_app.state):
+            local_app.kill()
+            local_app.set_state(AppState.CANCELLED)
+            local_app.close()
+
+    def _delete_existing(self, app_id: str) -> None:
+        """Ends an app and removes its folder."""
+        self._cancel_existing(app_id)
+        stored = self._stored(app_id)
+        if stored is not None:
+            stored.delete()
+        self._apps.pop(app_id, None)
+
+    def close(self) -> None:
+        """Ends the apps that belong to this process; detached ones go on, and no record goes."""
+        if self._owner not in (0, os.getpid()):
+            return  # a forked process has the object, but not the apps
+        running = [app for app in self._apps.values() if not is_terminal(app.state)]
+        for app in running:
+            if app.supervision is not None:
+                app.supervision.cancel_soon()  # all at the same time
+        for app in running:
+            try:
+                app.kill()
+            except BackendError as e:
+                _warn("%s", e)
+
+    def _evict_lru(self) -> bool:
+        """Forgets the app of this process that ended first; returns False if none has ended.
+
+        Its records stay.
+        """
+        ended = [app for app in self._apps.values() if is_terminal(app.state)]
+        if not ended:
+            return False
+        del self._apps[min(ended, key=lambda app: app.last_updated).id]
+        return True
+
+    # -- logs
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        """Returns the log lines of one replica; see :meth:`Scheduler.log_iter`.
+
+        Raises:
+            UnknownAppException: there is no such app (it is a KeyError as well)
+                RequestError: it has no such role or replica
+        """
+        return self._find_log(app_id, role_name, k, streams).lines(regex, since, until, should_tail)
+
+    def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
+        from torchx_sched_local import log_access
+        from torchx_sched_local.errors import UnknownLocalAppError
+
+        local_app = self._own_app(app_id)
+        if local_app is None:
+            stored = self._stored(app_id)
+            if stored is None:
+                raise UnknownLocalAppError(app_id)
+            return stored.log(role, k, stream)
+        if local_app.supervision is None:
+            path = log_access.own_log_path(local_app, role, k, stream)
+            return log_access.ReplicaLog(path, lambda: self._has_ended(app_id))
+        return local_app.supervision.log(role, k, stream)
+
+    def _own_app(self, app_id: str) -> _LocalAppDef | None:
+        """Returns an app that this process has started, unless another one has deleted it."""
+        app = self._apps.get(app_id)
+        if app is None or app.supervision is None:
+            return app
+        if self._owner != os.getpid():
+            return None  # this process was forked from the one that supervises it
+        if not app.supervision.ended.is_set():
+            return app
+        if os.path.isdir(os.path.join(app.log_dir, layout.PRIVATE)):
+            return app
+        self._apps.pop(app_id, None)
+        return None
+
+    def _has_ended(self, app_id: str) -> bool:
+        found = self.describe(app_id)
+        return found is None or is_terminal(found.state)
+
+    # -- what this process holds
+
+    def _stored(self, app_id: str) -> StoredApp | None:
+        """Returns an app by its records, None if there is none."""
+        from torchx_sched_local import records
+        from torchx_sched_local.stored import StoredApp
+
+        cache: dict[str, StoredApp] = self.__dict__.setdefault("_stored_apps", {})
+        folder = records.lookup(app_id)
+        cached = cache.get(app_id)
+        if cached is not None and folder is not None and folder.path == cached.folder.path:
+            return cached
+        cache.pop(app_id, None)
+        found = StoredApp.find(app_id) if folder is not None else None
+        if found is not None:
+            while len(cache) >= self._cache_size:
+                cache.pop(next(iter(cache)))
+            cache[app_id] = found
+        return found
+
+    def _held_reactor(self) -> Reactor:
+        """Returns the reactor of this process's apps, started and held for one more."""
+        from torchx_sched_local.reactor import Reactor
+
+        lock: threading.Lock = self.__dict__.setdefault("_reactor_lock", threading.Lock())
+        with lock:
+            if self._owner != os.getpid():
+                self._owner = os.getpid()
+                # what a forked process has of its parent's
+                self._reactor = None
+                for app_id in [i for i, app in self._apps.items() if app.supervision is not None]:
+                    del self._apps[app_id]
+                _close_at_exit(self)
+            if self._reactor is not None and self._reactor.hold():
+                return self._reactor
+            reactor = self._reactor = Reactor()
+            reactor.hold()
+            threading.Thread(target=reactor.run, name="torchx-local", daemon=True).start()
+            return reactor
+
+
+def _close_at_exit(scheduler: LocalScheduler) -> None:
+    import atexit
+    import weakref
+
+    reference = weakref.ref(scheduler)
+
+    def close() -> None:
+        found = reference()
+        if found is not None:
+            LocalScheduler.close(found)
+
+    atexit.register(close)
+
+
+def _warn(message: str, *args: object) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning(message, *args)

@@ -1,0 +1,77 @@
+"""What the tests of this package share."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torchx_sched_local.scheduler import LocalScheduler
+from torchx_specs import AppDef, Role
+from torchx_specs.schedulers import DescribeAppResponse
+from torchx_specs.status import is_terminal
+
+
+def sh(script: str, name: str = "main", **fields: Any) -> Role:
+    """A role that runs a shell script."""
+    return Role(name, image="", entrypoint="sh", args=["-c", script], **fields)
+
+
+def submit(scheduler: LocalScheduler, *roles: Role, **cfg: Any) -> str:
+    info = scheduler.submit_dryrun(AppDef("app", list(roles)), cfg)
+    return scheduler.schedule(info)
+
+
+def finish(scheduler: LocalScheduler, app_id: str, seconds: float = 30) -> DescribeAppResponse:
+    """Waits for the end of an app and describes it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        scheduler.wait(app_id, 1)
+        found = scheduler.describe(app_id)
+        assert found is not None
+        if is_terminal(found.state):
+            return found
+    raise AssertionError(f"still {found}")
+
+
+def run(scheduler: LocalScheduler, *roles: Role, **cfg: Any) -> DescribeAppResponse:
+    return finish(scheduler, submit(scheduler, *roles, **cfg))
+
+
+def lines(scheduler: LocalScheduler, app_id: str, role: str = "main", k: int = 0, **kwargs: Any):
+    return list(scheduler.log_iter(app_id, role, k, **kwargs))
+
+
+def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    """Waits until a condition is true, and returns its value."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.01)
+    return value
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
+def read_pids(path: Path, count: int = 1) -> list[int]:
+    """Waits for a file with so many process ids, one a line."""
+
+    def pids() -> list[int]:
+        text = path.read_text() if path.exists() else ""
+        return [int(line) for line in text.splitlines() if text.endswith("\n")]
+
+    return until(lambda: pids() if len(pids()) >= count else None)
+
+
+def python(code: str, *args: object) -> list[str]:
+    """The command that runs code in another process, with what this one can import."""
+    prefix = f"import sys; sys.path[:] = {sys.path!r}\n"
+    return [sys.executable, "-c", prefix + code, *map(str, args)]

@@ -1,0 +1,263 @@
+"""Cancelling, and what becomes of processes when their launcher ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_helpers import finish, is_running, lines, read_pids, sh, submit, until
+
+from torchx_sched_local import ending
+from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_specs import AppState
+
+# A leader, its child, a daemon with a session of its own whose parent is gone, and one that has
+# cleared its environment but is still a descendant.
+FAMILY = """
+echo $$ >> {pids}
+sleep 5555 & echo $! >> {pids}
+sh -c 'setsid sh -c "echo \\$\\$ >> {pids}; exec sleep 5555" & sleep 0.05' &
+setsid env -i sh -c 'echo $$ >> {pids}; exec sleep 5555' &
+wait
+"""
+
+
+def all_gone(pids: list[int]) -> bool:
+    return not any(map(is_running, pids))
+
+
+def test_cancel_ends_the_whole_family(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    pids_file = tmp_path / "pids"
+    app_id = submit(scheduler, sh(FAMILY.format(pids=pids_file)))
+    pids = read_pids(pids_file, 4)
+    assert all(map(is_running, pids))
+    time.sleep(0.1)  # until the daemon is an orphan
+    scheduler.cancel(app_id)
+    assert all_gone(pids)
+    found = scheduler.describe(app_id)
+    assert found.state == AppState.CANCELLED
+    assert found.msg == "cancelled"
+    assert found.roles_statuses[0].replicas[0].state == AppState.CANCELLED
+    assert found.roles_statuses[0].replicas[0].reason == "cancelled"
+
+
+def test_cancel_of_an_ended_app_changes_nothing(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("true"))
+    finish(scheduler, app_id)
+    scheduler.cancel(app_id)
+    assert scheduler.describe(app_id).state == AppState.SUCCEEDED
+    create_scheduler("other").cancel(app_id)
+    assert create_scheduler("other").describe(app_id).state == AppState.SUCCEEDED
+
+
+def test_processes_may_end_in_good_order(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    script = (
+        f"trap 'echo saved; sleep 0.2; touch {tmp_path}/saved; exit 0' TERM;"
+        f" touch {tmp_path}/up; while :; do sleep 0.01; done"
+    )
+    app_id = submit(scheduler, sh(script))
+    until((tmp_path / "up").exists)
+    scheduler.cancel(app_id)
+    assert (tmp_path / "saved").exists()
+    assert lines(scheduler, app_id, regex="saved") == ["saved\n"]
+    assert scheduler.describe(app_id).state == AppState.CANCELLED
+
+
+def test_what_does_not_end_is_killed(
+    scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "GRACE", 0.3)
+    script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.01; done"
+    app_id = submit(scheduler, sh(script))
+    [pid] = read_pids(tmp_path / "pid")
+    scheduler.cancel(app_id)
+    assert all_gone([pid])
+    assert scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == -9
+
+
+def test_stopped_processes_end_as_well(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    app_id = submit(scheduler, sh(f"echo $$ > {tmp_path}/pid; exec sleep 5555"))
+    [pid] = read_pids(tmp_path / "pid")
+    os.kill(pid, signal.SIGSTOP)
+    scheduler.cancel(app_id)
+    assert all_gone([pid])
+
+
+def test_what_a_successful_app_has_left_is_ended(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    pids_file = tmp_path / "pids"
+    script = (
+        f"sleep 5555 & echo $! >> {pids_file}; "
+        f"setsid sh -c 'echo $$ >> {pids_file}; echo late; exec sleep 5555' & "
+        f"until [ $(wc -l < {pids_file}) = 2 ]; do sleep 0.01; done"
+    )
+    app_id = submit(scheduler, sh(script))
+    found = finish(scheduler, app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert all_gone(read_pids(pids_file, 2))
+    assert lines(scheduler, app_id) == ["late\n"]
+
+
+def test_background_process_lives_as_long_as_the_app(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    starter = sh(f"sleep 5555 & echo $! > {tmp_path}/pid", "starter")
+    user = sh(f"until [ -e {tmp_path}/go ]; do sleep 0.01; done", "user")
+    app_id = submit(scheduler, starter, user)
+    [pid] = read_pids(tmp_path / "pid")
+    until(lambda: scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == 0)
+    assert is_running(pid)
+    (tmp_path / "go").touch()
+    finish(scheduler, app_id)
+    assert all_gone([pid])
+
+
+LAUNCHER = """
+import os, sys, time
+os.environ["TORCHX_HOME"] = sys.argv[1]
+from torchx_specs import AppDef, Role
+from torchx_sched_local.scheduler import create_scheduler
+scheduler = create_scheduler("launcher")
+role = Role("main", image="", entrypoint="sh", args=["-c", sys.argv[2]], num_replicas=2)
+print(scheduler.schedule(scheduler.submit_dryrun(AppDef("app", [role]), {})), flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_end_with_their_launcher(
+    launcher: Callable[..., subprocess.Popen[str]],
+    home: Path,
+    tmp_path: Path,
+    number: int,
+) -> None:
+    pids_file = tmp_path / "pids"
+    process = launcher(
+        LAUNCHER + "time.sleep(1000)", home, "echo out; " + FAMILY.format(pids=pids_file)
+    )
+    app_id = process.stdout.readline().strip()
+    # the one that has cleared its environment is found while its parent lives, not after
+    pids = read_pids(pids_file, 8)
+    time.sleep(0.1)
+    os.kill(process.pid, number)
+    until(lambda: all_gone(pids))
+    scheduler = create_scheduler("other")
+    found = finish(scheduler, app_id)
+    assert found.state == AppState.CANCELLED
+    assert found.msg == f"ended with the program that had started it (process {process.pid})"
+    assert lines(scheduler, app_id) == ["out\n"]
+    assert (
+        '"final_state": "CANCELLED"'
+        in (home / "local" / "launcher" / app_id / "SUCCESS").read_text()
+    )
+
+
+def test_processes_end_when_the_launchers_program_ends(
+    launcher: Callable[..., subprocess.Popen[str]], home: Path, tmp_path: Path
+) -> None:
+    process = launcher(LAUNCHER, home, f"echo $$ >> {tmp_path}/pids; exec sleep 5555")
+    app_id = process.stdout.readline().strip()
+    assert process.wait(20) == 0
+    pids = read_pids(tmp_path / "pids", 0) if (tmp_path / "pids").exists() else []
+    assert all_gone(pids)
+    assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
+
+
+def test_processes_end_when_the_launcher_becomes_another_program(
+    launcher: Callable[..., subprocess.Popen[str]], home: Path, tmp_path: Path
+) -> None:
+    code = LAUNCHER + "os.execvp('sleep', ['sleep', '5555'])"
+    process = launcher(code, home, f"echo $$ >> {tmp_path}/pids; exec sleep 5555")
+    app_id = process.stdout.readline().strip()
+    until(lambda: all_gone(read_pids(tmp_path / "pids", 2)))
+    assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
+    assert process.poll() is None
+
+
+def test_forked_process_neither_ends_nor_keeps_the_apps(
+    launcher: Callable[..., subprocess.Popen[str]], home: Path, tmp_path: Path
+) -> None:
+    code = LAUNCHER + (
+        "pid = os.fork()\n"
+        "if not pid:\n"
+        "    scheduler.close()\n"
+        "    print('closed', flush=True)\n"
+        "    os.close(1)\n"
+        "    time.sleep(1000)\n"
+        "time.sleep(1000)\n"
+    )
+    process = launcher(code, home, f"echo $$ >> {tmp_path}/pids; exec sleep 5555")
+    app_id = process.stdout.readline().strip()
+    pids = read_pids(tmp_path / "pids", 2)
+    assert process.stdout.readline() == "closed\n"
+    time.sleep(0.2)
+    assert all(map(is_running, pids))
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: all_gone(pids))
+    assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
+
+
+def test_forked_process_sees_its_parents_apps_as_any_other_does(
+    launcher: Callable[..., subprocess.Popen[str]], home: Path, tmp_path: Path
+) -> None:
+    code = (
+        LAUNCHER
+        + """
+app_id = next(iter(scheduler._apps))
+child = os.fork()
+if not child:
+    print("seen", scheduler.describe(app_id).state.name, flush=True)
+    scheduler.wait(app_id, 0.01)
+    own = scheduler.schedule(scheduler.submit_dryrun(AppDef("own", [role]), {}))
+    scheduler.cancel(own)
+    print("own", scheduler.describe(own).state.name, flush=True)
+    scheduler.wait(app_id)
+    print("seen", scheduler.describe(app_id).state.name, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    )
+    script = f"until [ -e {tmp_path}/go ]; do sleep 0.01; done"
+    process = launcher(code, home, script)
+    process.stdout.readline()
+    assert process.stdout.readline() == "seen RUNNING\n"
+    assert process.stdout.readline() == "own CANCELLED\n"
+    (tmp_path / "go").touch()
+    assert process.stdout.readline() == "seen SUCCEEDED\n"
+    assert process.wait(20) == 0
+
+
+def test_app_within_an_app_ends_with_it(
+    scheduler: LocalScheduler, home: Path, tmp_path: Path
+) -> None:
+    import sys
+
+    inner = tmp_path / "inner.py"
+    inner.write_text(f"import sys; sys.path[:] = {sys.path!r}\n" + LAUNCHER + "time.sleep(1000)")
+    script = f"exec {sys.executable} {inner} '{home}' 'echo $$ >> {tmp_path}/pids; exec sleep 5555'"
+    app_id = submit(scheduler, sh(script))
+    pids = read_pids(tmp_path / "pids", 2)
+    scheduler.cancel(app_id)
+    until(lambda: all_gone(pids))
+    [inner_app] = [app for app in scheduler.list() if app.app_id != app_id]
+    assert finish(scheduler, inner_app.app_id).state == AppState.CANCELLED
+
+
+def test_guard_dies_only_with_the_app(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("sleep 5555"))
+    guard = scheduler._apps[app_id].supervision.run.guard.pid
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(guard, number)
+    time.sleep(0.05)
+    assert is_running(guard)
+    scheduler.cancel(app_id)
+    until(lambda: not is_running(guard))
+
+
+def test_app_ends_well_without_its_guard(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("sleep 0.2"))
+    os.kill(scheduler._apps[app_id].supervision.run.guard.pid, signal.SIGKILL)
+    assert finish(scheduler, app_id).state == AppState.SUCCEEDED

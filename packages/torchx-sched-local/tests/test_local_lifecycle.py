@@ -1,0 +1,478 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from local_helpers import finish, lines, run, sh, submit, until
+
+from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_specs import AppDef, AppState, Role
+from torchx_specs.errors import BackendError, RequestError
+
+
+def test_success(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh("true"))
+    assert found.state == AppState.SUCCEEDED
+    assert found.msg == "<NONE>"
+    assert found.num_restarts == 0
+    assert found.structured_error_msg == "<NONE>"
+    [replica] = found.roles_statuses[0].replicas
+    assert (replica.state, replica.exit_code, replica.reason) == (AppState.SUCCEEDED, 0, "")
+    assert replica.hostname == "localhost"
+    assert replica.node == os.uname().nodename
+    assert [role.name for role in found.roles] == ["main"]
+
+
+def test_failure_says_what_failed_and_how(scheduler: LocalScheduler) -> None:
+    found = run(
+        scheduler, sh("exit $(( ${replica_id} * 3 ))", num_replicas=3), sh("kill -9 $$", "b")
+    )
+    assert found.state == AppState.FAILED
+    assert found.msg == "main/1: exit code 3 (and 2 more replicas)"
+    main, other = found.roles_statuses
+    assert [r.exit_code for r in main.replicas] == [0, 3, 6]
+    assert [r.state for r in main.replicas] == [AppState.SUCCEEDED] + [AppState.FAILED] * 2
+    assert other.replicas[0].exit_code == -9
+    assert other.replicas[0].reason == "killed by signal 9 (SIGKILL)"
+
+
+def test_running_app(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("sleep 100"))
+    found = scheduler.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.RUNNING
+    assert found.roles_statuses[0].replicas[0].state == AppState.RUNNING
+    assert found.roles_statuses[0].replicas[0].exit_code is None
+    assert scheduler.exists(app_id)
+
+
+def test_failed_replica_does_not_end_others(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    app_id = submit(
+        scheduler, sh("exit 1", "bad"), sh(f"until [ -e {tmp_path}/go ]; do sleep 0.01; done")
+    )
+    found = until(
+        lambda: (d := scheduler.describe(app_id)).roles_statuses[0].replicas[0].exit_code and d
+    )
+    assert found.state == AppState.RUNNING
+    (tmp_path / "go").touch()
+    assert finish(scheduler, app_id).state == AppState.FAILED
+
+
+def test_fail_together_ends_the_others(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh("sleep 0.1; exit 5", "bad"), sh("sleep 100"), fail_together=True)
+    assert found.state == AppState.FAILED
+    assert found.msg == "bad/0: exit code 5"
+    other = found.roles_statuses[1].replicas[0]
+    assert other.state == AppState.CANCELLED
+    assert other.reason == "ended because of bad/0: exit code 5"
+
+
+def test_unknown_app(scheduler: LocalScheduler) -> None:
+    for app_id in ("nope", "", "../..", ".apps", "a/b", "a\0"):
+        assert scheduler.describe(app_id) is None
+        assert not scheduler.exists(app_id)
+        assert scheduler.describe_native(app_id) is None
+        scheduler.cancel(app_id)
+        scheduler.delete(app_id)
+        scheduler.wait(app_id)
+
+
+def test_files_that_scripts_read(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    app_id = submit(scheduler, sh("echo out; echo err >&2; exit 2"), log_dir=str(tmp_path / "logs"))
+    finish(scheduler, app_id)
+    folder = tmp_path / "logs" / "test" / app_id
+    assert (folder / "main/0/stdout.log").read_text() == "out\n"
+    assert (folder / "main/0/stderr.log").read_text() == "err\n"
+    assert sorted((folder / "main/0/combined.log").read_text().split()) == ["err", "out"]
+    success = json.loads((folder / "SUCCESS").read_text())
+    pid = success["roles"]["main"][0].pop("pid")
+    assert isinstance(pid, int)
+    assert success.pop("last_updated") > 0
+    assert success == {
+        "app_id": app_id,
+        "log_dir": str(folder),
+        "final_state": "FAILED",
+        "roles": {
+            "main": [
+                {
+                    "replica_id": 0,
+                    "exitcode": 2,
+                    "stdout": f"{folder}/main/0/stdout.log",
+                    "stderr": f"{folder}/main/0/stderr.log",
+                    "error_file": f"{folder}/main/0/error.json",
+                }
+            ]
+        },
+    }
+
+
+def test_what_may_hold_secrets_is_private(scheduler: LocalScheduler, home: Path) -> None:
+    app_id = submit(scheduler, sh("true", env={"TOKEN": "x"}))
+    finish(scheduler, app_id)
+
+    def mode(path: Path) -> int:
+        return stat.S_IMODE(path.stat().st_mode)
+
+    assert mode(home / "local") == 0o700
+    private = home / "local" / "test" / app_id / ".torchx"
+    assert mode(private) == 0o700
+    assert {mode(path) for path in private.iterdir()} == {0o600}
+
+
+def test_environment_of_a_replica(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FROM_LAUNCHER", "yes")
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    app_id = submit(scheduler, sh("env", env={"MINE": "${app_id}"}))
+    finish(scheduler, app_id)
+    env = dict(line.rstrip("\n").split("=", 1) for line in lines(scheduler, app_id) if "=" in line)
+    assert env["FROM_LAUNCHER"] == "yes"
+    assert env["MINE"] == app_id
+    assert env["TORCHX_RANK0_HOST"] == "localhost"
+    assert env["TORCHELASTIC_ERROR_FILE"].endswith(f"/{app_id}/main/0/error.json")
+    assert env["PET_LOG_DIR"].endswith(f"/{app_id}/torchelastic/main")
+    assert env["PYTHONUNBUFFERED"] == "x"
+    assert env["TORCHX_RESTART_COUNT"] == "0"
+    assert env["PATH"] == f"{os.getcwd()}:{os.environ['PATH']}"
+
+
+def test_program_in_the_working_directory_is_found(
+    scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "my-program"
+    program.write_text('#!/bin/sh\necho "$0 in $PWD"\n')
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    app_id = submit(scheduler, Role("main", image="", entrypoint="my-program"))
+    finish(scheduler, app_id)
+    assert lines(scheduler, app_id) == [f"{program} in {tmp_path}\n"]
+
+
+HOSTILE = [
+    "",
+    " ",
+    "-x",
+    "it's",
+    '"q"',
+    "$HOME `id` $(id)",
+    "$$",
+    "a\nb\r\tc",
+    "caf\u00e9 \u2028 \U0001f600",
+    "\udcff\udc80",
+    "*",
+    "\x01\x7f",
+    "x" * 100_000,
+]
+
+
+def test_every_byte_reaches_the_process(scheduler: LocalScheduler) -> None:
+    code = (
+        "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:]))"
+        " + b'\\0\\0' + b'\\0'.join(os.environb[b'V%d' % i] for i in range(len(sys.argv) - 1)))"
+    )
+    role = Role(
+        "main",
+        image="",
+        entrypoint="python3",
+        args=["-c", code, *HOSTILE],
+        env={f"V{i}": value for i, value in enumerate(HOSTILE)},
+    )
+    app_id = submit(scheduler, role)
+    finish(scheduler, app_id)
+    request = scheduler.describe_native(app_id).request
+    seen = Path(request.role_params["main"][0].stdout).read_bytes()
+    expected = b"\0".join(map(os.fsencode, HOSTILE))
+    assert seen == expected + b"\0\0" + expected
+
+
+def test_structured_error_is_that_of_the_first_to_fail(scheduler: LocalScheduler) -> None:
+    script = (
+        'sleep 0.$(( ${replica_id} )); printf "{\\"message\\": {\\"message\\": \\"boom %s\\"}}"'
+        " ${replica_id} > $TORCHELASTIC_ERROR_FILE; exit 1"
+    )
+    found = run(scheduler, sh(script, num_replicas=2))
+    assert json.loads(found.structured_error_msg) == {"message": {"message": "boom 0"}}
+    assert found.structured_error_msg == '{"message":{"message":"boom 0"}}'
+    errors = [json.loads(r.structured_error_msg) for r in found.roles_statuses[0].replicas]
+    assert errors[1] == {"message": {"message": "boom 1"}}
+
+
+def test_error_that_is_no_json_is_told_as_it_is(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh("echo plain text > $TORCHELASTIC_ERROR_FILE; exit 1"))
+    assert found.structured_error_msg == "plain text"
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "reason"),
+    [
+        ("no-such-program", "cannot run 'no-such-program': No such file or directory"),
+        ("/etc/passwd", "cannot run '/etc/passwd': Permission denied"),
+        ("/", "cannot run '/': Permission denied"),
+    ],
+)
+def test_program_that_cannot_be_run_is_an_error_and_leaves_nothing(
+    scheduler: LocalScheduler, home: Path, entrypoint: str, reason: str
+) -> None:
+    with pytest.raises(RequestError, match=f"main/0: {reason}"):
+        submit(scheduler, Role("main", image="", entrypoint=entrypoint, num_replicas=2))
+    assert scheduler.list() == []
+    assert list((home / "local" / "test").iterdir()) == []
+
+
+def test_too_many_arguments_are_an_error(scheduler: LocalScheduler) -> None:
+    role = Role("main", image="", entrypoint="true", args=["x" * 3_000_000])
+    with pytest.raises(RequestError, match="main/0: cannot run 'true': Argument list too long"):
+        submit(scheduler, role)
+
+
+def test_one_program_that_cannot_be_run_does_not_end_others(scheduler: LocalScheduler) -> None:
+    bad = Role("bad", image="", entrypoint="no-such-program")
+    found = run(scheduler, sh("true"), bad)
+    assert found.state == AppState.FAILED
+    reason = "cannot run 'no-such-program': No such file or directory"
+    assert found.msg == f"bad/0: {reason}"
+    assert found.roles_statuses[0].replicas[0].state == AppState.SUCCEEDED
+    assert found.roles_statuses[1].replicas[0].reason == reason
+    assert found.roles_statuses[1].replicas[0].exit_code is None
+
+
+def test_one_program_that_cannot_be_run_ends_others_if_they_fail_together(
+    scheduler: LocalScheduler,
+) -> None:
+    bad = Role("bad", image="", entrypoint="no-such-program")
+    found = run(scheduler, sh("sleep 100"), bad, fail_together=True)
+    assert found.state == AppState.FAILED
+    assert found.roles_statuses[0].replicas[0].state == AppState.CANCELLED
+
+
+def test_machine_that_can_start_no_more_is_an_error_and_nothing_runs_on(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = LocalScheduler.run_local_job
+    calls = []
+
+    def fake_run(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(LocalScheduler, "run_local_job", fake_run)
+    mark = f"{tmp_path}/mark"
+    with pytest.raises(BackendError, match=r"main/2: .*Resource temporarily unavailable"):
+        submit(scheduler, sh(f"exec sleep 4444 {mark}", num_replicas=4))
+    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(p)]
+    assert scheduler.list() == []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def test_log_dir_that_cannot_be_made(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match=r"cannot write the logs to .*/file.*: Not a directory"):
+        submit(scheduler, sh("true"), log_dir=str(tmp_path / "file"))
+    assert scheduler.list() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, which root alone may")
+def test_full_disk_is_one_clear_error(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("may not mount here")
+    try:
+        app_id = submit(scheduler, sh("head -c 60000 /dev/zero; echo end"), log_dir=str(disk))
+        found = finish(scheduler, app_id)
+        assert "combined.log of main/0 is incomplete: No space left on device" in found.msg
+        with pytest.raises(BackendError, match="No space left on device"):
+            submit(scheduler, sh("x" * 100_000), log_dir=str(disk))
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_describe_native_gives_what_was_submitted(scheduler: LocalScheduler) -> None:
+    info = scheduler.submit_dryrun(AppDef("app", [sh("true")]), {})
+    app_id = scheduler.schedule(info)
+    assert scheduler.describe_native(app_id) is info
+
+
+def test_request_can_be_changed_before_it_is_submitted(scheduler: LocalScheduler) -> None:
+    info = scheduler.submit_dryrun(AppDef("app", [sh("exit 1")]), {})
+    info.request.role_params["main"][0].args = ["sh", "-c", "echo changed"]
+    app_id = scheduler.schedule(info)
+    assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+    assert lines(scheduler, app_id) == ["changed\n"]
+
+
+def test_list_and_delete(scheduler: LocalScheduler, home: Path) -> None:
+    assert scheduler.list() == []
+    one = submit(scheduler, sh("true"))
+    finish(scheduler, one)
+    two = submit(scheduler, sh("sleep 100"))
+    found = {app.app_id: app for app in scheduler.list()}
+    assert set(found) == {one, two}
+    assert found[one].state == AppState.SUCCEEDED
+    assert found[two].state == AppState.RUNNING
+    assert found[one].name == "app"
+    assert found[one].app_handle == f"local_cwd://test/{one}"
+    scheduler.delete(one)
+    scheduler.delete(two)
+    assert scheduler.list() == []
+    assert scheduler.describe(one) is None
+    assert scheduler.describe(two) is None
+    assert list((home / "local" / "test").iterdir()) == []
+    assert list((home / "local" / ".apps").iterdir()) == []
+
+
+def test_delete_removes_nothing_else_from_a_log_dir(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "mine.txt").touch()
+    app_id = submit(scheduler, sh("true"), log_dir=str(logs))
+    scheduler.delete(app_id)
+    assert not (logs / "test" / app_id).exists()
+    assert (logs / "mine.txt").exists()
+
+
+def test_folder_removed_by_hand_is_no_app_any_more(scheduler: LocalScheduler, home: Path) -> None:
+    import shutil
+
+    app_id = submit(scheduler, sh("true"))
+    finish(scheduler, app_id)
+    shutil.rmtree(home / "local" / "test" / app_id)
+    assert scheduler.list() == []
+    assert scheduler.describe(app_id) is None
+    assert list((home / "local" / ".apps").iterdir()) == []
+
+
+def test_wait_returns_at_the_end_or_when_time_is_up(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("sleep 0.2"))
+    scheduler.wait(app_id, 0.01)
+    assert scheduler.describe(app_id).state == AppState.RUNNING
+    scheduler.wait(app_id, None)
+    assert scheduler.describe(app_id).state == AppState.SUCCEEDED
+    scheduler.wait(app_id, None)
+
+
+def test_oldest_ended_app_is_forgotten_but_not_its_records(tmp_path: Path) -> None:
+    scheduler = create_scheduler("test", cache_size=2)
+    try:
+        first = submit(scheduler, sh("true"))
+        finish(scheduler, first)
+        second = submit(scheduler, sh("true"))
+        finish(scheduler, second)
+        third = submit(scheduler, sh("true"))
+        assert set(scheduler._apps) == {second, third}
+        assert scheduler.describe(first).state == AppState.SUCCEEDED
+    finally:
+        scheduler.close()
+
+
+def test_more_running_apps_than_the_cache_holds_are_an_error() -> None:
+    scheduler = create_scheduler("test", cache_size=1)
+    try:
+        submit(scheduler, sh("sleep 100"))
+        with pytest.raises(IndexError, match="cache_size"):
+            submit(scheduler, sh("true"))
+        assert len(scheduler.list()) == 1
+    finally:
+        scheduler.close()
+
+
+def test_close_ends_apps_and_keeps_records(home: Path) -> None:
+    scheduler = create_scheduler("test")
+    app_id = submit(scheduler, sh("sleep 100"))
+    scheduler.close()
+    scheduler.close()
+    assert scheduler.describe(app_id).state == AppState.CANCELLED
+    assert create_scheduler("other").describe(app_id).state == AppState.CANCELLED
+    again = submit(scheduler, sh("true"))  # a closed one can still be used
+    assert finish(scheduler, again).state == AppState.SUCCEEDED
+    scheduler.close()
+
+
+def test_nothing_is_left_when_all_has_ended(scheduler: LocalScheduler) -> None:
+    threads = threading.active_count()
+    files = open_files()
+    before = children()  # of other tests, if one of them made this process adopt orphans
+    for _ in range(3):
+        run(scheduler, sh("true", num_replicas=3))
+    until(lambda: threading.active_count() <= threads)
+    until(lambda: not open_files() - files, 3)
+    assert not children() - before
+
+
+def children() -> set[str]:
+    path = Path(f"/proc/self/task/{os.getpid()}/children")
+    return set(path.read_text().split())
+
+
+def open_files() -> set[str]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+        except OSError:
+            pass  # the one by which the folder is read
+    return found
+
+
+def test_many_replicas(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh("echo ${replica_id}", num_replicas=256))
+    assert found.state == AppState.SUCCEEDED
+    assert len(found.roles_statuses[0].replicas) == 256
+    assert lines(scheduler, found.app_id, k=255) == ["255\n"]
+
+
+def test_more_replicas_than_descriptors(scheduler: LocalScheduler) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        found = run(scheduler, sh("sleep 0.3; exit ${replica_id}", num_replicas=100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [r.exit_code for r in found.roles_statuses[0].replicas] == list(range(100))
+
+
+def test_several_threads_may_submit(scheduler: LocalScheduler) -> None:
+    results: list[AppState] = []
+
+    def work() -> None:
+        role = sh("sleep 0.01", num_replicas=2)
+        results.extend(run(scheduler, role).state for _ in range(3))
+
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [AppState.SUCCEEDED] * 15
+
+
+def test_plugin_registers_it() -> None:
+    from torchx_sched_local.plugin import torchx_schedulers
+
+    [record] = torchx_schedulers()
+    assert record.name == "local_cwd"
+    assert record.load() is create_scheduler
+    assert record.problem() is None
+
+
+def test_unknown_parameters_are_ignored() -> None:
+    assert create_scheduler("s", docker_client=None, foo=1).session_name == "s"

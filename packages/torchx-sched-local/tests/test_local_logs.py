@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from local_helpers import finish, lines, run, sh, submit, until
+
+from torchx_sched_local.merging import RecordedTimes, ReplicaLogs
+from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
+from torchx_specs import Role
+from torchx_specs.errors import BackendError, RequestError, UnknownAppException
+from torchx_specs.schedulers import Stream
+
+
+def test_streams(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("echo out; echo err >&2; printf unfinished"))
+    finish(scheduler, app_id)
+    assert lines(scheduler, app_id, streams=Stream.STDOUT) == ["out\n", "unfinished"]
+    assert lines(scheduler, app_id, streams=Stream.STDERR) == ["err\n"]
+    combined = lines(scheduler, app_id, streams=Stream.COMBINED)
+    assert sorted(combined) == ["err\n", "out\n", "unfinished"]
+    assert lines(scheduler, app_id) == combined
+
+
+def test_order_of_streams_as_far_as_it_shows(scheduler: LocalScheduler) -> None:
+    app_id = submit(
+        scheduler, sh("echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3; sleep 0.2; echo 4 >&2")
+    )
+    finish(scheduler, app_id)
+    assert lines(scheduler, app_id) == ["1\n", "2\n", "3\n", "4\n"]
+
+
+def test_regex(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("echo loss 1; echo x; echo the loss 2"))
+    finish(scheduler, app_id)
+    assert lines(scheduler, app_id, regex="loss") == ["loss 1\n", "the loss 2\n"]
+    with pytest.raises(RequestError, match="regular expression"):
+        lines(scheduler, app_id, regex="(")
+
+
+def test_two_unfinished_lines_are_two_lines(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("printf out; printf err >&2"))
+    finish(scheduler, app_id)
+    assert sorted(lines(scheduler, app_id)) in (["err", "out\n"], ["err\n", "out"])
+
+
+@pytest.mark.parametrize("streams", [None, Stream.STDOUT])
+def test_following(scheduler: LocalScheduler, tmp_path: Path, streams: Stream | None) -> None:
+    app_id = submit(
+        scheduler,
+        sh(f"echo one; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo two; printf three"),
+    )
+    found = iter(scheduler.log_iter(app_id, "main", should_tail=True, streams=streams))
+    assert next(found) == "one\n"
+    (tmp_path / "go").touch()
+    assert list(found) == ["two\n", "three"]
+
+
+def test_following_ends_with_the_replica(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("echo short; printf end", "short"), sh("sleep 100", "long"))
+    assert lines(scheduler, app_id, "short", should_tail=True) == ["short\n", "end"]
+    assert scheduler.describe(app_id).roles_statuses[1].replicas[0].exit_code is None
+
+
+def test_following_what_another_process_runs(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("for i in 1 2 3; do echo $i; sleep 0.05; done"))
+    assert lines(create_scheduler("other"), app_id, should_tail=True) == ["1\n", "2\n", "3\n"]
+
+
+def test_every_line_of_a_busy_job_in_order(scheduler: LocalScheduler) -> None:
+    role = Role("main", image="", entrypoint="seq", args=["200000"])
+    app_id = submit(scheduler, role)
+    expected = [f"{i}\n" for i in range(1, 200_001)]
+    assert lines(scheduler, app_id, should_tail=True) == expected
+    assert lines(scheduler, app_id, streams=Stream.STDOUT) == expected
+
+
+def test_three_writers_are_merged_line_by_line(scheduler: LocalScheduler) -> None:
+    # each writes pieces of its lines, so that lines of all three are unfinished most of the time
+    script = """
+import os, random, sys
+def write(fd, name, seed):
+    choice = random.Random(seed)
+    text = b"".join(b"%s %d\\n" % (name, i) for i in range(5000))
+    while text:
+        size = choice.randrange(1, 500)
+        os.write(fd, text[:size])
+        text = text[size:]
+child = os.fork()
+write(1 if child else 2, b"parent" if child else b"child", 1)
+if child:
+    os.waitpid(child, 0)
+    write(2, b"again", 2)
+"""
+    role = Role("main", image="", entrypoint="python3", args=["-c", script])
+    app_id = submit(scheduler, role)
+    followed = lines(scheduler, app_id, should_tail=True)
+    finish(scheduler, app_id)
+    assert lines(scheduler, app_id) == followed
+    for name in ("parent", "child", "again"):
+        mine = [line for line in followed if line.startswith(name)]
+        assert mine == [f"{name} {i}\n" for i in range(5000)]
+    assert len(followed) == 15000
+
+
+def test_line_ends_and_bytes(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh(r"printf 'a\rb\n\377\n\342\202\254 \342\200\250 x\n'"))
+    finish(scheduler, app_id)
+    assert lines(scheduler, app_id) == ["a\rb\n", "\ufffd\n", "\u20ac \u2028 x\n"]
+
+
+def test_job_that_cuts_off_its_own_log(scheduler: LocalScheduler) -> None:
+    script = (
+        'log="${TORCHELASTIC_ERROR_FILE%/*}/stdout.log"; echo a long line that goes; sleep 0.2;'
+        ' : > "$log"; echo stays'
+    )
+    app_id = submit(scheduler, sh(script))
+    finish(scheduler, app_id)
+    assert lines(scheduler, app_id, streams=Stream.STDOUT) == ["stays\n"]
+    assert lines(scheduler, app_id) == ["a long line that goes\n", "stays\n"]
+
+
+def test_unknown_app_role_and_replica(scheduler: LocalScheduler) -> None:
+    with pytest.raises(KeyError) as caught:
+        lines(scheduler, "nope")
+    assert isinstance(caught.value, UnknownAppException)
+    assert "nope" in str(caught.value)
+    app_id = submit(scheduler, sh("true", "trainer", num_replicas=2))
+    for found in (scheduler, create_scheduler("other")):
+        with pytest.raises(RequestError, match="no role 'trainr'; did you mean 'trainer'"):
+            lines(found, app_id, "trainr")
+        with pytest.raises(RequestError, match="has no replica 2; it has 0 to 1"):
+            lines(found, app_id, "trainer", 2)
+        with pytest.raises(RequestError, match="has no replica -1"):
+            lines(found, app_id, "trainer", -1)
+
+
+def test_replica_without_log_files(scheduler: LocalScheduler) -> None:
+    from torchx_specs import AppDef
+
+    info = scheduler.submit_dryrun(AppDef("app", [sh("exit 3")]), {})
+    param = info.request.role_params["main"][0]
+    param.stdout = param.stderr = param.combined = None
+    app_id = scheduler.schedule(info)
+    assert finish(scheduler, app_id).msg == "main/0: exit code 3"
+    with pytest.raises(BackendError, match="not configured to log into a file"):
+        lines(scheduler, app_id)
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+def after(start: datetime, seconds: float) -> datetime:
+    return start + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("streams", [None, Stream.STDOUT])
+def test_since_and_until(scheduler: LocalScheduler, streams: Stream | None) -> None:
+    start = datetime.now(timezone.utc)
+    app_id = submit(
+        scheduler, sh("echo 0; sleep 0.6; echo 1; sleep 0.6; echo 2; sleep 0.6; echo 3")
+    )
+    finish(scheduler, app_id)
+
+    def between(since: float | None, until: float | None) -> str:
+        found = lines(
+            scheduler,
+            app_id,
+            streams=streams,
+            since=None if since is None else after(start, since),
+            until=None if until is None else after(start, until),
+        )
+        return "".join(line.strip() for line in found)
+
+    assert between(None, None) == "0123"
+    assert between(0.35, None) == "123"
+    assert between(0.95, 1.5) == "2"
+    assert between(None, 0.95) == "01"
+    assert between(1.5, 100) == "3"
+    assert between(100, None) == ""
+    assert between(None, -100) == ""
+    assert between(-100, None) == "0123"
+    naive = after(start, 1.5).astimezone().replace(tzinfo=None)
+    assert lines(scheduler, app_id, since=naive) == ["3\n"]
+
+
+def test_until_ends_the_following_of_a_running_app(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("echo early; sleep 100"))
+    soon = after(datetime.now(), 0.4)
+    assert lines(scheduler, app_id, until=soon, should_tail=True) == ["early\n"]
+
+
+def test_since_with_following(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    script = f"echo early; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo late"
+    app_id = submit(scheduler, sh(script))
+    until(lambda: lines(scheduler, app_id))
+    time.sleep(0.3)
+    since = datetime.now()
+    time.sleep(0.1)
+    (tmp_path / "go").touch()
+    assert lines(scheduler, app_id, since=since, should_tail=True) == ["late\n"]
+
+
+def test_quiet_job_needs_no_file_for_times(scheduler: LocalScheduler, home: Path) -> None:
+    found = run(scheduler, sh("echo one; echo two >&2"))
+    folder = home / "local" / "test" / found.app_id / "main" / "0"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "combined.log",
+        "stderr.log",
+        "stdout.log",
+    ]
+    times = RecordedTimes(str(folder), "stdout.log")
+    assert times.written_before(time.time() - 60) == 0
+    assert times.written_before(time.time() + 60) is None
+
+
+def test_times_take_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    logs = ReplicaLogs(
+        *(str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined"))
+    )
+    with (tmp_path / "stdout.log").open("ab", buffering=0) as log:
+        for _ in range(1000):
+            log.write(b"x\n")
+            logs.merge()
+            logs.record_times()
+            clock[0] += 0.01
+    logs.finish()
+    assert (tmp_path / ".times").stat().st_size / 32 < 250
+    times = RecordedTimes(str(tmp_path), "stdout.log")
+    assert abs(times.written_before(1005.0) / 2 - 500) <= 11
+
+
+# -- merging after a crash ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_merging_goes_on_where_a_dead_process_had_come_to(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = random.Random(seed)  # noqa: S311 - the same every time
+    clock = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    paths = [str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")]
+    written: dict[str, list[str]] = {paths[0]: [], paths[1]: []}
+    logs = ReplicaLogs(*paths)
+    for i in range(300):
+        path = choice.choice(paths[:2])
+        line = f"{os.path.basename(path)} {i}\n"
+        written[path].append(line)
+        with open(path, "a") as file:
+            file.write(line)
+        clock[0] += choice.random() / 5
+        logs.merge()
+    # the process dies in the middle of writing
+    with open(paths[2], "a") as file:
+        file.write("stdout.log torn")
+    again = ReplicaLogs(*paths)
+    again.recover()
+    again.finish()
+    merged = Path(paths[2]).read_text().splitlines(keepends=True)
+    for path, expected in written.items():
+        assert [line for line in merged if line.startswith(os.path.basename(path))] == expected
+
+
+# -- the iterator that other schedulers use --------------------------------------------------------
+
+
+class Described:
+    """A scheduler of which only describe is used."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def describe(self, app_id: str):
+        from torchx_specs import AppState
+        from torchx_specs.schedulers import DescribeAppResponse
+
+        state = AppState.SUCCEEDED if self.ended.is_set() else AppState.RUNNING
+        return DescribeAppResponse(app_id, state)
+
+
+def test_iterator_gives_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    line = "x" * 100_000
+    path.write_text(f"{line}\n{line}\nend")
+    iterator = LogIterator("app", str(path), Described(), should_tail=False)
+    assert list(iterator) == [f"{line}\n", f"{line}\n", "end"]
+
+
+def test_iterator_waits_for_the_file_and_follows_it(tmp_path: Path) -> None:
+    path, described = tmp_path / "log", Described()
+    result: list[str] = []
+    thread = threading.Thread(
+        target=lambda: result.extend(LogIterator("app", str(path), described))
+    )
+    thread.start()
+    time.sleep(0.05)
+    with path.open("w") as file:
+        for i in range(3):
+            file.write(f"line {i}")
+            file.flush()
+            time.sleep(0.03)
+            file.write("\n")
+        file.write("end")
+    described.ended.set()
+    thread.join(20)
+    assert result == ["line 0\n", "line 1\n", "line 2\n", "end"]
+
+
+def test_iterator_without_a_file_ends(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="finished without writing"):
+        iter(LogIterator("app", str(tmp_path / "no"), Described(), should_tail=False))
+    described = Described()
+    described.ended.set()
+    with pytest.raises(RuntimeError, match="finished without writing"):
+        iter(LogIterator("app", str(tmp_path / "no"), described))
+
+
+def test_iterator_whose_init_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\ntwo\n")
+    checks = []
+
+    class Mine(LogIterator):
+        def __init__(self, app_id, log_file, scheduler) -> None:
+            self._app_id = app_id
+            self._log_file = log_file
+            self._log_fp = None
+            self._scheduler = scheduler
+            self._app_finished = False
+
+        def _check_finished(self) -> None:
+            checks.append(1)
+            if len(checks) > 2:
+                self._app_finished = True
+
+    assert list(Mine("app", str(path), None)) == ["one\n", "two\n"]
+    assert len(checks) == 3

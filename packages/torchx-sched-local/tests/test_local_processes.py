@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from local_helpers import is_running, read_pids, until
+
+from torchx_sched_local import processes
+from torchx_sched_local.ending import end_all
+from torchx_sched_local.processes import ENV_REPLICA, Leader, ProcessId
+
+pytestmark = pytest.mark.skipif(not processes.HAS_PROC, reason="reads /proc")
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        ["sleep", "5555"], start_new_session=True, env={**os.environ, ENV_REPLICA: "app/0/0"}
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def nobody(token: str) -> bool:
+    return False
+
+
+def test_identity_and_life(sleeper: subprocess.Popen[bytes]) -> None:
+    process = processes.identify(sleeper.pid)
+    assert process.start > 0
+    assert processes.is_alive(process)
+    assert processes.send(process, 0)
+    sleeper.kill()
+    until(lambda: processes.look(sleeper.pid).state == "Z")
+    assert not processes.is_alive(process)
+    sleeper.wait()
+    assert not processes.is_alive(process)
+    assert not processes.send(process, signal.SIGKILL)
+    assert processes.identify(2**22 + 1) == ProcessId(2**22 + 1, 0)
+
+
+@pytest.mark.parametrize("pidfd", [True, False])
+def test_process_that_has_the_pid_of_another_is_never_signalled(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, pidfd: bool
+) -> None:
+    monkeypatch.setattr(processes, "_HAS_PIDFD", pidfd)
+    real = processes.identify(sleeper.pid)
+    for start in (real.start - 1, real.start + 1, 0):
+        assert not processes.send(ProcessId(real.pid, start), signal.SIGKILL)
+        leader = Leader(ProcessId(real.pid, start), "app/0/0", reaped=real.start)
+        assert processes.find([leader], nobody, 0) == set()
+    time.sleep(0.05)
+    assert sleeper.poll() is None
+    assert processes.send(real, signal.SIGKILL)
+    assert sleeper.wait(20) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("pid", [0, 1])
+@pytest.mark.parametrize("start", [0, 1, 40])
+def test_kernel_and_init_are_never_found(
+    monkeypatch: pytest.MonkeyPatch, pid: int, start: int
+) -> None:
+    # what came into a container from outside has session 0 and group 0 there, as the kernel has
+    table = {
+        1: processes.Seen(1, 0, 0, 0, "S"),
+        2: processes.Seen(1, 0, 0, 0, "S"),
+        77: processes.Seen(50, 1, 77, 0, "S"),
+        78: processes.Seen(50, 1, 0, 78, "S"),
+        79: processes.Seen(50, 1, 1, 1, "S"),
+    }
+    monkeypatch.setattr(processes, "snapshot", lambda: table)
+    monkeypatch.setattr(processes, "read_tokens", lambda pid: [])
+    leader = Leader(ProcessId(pid, start), "app/0/0", reaped=100)
+    assert processes.find([leader], nobody, 0) == set()
+    assert not processes.send(ProcessId(pid, start), 0)
+
+
+def test_what_is_older_than_the_app_is_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = os.getpid()
+    table = {
+        50: processes.Seen(60, 1, 50, 50, "S"),
+        51: processes.Seen(30, 50, 50, 50, "S"),
+        52: processes.Seen(61, 50, 50, 50, "S"),
+        53: processes.Seen(30, 1, 53, 53, "S"),
+        me: processes.Seen(61, 50, 50, 50, "S"),
+    }
+    monkeypatch.setattr(processes, "snapshot", lambda: table)
+    monkeypatch.setattr(processes, "read_tokens", lambda pid: ["t"] if pid == 53 else [])
+    found = processes.find([Leader(ProcessId(50, 60), "t")], "t".__eq__, 40)
+    assert {process.pid for process in found} == {50, 52}
+
+
+def test_app_of_which_nobody_knows_when_it_began_has_no_processes() -> None:
+    from torchx_sched_local.history import AppRun
+
+    run = AppRun("app", {"main": 1})
+    run.apply(["start", 0, 0, os.getpid(), processes.identify(os.getpid()).start, 1.0])
+    assert run.find_processes() == set()
+
+
+def test_names_with_parentheses_and_blanks(tmp_path: Path) -> None:
+    program = tmp_path / ") 0 R (x"
+    shutil.copy(shutil.which("sleep") or "", program)
+    process = subprocess.Popen([str(program), "5555"])
+    try:
+        seen = until(lambda: processes.look(process.pid))
+        assert seen.parent == os.getpid()
+        assert processes.is_alive(processes.identify(process.pid))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_tokens_are_read(sleeper: subprocess.Popen[bytes]) -> None:
+    assert until(lambda: processes.read_tokens(sleeper.pid)) == ["app/0/0"]
+    assert processes.read_tokens(1 if os.geteuid() else 2) == []
+    assert processes.with_token({}, "a") == "a"
+    assert processes.with_token({ENV_REPLICA: "a\nb"}, "c") == "a\nb\nc"
+
+
+def test_token_first_and_last_in_the_environment() -> None:
+    for env in ({ENV_REPLICA: "t", "Z": "1"}, {"A": "1", ENV_REPLICA: "t"}, {ENV_REPLICA: "t"}):
+        process = subprocess.Popen(["/bin/sleep", "5555"], env=env)
+        try:
+            assert until(lambda: processes.read_tokens(process.pid)) == ["t"]  # noqa: B023
+        finally:
+            process.kill()
+            process.wait()
+    assert processes.read_tokens(os.getpid()) == [] or ENV_REPLICA in os.environ
+
+
+def test_group_of_a_leader_that_has_ended(tmp_path: Path) -> None:
+    leader = subprocess.Popen(
+        ["sh", "-c", f"sleep 5555 & echo $! > {tmp_path}/pid"], start_new_session=True, env={}
+    )
+    identity = processes.identify(leader.pid)
+    [pid] = read_pids(tmp_path / "pid")
+    leader.wait()
+    reaped = processes.now() + 1
+    try:
+        found = processes.find([Leader(identity, "x", reaped)], nobody, 0)
+        assert {process.pid for process in found} == {pid}
+        assert processes.may_have_left([Leader(identity, "x", reaped)], nobody)
+        # a group of that id which began only later is another one
+        assert processes.find([Leader(identity, "x", identity.start - 1)], nobody, 0) == set()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_end_all_ends_those_that_appear_meanwhile(tmp_path: Path) -> None:
+    script = f"""
+    trap 'setsid sh -c "echo \\$\\$ > {tmp_path}/late; exec sleep 5555" & sleep 0.2; exit' TERM
+    echo $$ > {tmp_path}/pid
+    while :; do sleep 0.01; done
+    """
+    leader = subprocess.Popen(
+        ["sh", "-c", script], start_new_session=True, env={**os.environ, ENV_REPLICA: "t"}
+    )
+    read_pids(tmp_path / "pid")
+    identity = processes.identify(leader.pid)
+    end_all(lambda: processes.find([Leader(identity, "t")], "t".__eq__, 0), grace=5)
+    leader.wait(20)
+    [late] = read_pids(tmp_path / "late")
+    assert not is_running(late)
+
+
+def test_nothing_left_is_quickly_seen() -> None:
+    done = subprocess.Popen(["true"], start_new_session=True)
+    identity = processes.identify(done.pid)
+    done.wait()
+    assert not processes.may_have_left([Leader(identity, "t", processes.now())], "t".__eq__)
+
+
+@pytest.mark.skipif(not shutil.which("ps"), reason="no ps")
+def test_without_proc_ps_is_asked(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "HAS_PROC", False)
+    identity = processes.identify(sleeper.pid)
+    assert abs(identity.start - time.time()) < 60
+    assert processes.is_alive(identity)
+    me = processes.look(os.getpid())
+    assert me is not None
+    assert me.parent == os.getppid()
+    found = processes.find([Leader(identity, "app/0/0")], nobody, 0)
+    assert {process.pid for process in found} == {sleeper.pid}
+    assert processes.look(2**22 + 1) is None
+
+
+def test_no_module_is_loaded_that_costs_time() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import torchx_sched_local.plugin;"
+        " print(*sorted(set(sys.modules) - before))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"pluggy", "subprocess", "logging", "asyncio", "pathlib", "json", "ctypes"}
+    assert heavy.isdisjoint(out.stdout.split())
+
+
+def test_dry_run_loads_no_module_that_only_running_needs() -> None:
+    code = """
+import sys
+from torchx_sched_local.scheduler import create_scheduler
+from torchx_specs import AppDef, Role
+create_scheduler("s").submit_dryrun(AppDef("a", [Role("r", image="", entrypoint="x")]), {})
+print(*sys.modules)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"subprocess", "logging", "asyncio", "json", "ctypes", "selectors", "shutil"}
+    assert heavy.isdisjoint(out.stdout.split())

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from local_helpers import finish, lines, run, sh, submit, until
+
+from torchx_sched_local.scheduler import LocalScheduler
+from torchx_specs import AppState, RetryPolicy, Role
+
+# succeeds at the attempt named by $1
+AT_ATTEMPT = "echo attempt $TORCHX_RESTART_COUNT; [ $TORCHX_RESTART_COUNT -ge %d ] || exit 7"
+
+
+def starts(scheduler: LocalScheduler, app_id: str, role: str = "main", k: int = 0) -> int:
+    return sum("attempt" in line for line in lines(scheduler, app_id, role, k))
+
+
+def test_failure_is_tried_again_and_counted(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh(AT_ATTEMPT % 2, max_retries=3))
+    assert found.state == AppState.SUCCEEDED
+    assert found.num_restarts == 2
+    assert found.roles_statuses[0].replicas[0].restarts == 2
+    assert lines(scheduler, found.app_id) == [f"attempt {i}\n" for i in range(3)]
+
+
+def test_it_gives_up(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh(AT_ATTEMPT % 9, max_retries=2))
+    assert found.state == AppState.FAILED
+    assert found.num_restarts == 2
+    assert found.msg == "main/0: exit code 7"
+
+
+def test_replica_policy_starts_that_replica_alone(scheduler: LocalScheduler) -> None:
+    script = f"if [ ${{replica_id}} = 1 ]; then {AT_ATTEMPT % 1}; else echo attempt; fi"
+    role = sh(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    found = run(scheduler, role)
+    assert found.state == AppState.SUCCEEDED
+    assert [r.restarts for r in found.roles_statuses[0].replicas] == [0, 1]
+    assert starts(scheduler, found.app_id, k=0) == 1
+
+
+def test_role_policy_starts_the_role_again(scheduler: LocalScheduler) -> None:
+    script = f"if [ ${{replica_id}} = 1 ]; then {AT_ATTEMPT % 1}; else echo attempt; fi"
+    role = sh(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.ROLE)
+    found = run(scheduler, role, sh("echo attempt", "other"))
+    assert found.state == AppState.SUCCEEDED
+    assert [r.restarts for r in found.roles_statuses[0].replicas] == [1, 1]
+    assert starts(scheduler, found.app_id, "other") == 1
+
+
+def test_application_policy_starts_everything_again(scheduler: LocalScheduler) -> None:
+    other = sh('echo attempt; [ "$TORCHX_RESTART_COUNT" = 1 ] || exec sleep 100', "other")
+    found = run(scheduler, sh(f"sleep 0.1; {AT_ATTEMPT % 1}", max_retries=1), other)
+    assert found.state == AppState.SUCCEEDED
+    assert found.num_restarts == 1
+    assert starts(scheduler, found.app_id, "other") == 2
+
+
+def test_each_replica_has_retries_of_its_own(scheduler: LocalScheduler) -> None:
+    role = sh(AT_ATTEMPT % 2, num_replicas=3, max_retries=2, retry_policy=RetryPolicy.REPLICA)
+    found = run(scheduler, role)
+    assert found.state == AppState.SUCCEEDED
+    assert [r.restarts for r in found.roles_statuses[0].replicas] == [2, 2, 2]
+
+
+def test_what_an_attempt_has_started_ends_before_the_next(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    script = (
+        f"[ ! -e {tmp_path}/alive ] || {{ echo still there; exit 0; }}; "
+        f'setsid sh -c \'trap "rm {tmp_path}/alive; exit" TERM; touch {tmp_path}/alive;'
+        " while :; do sleep 0.01; done' 2>/dev/null & "
+        f"until [ -e {tmp_path}/alive ]; do sleep 0.01; done; "
+        f"{AT_ATTEMPT % 1}"
+    )
+    found = run(scheduler, sh(script, max_retries=1))
+    assert found.state == AppState.SUCCEEDED
+    assert lines(scheduler, found.app_id) == ["attempt 0\n", "attempt 1\n"]
+
+
+def test_unfinished_line_of_an_attempt_stays_a_line(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh('printf "a%s" $TORCHX_RESTART_COUNT; exit 1', max_retries=2))
+    assert lines(scheduler, found.app_id) == ["a0\n", "a1\n", "a2"]
+
+
+def test_error_of_an_attempt_that_was_made_good_is_put_aside(scheduler: LocalScheduler) -> None:
+    script = (
+        'echo \'{"message": 1}\' > "$TORCHELASTIC_ERROR_FILE"; '
+        f'{AT_ATTEMPT % 1}; rm "$TORCHELASTIC_ERROR_FILE"'
+    )
+    found = run(scheduler, sh(script, max_retries=1))
+    assert found.state == AppState.SUCCEEDED
+    assert found.structured_error_msg == "<NONE>"
+    folder = Path(scheduler.describe_native(found.app_id).request.role_log_dirs["main"][0])
+    assert json.loads((folder / "error.attempt0.json").read_text()) == {"message": 1}
+
+
+def test_cancelled_app_is_not_tried_again(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("sleep 100", max_retries=5))
+    scheduler.cancel(app_id)
+    found = finish(scheduler, app_id)
+    assert found.state == AppState.CANCELLED
+    assert found.num_restarts == 0
+
+
+def test_cancel_between_attempts(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("exit 1", max_retries=10**6, retry_policy=RetryPolicy.REPLICA))
+    until(lambda: scheduler.describe(app_id).num_restarts > 3)
+    scheduler.cancel(app_id)
+    assert scheduler.describe(app_id).state == AppState.CANCELLED
+
+
+def test_program_that_vanishes_is_not_tried_for_ever(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nrm $0; exit 1\n")
+    program.chmod(0o755)
+    role = Role("main", image="", entrypoint=str(program), max_retries=5)
+    found = run(scheduler, role)
+    assert found.state == AppState.FAILED
+    assert found.msg == f"main/0: cannot run '{program}': No such file or directory"
+
+
+@pytest.mark.parametrize("policy", list(RetryPolicy))
+def test_fail_together_comes_after_the_retries(
+    scheduler: LocalScheduler, policy: RetryPolicy
+) -> None:
+    role = sh(AT_ATTEMPT % 9, "bad", max_retries=1, retry_policy=policy)
+    found = run(scheduler, role, sh("sleep 100"), fail_together=True)
+    assert found.state == AppState.FAILED
+    assert found.num_restarts == 1
+    assert found.roles_statuses[1].replicas[0].state == AppState.CANCELLED
+
+
+def test_following_a_log_goes_on_across_attempts(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh(f"sleep 0.05; {AT_ATTEMPT % 3}", max_retries=3))
+    followed = lines(scheduler, app_id, should_tail=True)
+    assert followed == [f"attempt {i}\n" for i in range(4)]

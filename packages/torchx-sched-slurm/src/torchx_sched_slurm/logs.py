@@ -1,0 +1,96 @@
+"""The logs of a replica: files beside the job, read while they are written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from torchx_specs.errors import BackendError
+from torchx_specs.schedulers.api import Stream
+from torchx_specs.schedulers.file_logs import Tail, log_lines
+
+_SUFFIXES = {
+    Stream.STDOUT: ("out",),
+    Stream.STDERR: ("err",),
+    Stream.COMBINED: ("out", "err"),
+}
+
+
+def log_files(folder: str, job_number: str, file_name: str, k: int, stream: Stream) -> list[str]:
+    """Returns the paths of a replica's logs."""
+    base = os.path.join(folder, f"slurm-{job_number}-{file_name}-{k}")
+    return [f"{base}.{suffix}" for suffix in _SUFFIXES[stream]]
+
+
+def read(paths: list[str], regex: str | None) -> Iterable[str]:
+    """Returns the lines that are there now; with two files, one after the other.
+
+    Raises:
+        BackendError: (while reading) a file can't be read
+        RequestError: ``regex`` is no regular expression
+    """
+    return chain.from_iterable([log_lines(path, regex) for path in paths])
+
+
+def follow(
+    paths: list[str], regex: str | None, is_finished: Callable[[], bool], watch: list[str]
+) -> Iterable[str]:
+    """Returns the lines as they are written, until the replica has ended; with two files, each
+    line when it comes.
+    """
+    tails = [log_lines(path, regex, tail=Tail(is_finished, watch=watch)) for path in paths]
+    return tails[0] if len(tails) == 1 else _merged(tails)
+
+
+def _merged(sources: list[Iterable[str]]) -> Iterator[str]:
+    """Yields the lines of several sources, each when it comes."""
+    import queue
+    import threading
+
+    lines: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=10_000)
+    closed = threading.Event()
+
+    def put(item: str | BaseException | None) -> None:
+        while not closed.is_set():
+            try:
+                return lines.put(item, timeout=1.0)
+            except queue.Full:
+                continue
+
+    def run(source: Iterable[str]) -> None:
+        try:
+            for line in source:
+                put(line if line.endswith("\n") else line + "\n")
+                if closed.is_set():
+                    return
+            put(None)
+        except BaseException as e:  # handed on to the reader
+            put(e)
+
+    for source in sources:
+        threading.Thread(target=run, args=(source,), name="torchx-log", daemon=True).start()
+    ended = 0
+    try:
+        while ended < len(sources):
+            item = lines.get()
+            if item is None:
+                ended += 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield item
+    finally:
+        closed.set()
+
+
+def missing(paths: list[str], folder: str, job_number: str) -> BackendError:
+    """Returns an error for logs that aren't there, with what the batch script has said instead."""
+    text = f"no log at {paths[0]}: it was removed, or the replica never started"
+    batch = os.path.join(folder, f"slurm-{job_number}.out")
+    try:
+        with open(batch, encoding="utf-8", errors="replace") as file:
+            lines = [line.strip() for line in file.read()[-4000:].split("\n") if line.strip()]
+    except OSError:
+        return BackendError(text)
+    return BackendError(f"{text}; {batch} ends with: {lines[-1]}" if lines else text)

@@ -1,0 +1,281 @@
+"""The native request: a job, one node group for roles that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx_sched_slurm import script
+from torchx_sched_slurm.options import DIRECTIVES, SlurmOpts, directive
+from torchx_specs.app import Role
+from torchx_specs.errors import RequestError
+from torchx_specs.mounts import BindMount
+from torchx_specs.schedulers.names import BATCH_JOB, fit_name
+from torchx_specs.version import __version__
+
+# Variables that Apptainer does not let through by themselves.
+_APPTAINER_OWN = frozenset({"PATH", "LD_LIBRARY_PATH"})
+
+
+@dataclass
+class SlurmReplicaRequest:
+    """A role: a command, and the nodes it asks for. By itself it is one replica.
+
+    Args:
+        name: the role's name, as far as files can be named so
+        entrypoint: the program
+        args: its arguments; macros are filled in when the script is made
+        srun_opts: options of srun
+        sbatch_opts: directives, None for a flag
+        env: its variables, with macros
+        num_replicas: how many
+        replicas_per_node: how many share a node
+        max_retries: how often one replica is started again by itself
+        img_root: what that macro stands for
+        prefix: the command that runs the program: of a container
+    """
+
+    name: str
+    entrypoint: str
+    args: list[str]
+    srun_opts: dict[str, str | None]
+    sbatch_opts: dict[str, str | None]
+    env: dict[str, str]
+    num_replicas: int = 1
+    replicas_per_node: int = 1
+    max_retries: int = 0
+    img_root: str = ""
+    prefix: list[str] = field(default_factory=list)
+
+    @classmethod
+    def from_role(
+        cls,
+        name: str,
+        role: Role,
+        cfg: Mapping[str, Any],
+        nomem: bool = False,
+        container_image: str | None = None,
+    ) -> SlurmReplicaRequest:
+        """Returns one replica of a role, or with ``num_replicas`` set, all of them.
+
+        Args:
+            name: for the names of files
+            role: the role
+            cfg: the options
+            nomem: asks for no memory
+            container_image: the image for Pyxis, that of the role if the options say ``pyxis``
+        """
+        opts = cfg if isinstance(cfg, SlurmOpts) else SlurmOpts.from_cfg(cfg)
+        per_node = opts.replicas_per_node
+        sbatch: dict[str, str | None] = {"requeue": None}
+        for key in ("partition", "time", "constraint", "qos", *DIRECTIVES):
+            value = opts[key]
+            if value:
+                sbatch[key] = str(value)
+        if opts.exclusive:
+            sbatch["exclusive"] = None
+        sbatch["ntasks-per-node"] = str(per_node)
+        srun: dict[str, str | None] = {}
+        resource = role.resource
+        if resource.cpu > 0:
+            sbatch["cpus-per-task"] = srun["cpus-per-task"] = str(resource.cpu)
+        if resource.memMB > 0 and not (nomem or opts.nomem):
+            sbatch["mem"] = str(resource.memMB * per_node)
+        if resource.gpu > 0:
+            sbatch.update(_gpus(opts, resource.gpu))
+        sbatch.update(directive(text) for text in opts.extra or ())
+        srun.update(directive(text) for text in opts.srun or ())
+        request = cls(
+            name=name,
+            entrypoint=role.entrypoint,
+            args=list(role.args),
+            srun_opts=srun,
+            sbatch_opts=sbatch,
+            env=dict(role.env),
+            replicas_per_node=per_node,
+            img_root=role.image,
+        )
+        if container_image or opts.container == "pyxis":
+            request._use_pyxis(role, container_image or role.image)
+        elif opts.container == "apptainer":
+            request._use_apptainer(role)
+        return request
+
+    def materialize(self) -> tuple[str, str]:
+        """Returns the directives, on one line, and srun's options with the command."""
+        directives = " ".join(
+            script.option(name, value) for name, value in self.component_opts(self.name).items()
+        )
+        words = script.words_of([self.entrypoint, *self.args], self.img_root)
+        return directives, " ".join([script.srun_words(self.srun_opts), *words]).strip()
+
+    def component_opts(self, job_name: str, replicas: int | None = None) -> dict[str, str | None]:
+        """Returns the directives of a component of so many replicas, by default this role's."""
+        count = self.num_replicas if replicas is None else replicas
+        nodes = -(-count // self.replicas_per_node)
+        opts: dict[str, str | None] = {"job-name": job_name, "nodes": str(nodes)}
+        if self.replicas_per_node > 1:
+            opts["ntasks"] = str(count)
+        return {**opts, **self.sbatch_opts}
+
+    def command_lines(self, mask: bool = False) -> list[str]:
+        """Returns the lines of the role's function in the script.
+
+        Raises:
+            RequestError: a word cannot be passed to a process
+        """
+        try:
+            return script.command_lines(
+                self.entrypoint, self.args, self.env, self.img_root, self.prefix, mask=mask
+            )
+        except RequestError as e:
+            raise RequestError(f"role '{self.name}': {e}") from None
+
+    def _use_pyxis(self, role: Role, image: str) -> None:
+        self.img_root = ""
+        self.srun_opts["container-image"] = image
+        mounts = [_mount(mount, ("", ":ro")) for mount in _binds(role)]
+        if any("," in mount for mount in mounts):
+            raise RequestError(f"role '{role.name}': Pyxis mounts no path with a comma: {mounts}")
+        # the record and the logs are in the working directory
+        self.srun_opts["container-mounts"] = ",".join([script.WORK_FOLDER, *mounts])
+
+    def _use_apptainer(self, role: Role) -> None:
+        self.img_root = ""
+        prefix = ["apptainer", "exec"]
+        if role.resource.gpu > 0:
+            prefix.append("--nv")
+        for mount in _binds(role):
+            text = _mount(mount, ("", ":ro"))
+            if "," in text:
+                raise RequestError(f"role '{role.name}': Apptainer mounts no path with a comma")
+            prefix += ["--bind", text]
+        image = role.image
+        if "://" not in image and not image.startswith(("/", "./")) and not _is_sif(image):
+            image = f"docker://{image}"
+        self.prefix = [*prefix, image]
+        for key in _APPTAINER_OWN & self.env.keys():
+            self.env[f"APPTAINERENV_{key}"] = self.env.pop(key)
+
+
+@dataclass
+class SlurmBatchRequest:
+    """A job.
+
+    Args:
+        cmd: sbatch and the options on its command line
+        replicas: its roles
+        job_dir: its working directory, None for the current one
+        max_retries: how often the job is requeued when it fails
+        images_to_push: kept for older code
+        job_name: the job's name
+        record: folder for what the job says of itself, None for one named by the job's id
+    """
+
+    cmd: list[str]
+    replicas: dict[str, SlurmReplicaRequest]
+    job_dir: str | None
+    max_retries: int
+    images_to_push: tuple[str, Any] | None = None
+    job_name: str = ""
+    record: str | None = None
+
+    def materialize(self, *, mask: bool = False) -> str:
+        """Returns the batch script.
+
+        Args:
+            mask: hides the values of variables that are named like secrets
+
+        Raises:
+            RequestError: something in it cannot be passed to a process
+        """
+        groups = self.groups()
+        roles = [role for group in groups for role in group]
+        name = self.job_name or "-".join(self.replicas) or "torchx"
+        name = fit_name(name, BATCH_JOB)
+        problems: list[str] = []
+        commands = []
+        for role in roles:
+            try:
+                commands.append(role.command_lines(mask))
+            except RequestError as e:
+                problems += e.problems
+        if problems:
+            raise RequestError(problems)
+        components = []
+        sruns = []
+        for group in groups:
+            count = sum(role.num_replicas for role in group)
+            opts = group[0].component_opts(name, count)
+            components.append(script.directive_line(opts))
+            nodes = {"nodes": str(opts["nodes"]), "ntasks": str(count)}
+            words = script.srun_words({**nodes, **group[0].srun_opts})
+            sruns.append(f'{words} \\\n    bash "$tx_record/script" replica "$tx_record" "$PWD"')
+        srun = ' "$SLURM_JOB_ID" : \\\n    '.join(sruns)
+        return script.render(
+            header=[
+                f"Generated by TorchX {__version__}",
+                "Run with: " + " ".join(self.cmd),
+            ],
+            directives="\n#SBATCH hetjob\n".join(components),
+            roles=[(role.num_replicas, role.max_retries, role.name) for role in roles],
+            commands=commands,
+            srun=f'srun --export=ALL --wait=0 --kill-on-bad-exit=1 \\\n    {srun} "$SLURM_JOB_ID"',
+            max_retries=self.max_retries,
+            record=self.record,
+        )
+
+    def groups(self) -> list[list[SlurmReplicaRequest]]:
+        """Returns the roles, those together that ask for the same nodes."""
+        groups: dict[object, list[SlurmReplicaRequest]] = {}
+        for role in self.replicas.values():
+            key = (
+                role.replicas_per_node,
+                tuple(role.sbatch_opts.items()),
+                tuple(role.srun_opts.items()),
+            )
+            groups.setdefault(key, []).append(role)
+        return list(groups.values())
+
+    def __repr__(self) -> str:
+        from torchx_specs.schedulers.shell import join
+
+        banner = "#----------------\n# SBATCH_SCRIPT\n#----------------"
+        return f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{self.materialize(mask=True)}"
+
+
+def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:
+    kind = f"{opts.gpu_type}:" if opts.gpu_type else ""
+    if opts.gpu_option == "gpus-per-task":
+        return {"gpus-per-task": f"{kind}{count}"}
+    total = count * opts.replicas_per_node
+    if opts.gpu_option == "gres":
+        return {"gres": f"gpu:{kind}{total}"}
+    return {"gpus-per-node": f"{kind}{total}"}
+
+
+def _binds(role: Role) -> list[BindMount]:
+    binds = []
+    for mount in role.mounts:
+        if not isinstance(mount, BindMount):
+            raise RequestError(
+                f"role '{role.name}': containers on Slurm have bind mounts only, not {mount}"
+            )
+        binds.append(mount)
+    return binds
+
+
+def _mount(mount: BindMount, modes: tuple[str, str]) -> str:
+    return f"{mount.src_path}:{mount.dst_path}{modes[bool(mount.read_only)]}"
+
+
+def _is_sif(image: str) -> bool:
+    return image.endswith((".sif", ".img"))
+
+
+def _apply_app_id_env(s: str) -> str:
+    """Returns a word quoted for the shell, with the job's id for its macro."""
+    from torchx_specs.schedulers.shell import quote, quote_around
+
+    return quote_around(s, {"${app_id}": '"$SLURM_JOB_ID"'}, quote)

@@ -1,0 +1,219 @@
+"""Plain data as JSON and YAML text: AppDef documents, overlay files.
+
+Stricter than the libraries where they would lose something without a word: a key written twice and
+numbers that JSON does not have are errors. YAML is read with the safe loader, plus
+``!!python/tuple``, which overlays use.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NoReturn
+
+from torchx_specs.errors import RequestError
+
+
+def parse_document(text: str, where: str) -> Any:
+    """Parses JSON or YAML; JSON needs no YAML library.
+
+    Args:
+        text: the document
+        where: what messages call it (a path, a URI); one that ends in ``.json`` is never taken for
+            YAML
+
+    Raises:
+        RequestError: the text is neither, or it is YAML and there is no YAML library
+    """
+    if where.endswith(".json"):
+        return parse_json(text, where)
+    if text.lstrip()[:1] in ("{", "["):  # JSON, or a YAML flow collection
+        try:
+            return parse_json(text, where)
+        except _DuplicateKeyError:
+            raise
+        except RequestError as not_json:
+            try:
+                return parse_yaml(text, where)
+            except YamlMissingError:
+                raise not_json from None
+    return parse_yaml(text, where)
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Parses JSON.
+
+    Raises:
+        RequestError: it is not JSON, or an object has a key twice
+    """
+    import json
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise _DuplicateKeyError(f"{where}: key '{key}' stands twice in one object")
+            found[key] = value
+        return found
+
+    def no_constant(name: str) -> NoReturn:
+        raise RequestError(f"{where}: {name} is not a JSON number")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
+    except json.JSONDecodeError as e:
+        raise RequestError(
+            f"{where}: not valid JSON: {e.msg} (line {e.lineno}, column {e.colno})"
+        ) from None
+    except RecursionError:
+        raise RequestError(f"{where}: nested too deeply") from None
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Parses one YAML document with a safe loader.
+
+    Raises:
+        RequestError: it is not YAML, it has a tag that is not plain data, or a mapping has a key
+            twice
+        YamlMissingError: PyYAML is not installed
+    """
+    yaml = _yaml(where)
+    try:
+        loader = _loader_class()(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as e:
+        raise RequestError(f"{where}: not valid YAML: {_one_line(e)}") from None
+    except RecursionError:
+        raise RequestError(f"{where}: nested too deeply") from None
+    except (ValueError, TypeError) as e:  # `2024-13-01` looks like a date, `[{}]` is no key
+        raise RequestError(f"{where}: not valid YAML: {e}") from None
+
+
+def dump_json(data: object) -> str:
+    """Returns ``data`` as indented JSON, in its own order; the text can be written as UTF-8."""
+    import json
+
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a word that was no UTF-8 where it came from
+        return json.dumps(data, indent=2, allow_nan=False)
+    return text
+
+
+def dump_yaml(data: object) -> str:
+    """Returns ``data`` as YAML, in its own order; strings with line breaks become literal blocks.
+
+    Strings that any YAML version would read as a number or a truth value are quoted.
+
+    Raises:
+        YamlMissingError: PyYAML is not installed
+    """
+    yaml = _yaml("YAML output")
+    text: str = yaml.dump(
+        data,
+        Dumper=_dumper_class(),
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        width=1 << 30,
+    )
+    return text
+
+
+class YamlMissingError(RequestError):
+    """YAML was asked for and PyYAML is not installed."""
+
+
+class _DuplicateKeyError(RequestError):
+    """An object has a key twice."""
+
+
+def _yaml(where: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise YamlMissingError(
+            f"{where}: YAML needs PyYAML: pip install 'torchx-specs[yaml]' (JSON needs nothing)"
+        ) from None
+    return yaml
+
+
+def _one_line(error: Any) -> str:
+    problem = " ".join(
+        str(part)
+        for part in (getattr(error, "context", None), getattr(error, "problem", None))
+        if part
+    )
+    mark = getattr(error, "problem_mark", None)
+    where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return (problem or " ".join(str(error).split())) + where
+
+
+@functools.cache
+def _loader_class() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """The safe loader, with tuples, that refuses a key written twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            if isinstance(node, yaml.MappingNode):
+                seen = set()
+                for key_node, _ in node.value:
+                    # what `<<` merges in may be overridden: that is what it is for
+                    if key_node.tag == "tag:yaml.org,2002:merge":
+                        continue
+                    if isinstance(key_node, yaml.ScalarNode):
+                        key = (key_node.tag, key_node.value)
+                        if key in seen:
+                            problem = f"key '{key_node.value}' stands twice"
+                            raise yaml.constructor.ConstructorError(
+                                None, None, problem, key_node.start_mark
+                            )
+                        seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    def construct_tuple(loader: Any, node: Any) -> tuple[Any, ...]:
+        return tuple(loader.construct_sequence(node, deep=True))
+
+    Loader.add_constructor("tag:yaml.org,2002:python/tuple", construct_tuple)
+    return Loader
+
+
+@functools.cache
+def _dumper_class() -> Any:
+    import re
+
+    import yaml
+
+    # PyYAML quotes what YAML 1.1 resolves as it implements it; other readers know more
+    ambiguous = re.compile(
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+|[yYnN]"
+    )
+
+    other_line_breaks = re.compile("[\r\x85\u2028\u2029]")
+
+    class Dumper(yaml.SafeDumper):
+        """The safe dumper, without anchors and with list items below their key."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:
+            return super().increase_indent(flow, indentless=False)
+
+    def represent_str(dumper: Any, text: str) -> Any:
+        style = None
+        if other_line_breaks.search(text):
+            style = '"'  # in any other style, reading gives plain line breaks
+        elif "\n" in text:
+            style = "|"
+        elif ambiguous.fullmatch(text):
+            style = "'"
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent_str)
+    return Dumper

@@ -1,0 +1,125 @@
+"""Entry points, read without :mod:`importlib.metadata`, which costs more than everything else in
+``torchx --help``.
+
+The format is that of the packaging specification "Entry points": ``entry_points.txt`` in the
+``*.dist-info`` (or ``*.egg-info``) folder of each installed distribution.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+
+class EntryPoint(NamedTuple):
+    """One line of an ``entry_points.txt``."""
+
+    group: str
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+
+_Key = tuple[tuple[str, float], ...]
+_cache: dict[_Key, tuple[EntryPoint, ...]] = {}
+
+
+def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryPoint]:
+    """Returns the entry points of these groups, ordered by distribution and name, whatever the file
+    system's order.
+
+    Of two distributions of one name, the one met first on ``path`` counts, as for imports.
+
+    Args:
+        groups: which groups; all whose name begins with ``torchx`` if none is given
+        path: folders to search, ``sys.path`` if None
+    """
+    found = _read_all(list(sys.path if path is None else path))
+    return [ep for ep in found if ep.group in groups] if groups else list(found)
+
+
+def _read_all(path: list[str]) -> tuple[EntryPoint, ...]:
+    key = tuple((entry, _mtime(entry)) for entry in path)
+    if key not in _cache:
+        _cache.clear()  # only the newest path is of use
+        seen: set[str] = set()
+        found: list[EntryPoint] = []
+        for entry in path:
+            for name, version, text in _distributions(entry or os.curdir):
+                normalized = normalize(name)
+                if normalized not in seen:
+                    seen.add(normalized)
+                    found += parse(text, name, version)
+        _cache[key] = tuple(
+            sorted(found, key=lambda ep: (normalize(ep.distribution), ep.group, ep.name))
+        )
+    return _cache[key]
+
+
+def normalize(distribution: str) -> str:
+    """Returns a distribution's name as it compares (``Torchx_Specs`` is ``torchx-specs``)."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def _mtime(entry: str) -> float:
+    try:
+        return os.stat(entry or os.curdir).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
+    """Yields name, version and the text of entry_points.txt of what is installed in one entry of
+    the path.
+    """
+    try:
+        names = sorted(os.listdir(entry))
+    except NotADirectoryError:
+        yield from _distributions_by_importlib(entry)
+        return
+    except OSError:
+        return
+    for name in names:
+        stem, dot, suffix = name.rpartition(".")
+        # pip leaves `~...` behind where it failed to uninstall
+        if not dot or suffix not in ("dist-info", "egg-info") or name[0] == "~":
+            continue
+        try:
+            with open(os.path.join(entry, name, "entry_points.txt"), "rb") as fp:
+                data = fp.read()
+        except OSError:
+            data = b""
+        project, _, version = stem.partition("-")
+        # a distribution without entry points still hides one of its name further along the path
+        yield project, version.partition("-")[0], data.decode("utf-8", "replace")
+
+
+def _distributions_by_importlib(entry: str) -> Iterator[tuple[str, str, str]]:
+    import importlib.metadata
+
+    for dist in importlib.metadata.distributions(path=[entry]):
+        yield dist.metadata["Name"], dist.version, dist.read_text("entry_points.txt") or ""
+
+
+def parse(text: str, distribution: str, version: str) -> list[EntryPoint]:
+    """Parses an ``entry_points.txt``; groups that do not begin with ``torchx`` are left out."""
+    if "[torchx" not in text:
+        return []
+    found: list[EntryPoint] = []
+    group = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line or line[0] in "#;":
+            continue
+        if line[0] == "[" and line[-1] == "]":
+            group = line[1:-1].strip()
+        elif group.startswith("torchx") and "=" in line:
+            name, _, value = line.partition("=")
+            value = value.partition("[")[0].strip()  # extras are obsolete and without meaning here
+            if name.strip() and value:
+                found.append(EntryPoint(group, name.strip(), value, distribution, version))
+    return found

@@ -1,0 +1,44 @@
+"""Which values look like secrets, and how they are shown instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+#: What is shown instead of a secret.
+MASK = "***"
+
+_WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+_SECRET_WORDS = frozenset(
+    {"credential", "credentials", "passphrase", "passwd", "password"}
+    | {"secret", "secrets", "token", "tokens"}
+)
+_URL_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+(?=@)")
+
+
+def is_secret(name: str) -> bool:
+    """Returns True if a value of that name looks as if it held a secret.
+
+    >>> [is_secret(n) for n in ("token", "apiKey", "AWS_SECRET_ID", "key_name", "queue")]
+    [True, True, True, False, False]
+    """
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return not _SECRET_WORDS.isdisjoint(words) or words[-1:] in (["key"], ["apikey"])
+
+
+def masked(value: Any) -> Any:
+    """Returns a copy of nested data with secrets masked: by their names, and passwords in URLs."""
+    if isinstance(value, Mapping):
+        return {
+            k: MASK if is_secret(str(k)) and v not in (None, "") else masked(v)
+            for k, v in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [masked(item) for item in value]
+    return masked_text(value) if isinstance(value, str) else value
+
+
+def masked_text(text: str) -> str:
+    """Returns ``text`` with the passwords of URLs masked."""
+    return _URL_PASSWORD.sub(rf"\1{MASK}", text) if "://" in text else text

@@ -1,0 +1,403 @@
+"""The options a scheduler takes: their types, defaults, help, and how to read them from text."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Union, get_args, get_origin
+
+from torchx_specs.cases import camel_to_snake, snake_to_camel
+from torchx_specs.errors import InvalidRunConfigException, nearest
+
+CfgVal = Union[str, int, float, bool, "list[str]", "dict[str, str]", None]
+
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+
+
+def _type_name(tp: Any) -> str:
+    origin = get_origin(tp)
+    return str(getattr(origin or tp, "__name__", tp))
+
+
+class runopt:  # noqa: N801 - a documented name
+    """One option of a scheduler.
+
+    Args:
+        default: value when the option is not given
+        opt_type: ``str``, ``int``, ``float``, ``bool``, ``list[str]`` or ``dict[str, str]``
+        is_required: True if it must be given
+        help: what it does; a callable is asked when the text is first read
+    """
+
+    __slots__ = ("_help", "default", "is_required", "opt_type")
+
+    def __init__(
+        self,
+        default: CfgVal,
+        opt_type: Any,
+        is_required: bool,
+        help: str | Callable[[], str],
+    ) -> None:
+        self.default = default
+        self.opt_type = opt_type
+        self.is_required = is_required
+        self._help = help
+
+    @property
+    def help(self) -> str:
+        """What the option does."""
+        if not isinstance(self._help, str):
+            self._help = self._help()
+        return self._help
+
+    @property
+    def is_type_list_of_str(self) -> bool:
+        """True for a list of strings."""
+        return self.opt_type is list or get_origin(self.opt_type) is list
+
+    @property
+    def is_type_dict_of_str(self) -> bool:
+        """True for a dict of strings."""
+        return self.opt_type is dict or get_origin(self.opt_type) is dict
+
+    def cast_to_type(self, value: str) -> CfgVal:
+        """Casts ``value`` from text to the type of this option.
+
+        ``True``/``1``/``yes``/``on`` and their opposites are bools, ``a,b`` and ``a;b`` lists,
+        ``a:1,b:2`` and ``a:1;b:2`` dicts (``=`` separates options from their values already).
+
+        Raises:
+            ValueError: the text is no such value
+        """
+        if self.is_type_list_of_str:
+            return [item.strip() for item in _split_items(value) if item.strip()]
+        if self.is_type_dict_of_str:
+            pairs: dict[str, str] = {}
+            for item in _split_items(value):
+                if not item.strip():
+                    continue
+                key, colon, val = item.partition(":")
+                if not colon:
+                    raise ValueError(f"'{item}' is not of the form key:value")
+                pairs[key.strip()] = val.strip()
+            return pairs
+        if self.opt_type is bool:
+            word = value.strip().lower()
+            if word in _TRUE or word in _FALSE:
+                return word in _TRUE
+            raise ValueError(
+                f"`{value}` is not a valid bool literal, expected one of (case-insensitive):"
+                " true/1/yes/on or false/0/no/off"
+            )
+        if self.opt_type in (int, float):
+            try:
+                number: int | float = self.opt_type(value)
+            except ValueError:
+                raise ValueError(f"`{value}` is not a valid {self.opt_type.__name__}") from None
+            return number
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, runopt):
+            return NotImplemented
+        mine = (self.default, self.opt_type, self.is_required, self.help)
+        return mine == (other.default, other.opt_type, other.is_required, other.help)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"runopt(default={self.default!r}, opt_type={self.opt_type!r},"
+            f" is_required={self.is_required!r}, help={self.help!r})"
+        )
+
+
+class runopts:  # noqa: N801 - a documented name
+    """Schema of a scheduler's run configuration: accepted keys, defaults and help.
+
+    >>> opts = runopts()
+    >>> opts.add("cluster_id", type_=int, help="cluster to submit the job", required=True)
+    >>> opts.add("priority", type_=float, default=0.5, help="job priority")
+    >>> opts.add("preemptible", type_=bool, default=False, help="is the job preemptible")
+    >>> opts.resolve({"clusterId": 7})
+    {'cluster_id': 7, 'priority': 0.5, 'preemptible': False}
+
+    New schedulers are better off with :class:`~torchx_specs.StructuredOpts`.
+    """
+
+    def __init__(self) -> None:
+        self._opts: dict[str, runopt] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, runopt]]:
+        return iter(self._opts.items())
+
+    def __len__(self) -> int:
+        return len(self._opts)
+
+    def add(
+        self,
+        cfg_key: str,
+        type_: Any,
+        help: str | Callable[[], str],
+        default: CfgVal = None,
+        required: bool = False,
+    ) -> None:
+        """Registers an option.
+
+        Raises:
+            ValueError: a required option with a default
+            TypeError: a default of another type
+        """
+        if required and default is not None:
+            raise ValueError(
+                f"Required option: {cfg_key} must not specify default value. Given: {default}"
+            )
+        if default is not None and not self.is_type(default, type_):
+            raise TypeError(
+                f"Option: {cfg_key}, must be of type: {type_}."
+                f" Given: {default} ({type(default).__name__})"
+            )
+        self._opts[cfg_key] = runopt(default, type_, required, help)
+
+    def update(self, other: runopts) -> None:
+        """Adds the options of ``other``; its options win."""
+        self._opts.update(other._opts)
+
+    def get(self, name: str) -> runopt | None:
+        """Returns the option of that name (``camelCase`` accepted), or None."""
+        key = self.canonical_key(name)
+        return None if key is None else self._opts[key]
+
+    def canonical_key(self, name: str) -> str | None:
+        """Returns the key under which ``name`` (either case) is registered, or None."""
+        if name in self._opts:
+            return name
+        for candidate in (camel_to_snake(name), snake_to_camel(name)):
+            if candidate in self._opts:
+                return candidate
+        # `efsID` is no camelCase of `efs_id`, but means it
+        snake = camel_to_snake(name)
+        return next((key for key in self._opts if camel_to_snake(key) == snake), None)
+
+    @staticmethod
+    def is_type(obj: CfgVal, tp: Any) -> bool:
+        """Like :func:`isinstance`, for ``list[str]``, ``dict[str, str]`` and unions of types as
+        well.
+        """
+        origin = get_origin(tp)
+        if origin is Union or isinstance(tp, getattr(types, "UnionType", ())):
+            return any(runopts.is_type(obj, arg) for arg in get_args(tp))
+        if tp is type(None) or tp is None:
+            return obj is None
+        if origin is list:
+            return isinstance(obj, list) and all(isinstance(item, str) for item in obj)
+        if origin is dict:
+            return isinstance(obj, dict) and all(
+                isinstance(k, str) and isinstance(v, str) for k, v in obj.items()
+            )
+        if tp is float and isinstance(obj, int) and not isinstance(obj, bool):
+            return True
+        return isinstance(obj, tp)
+
+    def resolve(self, cfg: Mapping[str, CfgVal], ignore_unknown: bool = False) -> dict[str, CfgVal]:
+        """Checks ``cfg`` against the options and fills in defaults; ``cfg`` itself stays as it is.
+
+        Keys may be ``camelCase``. A key that is present with None keeps None.
+
+        Args:
+            cfg: the given options
+            ignore_unknown: keep unknown options instead of refusing them
+
+        Raises:
+            InvalidRunConfigException: unknown or missing option, wrong type, or two spellings with
+                different values
+        """
+        resolved = self._canonical(cfg, ignore_unknown)
+        for key, opt in self._opts.items():
+            value = resolved.get(key)
+            if opt.is_required and value is None:
+                raise InvalidRunConfigException(
+                    f"Required run option: {key}, must be provided and not `None`", key, cfg
+                )
+            if key not in resolved:
+                resolved[key] = opt.default
+            elif value is not None and not self.is_type(value, opt.opt_type):
+                raise InvalidRunConfigException(
+                    f"Run option: {key}, must be of type: {_type_name(opt.opt_type)},"
+                    f" but was: {value} ({type(value).__name__})",
+                    key,
+                    cfg,
+                )
+        return resolved
+
+    def cfg_from_str(self, cfg_str: str, ignore_unknown: bool = True) -> dict[str, CfgVal]:
+        """Parses ``k1=v1,k2=v2`` (or with ``;``) and casts the values to the options' types.
+
+        A value may itself hold ``,`` or ``;``: the last one before the next ``key=`` separates the
+        options. Defaults and required options are :meth:`resolve`'s business.
+
+        Args:
+            cfg_str: the options
+            ignore_unknown: drop unknown options with a warning instead of refusing them
+
+        Raises:
+            InvalidRunConfigException: not of that form, a value of the wrong type, or an unknown
+                option and not ``ignore_unknown``
+        """
+        cfg: dict[str, CfgVal] = {}
+        given = self._split_cfg(cfg_str)
+        for key, value in given.items():
+            canonical = self.canonical_key(key)
+            if canonical is None:
+                if not ignore_unknown:
+                    raise self._unknown(key, given)
+                _warn_unknown(key, self._opts)
+                continue
+            self._put(cfg, canonical, self._cast(canonical, value, given), given)
+        return cfg
+
+    def cfg_from_json_repr(self, json_repr: str, ignore_unknown: bool = False) -> dict[str, CfgVal]:
+        """Reads options from a JSON object; elements of lists and dicts become strings.
+
+        Raises:
+            InvalidRunConfigException: not a JSON object, or an unknown option and not
+                ``ignore_unknown``
+        """
+        import json
+
+        try:
+            data = json.loads(json_repr)
+        except ValueError as e:
+            raise InvalidRunConfigException(f"options are not valid JSON: {e}", "", {}) from None
+        if not isinstance(data, dict):
+            raise InvalidRunConfigException("options must be a JSON object", "", {})
+        cfg: dict[str, CfgVal] = {}
+        for key, value in data.items():
+            canonical = self.canonical_key(key)
+            if canonical is None:
+                if ignore_unknown:
+                    continue
+                raise self._unknown(key, data)
+            if isinstance(value, list):
+                value = [str(item) for item in value]
+            elif isinstance(value, dict):
+                value = {str(k): str(v) for k, v in value.items()}
+            self._put(cfg, canonical, value, data)
+        return cfg
+
+    def _canonical(self, cfg: Mapping[str, CfgVal], keep_unknown: bool) -> dict[str, CfgVal]:
+        canonical: dict[str, CfgVal] = {}
+        for name, value in cfg.items():
+            key = self.canonical_key(name)
+            if key is None:
+                if not keep_unknown:
+                    raise self._unknown(name, cfg)
+                canonical[name] = value
+            else:
+                self._put(canonical, key, value, cfg)
+        return canonical
+
+    def _put(
+        self, cfg: dict[str, CfgVal], key: str, value: CfgVal, given: Mapping[str, Any]
+    ) -> None:
+        if key in cfg and cfg[key] != value:
+            raise InvalidRunConfigException(
+                f"Run option: {key} is given twice, as {cfg[key]!r} and as {value!r}", key, given
+            )
+        cfg[key] = value
+
+    def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
+        return InvalidRunConfigException(
+            f"Unknown run option `{name}`.{nearest(name, self._opts)}"
+            f" Valid options are: {self._valid_options()}",
+            name,
+            cfg,
+        )
+
+    def _valid_options(self) -> str:
+        return ", ".join(sorted(self._opts)) or "(none declared)"
+
+    def _cast(self, key: str, value: str, given: Mapping[str, Any]) -> CfgVal:
+        try:
+            return self._opts[key].cast_to_type(value)
+        except ValueError as e:
+            raise InvalidRunConfigException(f"Run option: {key}: {e}", key, given) from None
+
+    def _split_cfg(self, text: str) -> dict[str, str]:
+        """Splits at the last delimiter before each ``key=``; a value may hold ``=`` after its own
+        first one if what stands before it is no delimiter."""
+        given: dict[str, str] = {}
+        if not text.strip():
+            return given
+        key, equals, rest = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise InvalidRunConfigException(
+                f"'{text}' is not of the form key=value[,key=value]", key, {}
+            )
+        while True:
+            value, following, rest = _next_value(rest)
+            if key in given and given[key] != value:
+                raise InvalidRunConfigException(f"Run option: {key} is given twice", key, given)
+            given[key] = value
+            if following is None:
+                return given
+            key = following
+
+    def __repr__(self) -> str:
+        required = [(k, o) for k, o in self._opts.items() if o.is_required]
+        optional = [(k, o) for k, o in self._opts.items() if not o.is_required]
+        usage = [f"{k}={k.upper()}" for k, _ in required] + [
+            f"[{k}={k.upper()}]" for k, _ in optional
+        ]
+        out = f"    usage:\n        {','.join(usage)}"
+        for title, opts in (("required", required), ("optional", optional)):
+            if opts:
+                out += f"\n\n    {title} arguments:"
+            for key, opt in opts:
+                default = "" if opt.is_required else f", {opt.default}"
+                out += f"\n        {key}={key.upper()} ({_type_name(opt.opt_type)}{default})"
+                out += "".join(f"\n            {line}" for line in opt.help.splitlines() or [""])
+        return out
+
+
+def _split_items(text: str) -> list[str]:
+    return text.replace(";", ",").split(",")
+
+
+def _next_value(rest: str) -> tuple[str, str | None, str]:
+    """Returns the value at the start of ``rest``, the key that follows it (None at the end), and
+    what is after its ``=``.
+
+    A quoted value ends at its closing quote, and holds anything.
+    """
+    if rest[:1] in ("'", '"') and (end := rest.find(rest[0], 1)) > 0:
+        value, tail = rest[1:end], rest[end + 1 :].lstrip()
+        if not tail:
+            return value, None, ""
+        if tail[0] in ",;":
+            key, equals, after = tail[1:].partition("=")
+            if equals:
+                return value, key.strip(), after
+            if not tail[1:].strip():
+                return value, None, ""
+    position = 0
+    while (equals_at := rest.find("=", position)) >= 0:
+        cut = max(rest.rfind(",", 0, equals_at), rest.rfind(";", 0, equals_at))
+        key = rest[cut + 1 : equals_at].strip()
+        if cut >= 0 and key and not any(c.isspace() for c in key):
+            return rest[:cut].strip(), key, rest[equals_at + 1 :]
+        position = equals_at + 1  # an `=` within the value
+    return rest.strip(), None, ""
+
+
+def _warn_unknown(key: str, known: Mapping[str, object]) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "unknown run option `%s` dropped;%s valid options: %s",
+        key,
+        nearest(key, known),
+        ", ".join(sorted(known)) or "(none declared)",
+    )

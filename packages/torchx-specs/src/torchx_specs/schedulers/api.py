@@ -1,0 +1,314 @@
+"""The contract between the runner and a scheduler."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
+
+from torchx_specs.app import Role
+from torchx_specs.constants import NONE
+from torchx_specs.resources import NULL_RESOURCE
+from torchx_specs.run_options import CfgVal, runopts
+from torchx_specs.status import AppState, RoleStatus
+from torchx_specs.structured_opts import StructuredOpts as StructuredOpts
+from torchx_specs.structured_opts import is_structured_opts
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from torchx_specs.app import AppDef
+    from torchx_specs.dryrun import AppDryRunInfo
+    from torchx_specs.workspace.spec import Workspace
+
+DAYS_IN_2_WEEKS = 14
+
+_UNSET_APP_ID = "<NOT_SET>"
+
+
+class Stream(str, Enum):
+    """Which output of a replica."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+    COMBINED = "combined"
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+@dataclass
+class DescribeAppResponse:
+    """What a scheduler knows of one app.
+
+    Args:
+        app_id: its id
+        state: its state
+        num_restarts: how often it was started again, -1 if unknown
+        msg: text of the scheduler, ``<NONE>`` if it says nothing
+        structured_error_msg: JSON of the first error, or ``<NONE>``
+        ui_url: where to look at it
+        metadata: of the app
+        roles_statuses: status of each replica
+        roles: the roles as far as the scheduler remembers them
+    """
+
+    app_id: str = _UNSET_APP_ID
+    state: AppState = AppState.UNSUBMITTED
+    num_restarts: int = -1
+    msg: str = NONE
+    structured_error_msg: str = NONE
+    ui_url: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    roles_statuses: list[RoleStatus] = field(default_factory=list)
+    roles: list[Role] = field(default_factory=list)
+
+
+@dataclass
+class ListAppResponse:
+    """One app in a scheduler's list."""
+
+    app_id: str
+    state: AppState
+    app_handle: str = _UNSET_APP_ID
+    name: str = ""
+
+    def __hash__(self) -> int:
+        return hash((self.app_id, self.app_handle, self.state))
+
+
+T = TypeVar("T", bound=Mapping[str, Any])
+
+
+class Scheduler(ABC, Generic[T]):
+    """A system that runs apps.
+
+    To write one, implement :meth:`_submit_dryrun`, :meth:`schedule`, :meth:`describe`, :meth:`list`
+    and :meth:`_cancel_existing`. ``Scheduler[MyOpts]``, with a
+    :class:`~torchx_specs.StructuredOpts` class, declares the options and receives them typed; with
+    any other parameter implement :meth:`_run_opts`.
+
+    A scheduler that is told when an app changes may have one more method, ``wait(self, app_id,
+    timeout)``: it returns as soon as the app may be in another state, after ``timeout`` seconds at
+    the latest. ``Runner.wait`` then does not poll.
+
+    Args:
+        backend: name of the kind of scheduler
+        session_name: who submits; part of the handles
+    """
+
+    def __init__(self, backend: str, session_name: str) -> None:
+        self.backend = backend
+        self.session_name = session_name
+
+    def close(self) -> None:
+        """Frees what this object holds; may be called more than once. Apps that run elsewhere run
+        on.
+        """
+
+    # -- submitting
+
+    def submit(
+        self, app: AppDef, cfg: T | Mapping[str, CfgVal], workspace: str | Workspace | None = None
+    ) -> str:
+        """Submits an app and returns its id; the app and its roles are not changed by it.
+
+        Args:
+            app: the app
+            cfg: the options
+            workspace: replaces the workspace of the first role
+
+        Raises:
+            ValueError: a workspace, and this scheduler takes none
+        """
+        import copy
+
+        from torchx_specs.workspace.api import WorkspaceMixin
+        from torchx_specs.workspace.spec import Workspace
+
+        app = copy.deepcopy(app)
+        resolved = self._resolve_cfg(cfg)
+        if workspace:
+            if not isinstance(self, WorkspaceMixin):
+                raise ValueError(f"scheduler {self.backend} takes no workspace, got: {workspace}")
+            if isinstance(workspace, str):
+                workspace = Workspace.from_str(workspace)
+            app.roles[0].workspace = workspace
+        if isinstance(self, WorkspaceMixin):
+            self.build_workspaces(app.roles, resolved)
+        return self.schedule(self.submit_dryrun(app, resolved))
+
+    @abstractmethod
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        """Submits the request of a dry run and returns the app's id."""
+
+    def submit_dryrun(self, app: AppDef, cfg: T | Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
+        """Returns the request for an app without submitting it; contacts nobody, changes and leaves
+        nothing.
+        """
+        resolved = self._resolve_cfg(cfg)
+        info = self._submit_dryrun(app, resolved)
+        for role in app.roles:
+            info = role.pre_proc(self.backend, info)
+        info.app = app
+        info.cfg = resolved
+        return info
+
+    @abstractmethod
+    def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
+        """Makes the request for an app; ``cfg`` is resolved."""
+
+    # -- options
+
+    def run_opts(self) -> runopts:
+        """Returns the options this scheduler takes, those of its workspace included."""
+        from torchx_specs.workspace.api import WorkspaceMixin
+
+        opts = self._run_opts()
+        if isinstance(self, WorkspaceMixin):
+            opts.update(self.workspace_opts())
+        return opts
+
+    def _run_opts(self) -> runopts:
+        opts_type = self._opts_type()
+        return opts_type.as_runopts() if opts_type else runopts()
+
+    @classmethod
+    def _opts_type(cls) -> type[StructuredOpts] | None:
+        """Returns the class ``Scheduler`` was parametrised with, if it is a StructuredOpts."""
+        for klass in cls.__mro__:
+            for base in getattr(klass, "__orig_bases__", ()):
+                origin = get_origin(base)
+                if isinstance(origin, type) and issubclass(origin, Scheduler):
+                    for arg in get_args(base):
+                        if is_structured_opts(arg):
+                            found: type[StructuredOpts] = arg
+                            return found
+        return None
+
+    def _resolve_cfg(self, cfg: T | Mapping[str, CfgVal]) -> T:
+        """Returns ``cfg`` checked and completed, as this scheduler's StructuredOpts if it has
+        one.
+        """
+        opts_type = self._opts_type()
+        if opts_type is not None and isinstance(cfg, opts_type):
+            return cfg  # type: ignore[return-value]
+        resolved: Any = self.run_opts().resolve(cfg)
+        if opts_type is not None:
+            resolved = opts_type.from_cfg(resolved)
+        return resolved  # type: ignore[no-any-return]
+
+    # -- submitted apps
+
+    @abstractmethod
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns what is known of an app, or None if it does not exist."""
+
+    def describe_native(self, app_id: str) -> AppDryRunInfo[Any] | None:
+        """Returns the native request of a submitted app, or None if this scheduler cannot tell."""
+        return None
+
+    @abstractmethod
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
+        """Returns the apps this scheduler knows."""
+
+    def exists(self, app_id: str) -> bool:
+        """Returns True if the app exists, ended or not."""
+        return self.describe(app_id) is not None
+
+    def cancel(self, app_id: str) -> None:
+        """Ends an app; does nothing if there is none of that id."""
+        if self.exists(app_id):
+            self._cancel_existing(app_id)
+
+    @abstractmethod
+    def _cancel_existing(self, app_id: str) -> None:
+        """Ends an app that exists."""
+
+    def delete(self, app_id: str) -> None:
+        """Ends an app and removes it from the scheduler; does nothing if there is none of that
+        id.
+        """
+        if self.exists(app_id):
+            self._delete_existing(app_id)
+
+    def _delete_existing(self, app_id: str) -> None:
+        """Ends and removes an app that exists; unless overridden, only ends it."""
+        self._cancel_existing(app_id)
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        """Returns the log lines of one replica, each whole and with its newline (the last one may
+        lack it).
+
+        Args:
+            app_id: the app
+            role_name: the role
+            k: index of the replica within its role
+            regex: only lines in which this is found
+            since: only lines written at that time or later
+            until: only lines written before that time
+            should_tail: follow the log until the replica has ended
+            streams: stdout, stderr or both, the scheduler's default if None
+        """
+        raise NotImplementedError(
+            f"{type(self).__qualname__} does not support application log iteration"
+        )
+
+    # -- checks before anything is built
+
+    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: T) -> None:
+        """Checks an app before its workspace is built."""
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
+        """Checks an app once its workspace is settled; unless overridden, every role needs a
+        resource.
+
+        Raises:
+            ValueError: a role has none
+        """
+        for role in app.roles:
+            if role.resource == NULL_RESOURCE:
+                raise ValueError(
+                    f"No resource for role: {role.name}."
+                    " Did you forget to attach resource to the role"
+                )
+
+
+def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
+    """Returns the items in which ``regex`` is found (:func:`re.search`), lazily."""
+    search = re.compile(regex).search
+    return filter(search, data)
+
+
+def split_lines(text: str) -> list[str]:
+    """Splits after each ``\\n``, which stays; other line separators do not count."""
+    lines = text.split("\n")
+    last = lines.pop()
+    out = [line + "\n" for line in lines]
+    if last:
+        out.append(last)
+    return out
+
+
+def split_lines_iterator(chunks: Iterable[str]) -> Iterator[str]:
+    """Returns the whole lines of a text that arrives in pieces, however they are cut."""
+    rest = ""
+    for chunk in chunks:
+        lines = split_lines(rest + chunk if rest else chunk)
+        rest = lines.pop() if lines and not lines[-1].endswith("\n") else ""
+        yield from lines
+    if rest:
+        yield rest

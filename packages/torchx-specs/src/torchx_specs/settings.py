@@ -1,0 +1,26 @@
+"""Names of the environment variables that launcher and job share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ENV_TORCHX_TRACKERS: Final = "TORCHX_TRACKERS"
+ENV_TORCHX_PARENT_RUN_ID: Final = "TORCHX_PARENT_RUN_ID"
+ENV_TORCHX_JOB_ID: Final = "TORCHX_JOB_ID"
+ENV_TORCHXCONFIG: Final = "TORCHXCONFIG"
+ENV_TORCHX_INTERNAL_SESSION_ID: Final = "TORCHX_INTERNAL_SESSION_ID"
+ENV_TORCHX_IMAGE: Final = "TORCHX_IMAGE"
+#: Comma-separated distributions or plugin names that must not load.
+ENV_TORCHX_PLUGINS_DISABLED: Final = "TORCHX_PLUGINS_DISABLED"
+#: Dotted module whose mapping ``NAMED_RESOURCES`` adds named resources.
+ENV_TORCHX_CUSTOM_NAMED_RESOURCES: Final = "TORCHX_CUSTOM_NAMED_RESOURCES"
+
+
+def tracker_config_env_var_name(tracker: str) -> str:
+    """Returns the variable that carries the configuration of ``tracker``.
+
+    ``my-tracker`` becomes ``TORCHX_TRACKER_MY_TRACKER_CONFIG``: what a shell cannot hold in a name
+    turns into ``_``.
+    """
+    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in tracker.upper())
+    return f"TORCHX_TRACKER_{name}_CONFIG"

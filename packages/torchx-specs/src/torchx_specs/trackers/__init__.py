@@ -1,0 +1,43 @@
+"""Trackers: the contract, and how one is found by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx_specs._lazy import attach
+
+if TYPE_CHECKING:
+    from torchx_specs.trackers.api import Lineage as Lineage
+    from torchx_specs.trackers.api import LineageLink as LineageLink
+    from torchx_specs.trackers.api import TrackerArtifact as TrackerArtifact
+    from torchx_specs.trackers.api import TrackerBackendError as TrackerBackendError
+    from torchx_specs.trackers.api import TrackerBase as TrackerBase
+    from torchx_specs.trackers.api import TrackerSource as TrackerSource
+    from torchx_specs.trackers.api import TrackerValueError as TrackerValueError
+    from torchx_specs.trackers.lineage import lineage_from_links as lineage_from_links
+    from torchx_specs.trackers.lineage import walk_lineage as walk_lineage
+    from torchx_specs.trackers.lookup import build_tracker as build_tracker
+    from torchx_specs.trackers.lookup import build_trackers as build_trackers
+    from torchx_specs.trackers.lookup import trackers_from_environ as trackers_from_environ
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "torchx_specs.trackers.api": (
+            "Lineage",
+            "LineageLink",
+            "TrackerArtifact",
+            "TrackerBackendError",
+            "TrackerBase",
+            "TrackerSource",
+            "TrackerValueError",
+        ),
+        "torchx_specs.trackers.lineage": ("lineage_from_links", "walk_lineage"),
+        "torchx_specs.trackers.lookup": (
+            "build_tracker",
+            "build_trackers",
+            "trackers_from_environ",
+        ),
+    },
+    submodules=("api", "inline", "lineage", "lookup"),
+)

@@ -1,0 +1,93 @@
+"""Where runs come from: the graph that sources make, walked both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torchx_specs.trackers.api import Lineage, LineageLink, TrackerBase, TrackerSource
+
+
+def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
+    """Returns the lineage of a run, out of links that may concern other runs too.
+
+    Every run is visited once, so a cycle ends where it closes; the run itself is neither its own
+    source nor its own descendant.
+
+    >>> links = [LineageLink("child", "run"), LineageLink("run", "parent", "model")]
+    >>> found = lineage_from_links("run", links)
+    >>> found.sources, found.descendants
+    ([TrackerSource(source_run_id='parent', artifact_name='model')], ['child'])
+
+    Args:
+        run_id: the run to begin at
+        links: steps in any order; equal ones count once
+    """
+    up: dict[str, list[LineageLink]] = {}
+    down: dict[str, list[LineageLink]] = {}
+    for link in dict.fromkeys(links):
+        up.setdefault(link.run_id, []).append(link)
+        down.setdefault(link.source_run_id, []).append(link)
+    ancestry = _reach(run_id, up, forward=False)
+    progeny = _reach(run_id, down, forward=True)
+    sources = dict.fromkeys(
+        (link.source_run_id, link.artifact_name)
+        for link in ancestry
+        if link.source_run_id != run_id
+    )
+    return Lineage(
+        run_id,
+        [TrackerSource(source, artifact) for source, artifact in sources],
+        [run for run in dict.fromkeys(link.run_id for link in progeny) if run != run_id],
+        list(dict.fromkeys([*ancestry, *progeny])),
+    )
+
+
+def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
+    """Returns the lineage of a run by asking a tracker run by run.
+
+    What a tracker's ``lineage`` may be where its store has no faster way: each ancestor costs one
+    ``sources``, each descendant one ``run_ids(parent_run_id=...)`` and one ``sources``.
+    """
+    links: list[LineageLink] = []
+    seen: set[str] = set()
+    todo = [run_id]
+    while todo:
+        run = todo.pop()
+        if run not in seen:
+            seen.add(run)
+            found = _links_of(tracker, run)
+            links += found
+            todo += [link.source_run_id for link in found]
+    seen = set()
+    todo = [run_id]
+    while todo:
+        run = todo.pop()
+        if run not in seen:
+            seen.add(run)
+            for child in tracker.run_ids(parent_run_id=run):
+                links += [link for link in _links_of(tracker, child) if link.source_run_id == run]
+                todo.append(child)
+    return lineage_from_links(run_id, links)
+
+
+def _links_of(tracker: TrackerBase, run_id: str) -> list[LineageLink]:
+    return [
+        LineageLink(run_id, source.source_run_id, source.artifact_name)
+        for source in tracker.sources(run_id)
+    ]
+
+
+def _reach(
+    run_id: str, links_of: dict[str, list[LineageLink]], *, forward: bool
+) -> list[LineageLink]:
+    """The links met on the way from a run, breadth first: the nearest come first."""
+    reached: list[LineageLink] = []
+    seen = {run_id}
+    front = [run_id]
+    while front:
+        met = [link for run in front for link in links_of.get(run, ())]
+        reached += met
+        ends = [link.run_id if forward else link.source_run_id for link in met]
+        front = [run for run in dict.fromkeys(ends) if run not in seen]
+        seen.update(front)
+    return reached

@@ -1,0 +1,12 @@
+"""Readable names of types."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin
+
+
+def get_type_name(tp: Any) -> str:
+    """Returns ``int`` for :class:`int` and the full notation for generic types."""
+    if get_origin(tp) is not None or get_args(tp):
+        return str(tp).replace("typing.", "")
+    return str(getattr(tp, "__name__", tp))

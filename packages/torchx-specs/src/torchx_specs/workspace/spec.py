@@ -1,0 +1,107 @@
+"""Which local directories a job takes along."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchx_specs.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(eq=False)
+class Workspace:
+    """Maps local project directories to places in the remote workspace.
+
+    >>> ws = Workspace(projects={"~/github/torch": "torch"})  # to $REMOTE_ROOT/torch/**
+    >>> ws = Workspace(projects={"~/github/torch": ""})  # to $REMOTE_ROOT/**
+    >>> ws.is_unmapped_single_project()
+    True
+
+    Where ``$REMOTE_ROOT`` is depends on the scheduler.
+
+    Args:
+        projects: ``{local path: remote sub-directory}``
+    """
+
+    projects: dict[str, str]
+
+    def __bool__(self) -> bool:
+        """False if there are no projects."""
+        return bool(self.projects)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Workspace) and self.projects == other.projects
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.projects.items()))
+
+    def __str__(self) -> str:
+        """The path of an unmapped single project, else ``src:dst;src2``."""
+        return ";".join(f"{src}:{dst}" if dst else src for src, dst in self.projects.items())
+
+    def is_unmapped_single_project(self) -> bool:
+        """True if this is a single project without a target sub-directory."""
+        return len(self.projects) == 1 and not next(iter(self.projects.values()))
+
+    def merge_into(self, outdir: str | Path) -> None:
+        """Copies each project into ``{outdir}/{target}``; ``~`` in a project is the home directory.
+
+        Raises:
+            WorkspaceError: a project does not exist
+        """
+        import shutil
+
+        for src, dst in self.projects.items():
+            source = os.path.expanduser(src)
+            target = os.path.join(outdir, dst) if dst else os.fspath(outdir)
+            if os.path.isdir(source):
+                shutil.copytree(source, target, dirs_exist_ok=True)
+            elif os.path.isfile(source):
+                os.makedirs(os.path.dirname(target) if dst else target, exist_ok=True)
+                shutil.copy2(source, target)
+            else:
+                raise WorkspaceError(f"workspace project does not exist: {src}")
+
+    @staticmethod
+    def from_str(workspace: str | None) -> Workspace:
+        """Parses a path, or a YAML mapping of local paths to sub-directories; nothing gives an
+        empty workspace.
+
+        A plain path needs no YAML library.
+
+        Raises:
+            WorkspaceError: neither a path nor such a mapping
+        """
+        if not workspace:
+            return Workspace({})
+        if not _may_be_yaml_collection(workspace):
+            return Workspace({workspace.strip(): ""})
+        try:
+            import yaml
+        except ImportError:
+            raise WorkspaceError(
+                f"workspace '{workspace}' is a YAML mapping, which needs PyYAML:"
+                " pip install 'torchx-specs[yaml]'"
+            ) from None
+        try:
+            data = yaml.safe_load(workspace)
+        except yaml.YAMLError as e:
+            raise WorkspaceError(f"workspace '{workspace}' is not valid YAML: {e}") from None
+        if isinstance(data, str):
+            return Workspace({data: ""})
+        if not isinstance(data, Mapping):
+            raise WorkspaceError(
+                f"workspace '{workspace}' must be a path or a mapping of paths to sub-directories,"
+                f" not a {type(data).__name__}"
+            )
+        return Workspace({str(k): "" if v is None else str(v) for k, v in data.items()})
+
+
+def _may_be_yaml_collection(text: str) -> bool:
+    stripped = text.strip()
+    return "\n" in stripped or ": " in stripped or stripped.endswith(":") or stripped[:1] in "{[\"'"

@@ -1,0 +1,492 @@
+"""Calling a component: where its values come from, what it may be, what it may return."""
+
+from __future__ import annotations
+
+import doctest
+import enum
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Union
+
+import pytest
+
+from torchx_specs.app import AppDef, Role
+from torchx_specs.arguments import (
+    ComponentArgs,
+    ComponentHelpRequested,
+    component_args_from_str,
+    materialize,
+    materialize_appdef,
+    parse_args,
+)
+from torchx_specs.errors import ComponentArgumentError, ComponentError, ComponentTypeError
+
+if TYPE_CHECKING:
+    from somewhere_not_installed import Result
+
+
+class Color(enum.Enum):
+    RED = "r"
+    BLUE = "b"
+
+
+def received(**values: Any) -> AppDef:
+    return AppDef("app", metadata=values)
+
+
+def every_type(
+    *words: str,
+    s: str = "s",
+    i: int = 1,
+    f: float = 1.0,
+    b: bool = False,
+    oi: Optional[int] = None,
+    pipe: int | None = None,
+    turned: None | int = None,  # noqa: RUF036 - people write this
+    union: Union[int, str] = 0,
+    literal: Literal["x", "y"] = "x",
+    color: Color = Color.RED,
+    path: Path = Path("."),
+    items: list[int] = [],  # noqa: B006 - a default like any other
+    env: dict[str, str] | None = None,
+    groups: dict[str, list[str]] | None = None,
+    pair: tuple[int, str] = (0, ""),
+    many: tuple[float, ...] = (),
+    short: Annotated[int, "-x"] = 0,
+    implicit: int = None,  # noqa: RUF013 - people write this
+) -> AppDef:
+    return received(
+        words=words,
+        s=s,
+        i=i,
+        f=f,
+        b=b,
+        oi=oi,
+        pipe=pipe,
+        turned=turned,
+        union=union,
+        literal=literal,
+        color=color,
+        path=path,
+        items=items,
+        env=env,
+        groups=groups,
+        pair=pair,
+        many=many,
+        short=short,
+        implicit=implicit,
+    )
+
+
+NO_TYPE_OF_OURS = object()
+
+TEXTS_AND_VALUES: dict[str, tuple[str, Any]] = {
+    "s": ("a b", "a b"),
+    "i": ("5", 5),
+    "f": ("0.5", 0.5),
+    "b": ("True", True),
+    "oi": ("5", 5),
+    "pipe": ("5", 5),
+    "turned": ("5", 5),
+    "union": ("5", 5),
+    "literal": ("y", "y"),
+    "color": ("BLUE", Color.BLUE),
+    "path": ("a/b", Path("a/b")),
+    "items": ("1,2", [1, 2]),
+    "env": ("A=1,B=x=y", {"A": "1", "B": "x=y"}),
+    "groups": ("a=1,2;b=3", {"a": ["1", "2"], "b": ["3"]}),
+    "pair": ("1,a", (1, "a")),
+    "many": ("1,2", (1.0, 2.0)),
+    "short": ("5", 5),
+    "implicit": ("5", 5),
+}
+VALUES = {name: value for name, (_, value) in TEXTS_AND_VALUES.items()}
+
+
+def test_every_type_arrives_right_from_words() -> None:
+    words = [w for name, (text, _) in TEXTS_AND_VALUES.items() for w in (f"--{name}", text)]
+    app = materialize_appdef(every_type, [*words, "--", "-n", "a", "-n", "b"])
+    assert app.metadata == {**VALUES, "words": ("-n", "a", "-n", "b")}
+
+
+def test_every_type_arrives_right_from_a_configuration_file() -> None:
+    texts = {name: text for name, (text, _) in TEXTS_AND_VALUES.items()}
+    app = materialize_appdef(every_type, [], {**texts, "words": "a 'b c' \"d\""})
+    assert app.metadata == {**VALUES, "words": ("a", "b c", "d")}
+
+
+def test_every_type_arrives_right_typed() -> None:
+    app = materialize_appdef(every_type, [], None, {**VALUES, "words": ["a", "b c"]})
+    assert app.metadata == {**VALUES, "words": ("a", "b c")}
+
+
+def test_text_among_typed_values_is_read() -> None:
+    config = {name: text for name, (text, _) in TEXTS_AND_VALUES.items() if name != "union"}
+    app = materialize_appdef(every_type, [], None, config)
+    assert app.metadata == {**VALUES, "union": 0, "words": ()}
+
+
+def test_text_in_a_union_with_str_is_text_when_typed_and_a_number_when_not() -> None:
+    assert materialize_appdef(every_type, [], None, {"union": "5"}).metadata["union"] == "5"
+    assert materialize_appdef(every_type, [], {"union": "5"}).metadata["union"] == 5
+
+
+def test_defaults_are_passed_as_they_are() -> None:
+    default = object()
+
+    def odd(x: int = default, y: list[str] = ("a",)) -> AppDef:
+        return received(x=x, y=y)
+
+    assert materialize_appdef(odd, []).metadata == {"x": default, "y": ("a",)}
+
+
+class TestPrecedence:
+    @staticmethod
+    def comp(*rest: str, a: str = "signature", l: Optional[list[str]] = None) -> AppDef:  # noqa: E741
+        return received(a=a, l=l, rest=rest)
+
+    @pytest.mark.parametrize(
+        ("words", "config", "defaults", "expected"),
+        [
+            ([], None, None, "signature"),
+            ([], None, {"a": "file"}, "file"),
+            ([], {"a": "config"}, {"a": "file"}, "config"),
+            (["--a", "word"], {"a": "config"}, {"a": "file"}, "word"),
+            (["--a", ""], {"a": "config"}, {"a": "file"}, ""),
+        ],
+    )
+    def test_words_then_config_then_file_then_signature(
+        self,
+        words: list[str],
+        config: dict[str, Any] | None,
+        defaults: dict[str, str] | None,
+        expected: str,
+    ) -> None:
+        app = materialize_appdef(self.comp, words, defaults, config)
+        assert app.metadata["a"] == expected
+
+    def test_sources_are_not_merged(self) -> None:
+        app = materialize_appdef(self.comp, ["--l", "x"], {"l": "y"}, {"l": ["z"]})
+        assert app.metadata["l"] == ["x"]
+
+    @pytest.mark.parametrize(
+        ("words", "config", "defaults", "expected"),
+        [
+            ([], None, {"rest": "a b"}, ("a", "b")),
+            ([], {"rest": ["c d"]}, {"rest": "a b"}, ("c d",)),
+            ([], {"rest": "c 'd e'"}, None, ("c", "d e")),
+            ([], {"rest": None}, None, ()),
+            (["x"], {"rest": ["c"]}, {"rest": "a b"}, ("x",)),
+            (["--"], {"rest": ["c"]}, {"rest": "a b"}, ()),
+        ],
+    )
+    def test_varargs_follow_the_same_rule(
+        self,
+        words: list[str],
+        config: dict[str, Any] | None,
+        defaults: dict[str, str] | None,
+        expected: tuple[str, ...],
+    ) -> None:
+        app = materialize_appdef(self.comp, words, defaults, config)
+        assert app.metadata["rest"] == expected
+
+    def test_what_any_source_gives_is_not_missing(self) -> None:
+        def needy(a: int, b: int, c: int) -> AppDef:
+            return received(a=a, b=b, c=c)
+
+        app = materialize_appdef(needy, ["--a", "1"], {"b": "2"}, {"c": 3})
+        assert app.metadata == {"a": 1, "b": 2, "c": 3}
+
+    def test_dashes_in_configured_names_count_as_underscores(self) -> None:
+        def comp(num_replicas: int) -> AppDef:
+            return received(n=num_replicas)
+
+        assert materialize_appdef(comp, [], {"num-replicas": "2"}).metadata == {"n": 2}
+
+    def test_unknown_names_are_ignored_with_a_warning_that_offers_the_nearest(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def comp(num_replicas: int = 1) -> AppDef:
+            return received(n=num_replicas)
+
+        with caplog.at_level(logging.WARNING):
+            app = materialize_appdef(comp, [], {"num_replica": "2"}, {"zzz": 3})
+        assert app.metadata == {"n": 1}
+        assert sorted(record.getMessage() for record in caplog.records) == [
+            "comp has no parameter 'num_replica'; did you mean 'num_replicas'? (ignored)",
+            "comp has no parameter 'zzz' (ignored)",
+        ]
+
+    def test_nothing_is_logged_where_all_names_are_known(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        materialize_appdef(self.comp, [], {"a": "x", "rest": "y"})
+        assert not caplog.records
+
+    @pytest.mark.parametrize(
+        ("config", "defaults", "message"),
+        [
+            ({"i": "x"}, None, "every_type: i: 'x' is not an int"),
+            (None, {"i": "x"}, "every_type: i: 'x' is not an int"),
+            ({"i": 1.5}, None, "every_type: i: expected int, got 1.5 (float)"),
+            ({"i": None}, None, "every_type: i: expected int, got null"),
+            ({"s": 5}, None, "every_type: s: expected str, got 5 (int)"),
+            ({"env": {"A": 1}}, None, "every_type: env: A: expected str, got 1 (int)"),
+            ({"words": {"a": 1}}, None, "every_type: *words: expected a list, got {'a': 1} (dict)"),
+            ({"words": [1]}, None, "every_type: *words: expected str, got 1 (int)"),
+            (None, {"i": "x", "f": "y"}, "every_type: i: 'x' is not an int; f: 'y' is not a float"),
+        ],
+    )
+    def test_a_wrong_value_names_its_parameter(
+        self, config: dict[str, Any] | None, defaults: dict[str, str] | None, message: str
+    ) -> None:
+        with pytest.raises(ComponentArgumentError) as error:
+            materialize_appdef(every_type, [], defaults, config)
+        assert str(error.value) == message
+
+    def test_a_better_source_makes_a_wrong_value_harmless(self) -> None:
+        app = materialize_appdef(every_type, ["--i", "2"], {"i": "x"})
+        assert app.metadata["i"] == 2
+
+
+class TestRequired:
+    def test_all_that_is_missing_is_named_at_once(self) -> None:
+        def needy(src: str, dst: str, *, image: str, n: int = 1) -> AppDef:
+            return received()
+
+        with pytest.raises(ComponentArgumentError) as error:
+            materialize_appdef(needy, ["--n", "2"])
+        assert str(error.value) == "needy: missing required arguments: --src, --dst, --image"
+        assert error.value.parameter is None
+
+    def test_a_single_one_is_the_parameter_at_fault(self) -> None:
+        def needy(src: str) -> AppDef:
+            return received()
+
+        with pytest.raises(ComponentArgumentError, match="missing required argument: --src") as e:
+            materialize_appdef(needy, [])
+        assert e.value.parameter == "src"
+
+
+class TestAnnotations:
+    def test_without_one_the_default_tells_the_type(self) -> None:
+        def comp(a, b=1, c=0.5, d=False, e=None, f=Color.RED, g=("x",), h=NO_TYPE_OF_OURS):
+            return received(a=a, b=b, c=c, d=d, e=e, f=f, g=g, h=h)
+
+        words = ["--a=1", "--b=2", "--c=2", "--d", "--e=5", "--f=BLUE", "--g=a,b", "--h=x"]
+        assert materialize_appdef(comp, words).metadata == {
+            "a": "1",
+            "b": 2,
+            "c": 2.0,
+            "d": True,
+            "e": "5",
+            "f": Color.BLUE,
+            "g": ("a", "b"),
+            "h": "x",
+        }
+
+    def test_the_result_may_have_one_that_cannot_be_imported(self) -> None:
+        def comp(a: int) -> Result:
+            return received(a=a)
+
+        assert materialize_appdef(comp, ["--a", "1"]).metadata == {"a": 1}
+
+    def test_one_that_cannot_be_resolved_is_named(self) -> None:
+        def comp(a: int, b: NoSuchType) -> AppDef:  # noqa: F821
+            return received()
+
+        with pytest.raises(ComponentTypeError) as error:
+            materialize_appdef(comp, ["--a", "1"])
+        assert str(error.value).startswith(
+            "comp: the annotation 'NoSuchType' of parameter 'b' cannot be resolved: name 'NoSuch"
+        )
+
+    def test_of_an_unsupported_type_names_parameter_and_supported_types(self) -> None:
+        def comp(data: bytes) -> AppDef:
+            return received()
+
+        for args in (["--data", "x"], []):
+            with pytest.raises(ComponentArgumentError, match=r"data: type 'bytes' is not") as error:
+                materialize_appdef(comp, args)
+            assert "supported types: str, int, float, bool, Literal, Enum, pathlib.Path" in str(
+                error.value
+            )
+        with pytest.raises(ComponentArgumentError, match="data: type 'bytes' is not supported"):
+            materialize_appdef(comp, [], {"data": "x"})
+
+    def test_of_an_unsupported_type_can_be_left_alone_or_given_from_python(self) -> None:
+        def comp(data: bytes = b"x", call: Optional[Callable[[], int]] = None) -> AppDef:
+            return received(data=data)
+
+        assert materialize_appdef(comp, []).metadata == {"data": b"x"}
+        assert materialize_appdef(comp, [], None, {"data": b"y"}).metadata == {"data": b"y"}
+
+    def test_kwargs_are_refused(self) -> None:
+        def comp(a: int = 1, **extra: str) -> AppDef:
+            return received()
+
+        with pytest.raises(TypeError, match=r"comp cannot be a component: \*\*extra") as error:
+            materialize_appdef(comp, [])
+        assert isinstance(error.value, ComponentError)
+
+
+class TestWhatCanBeAComponent:
+    def test_a_class_with_build(self) -> None:
+        class Trainer:
+            def __init__(self, script: str, *args: str, n: int = 1) -> None:
+                self.values = {"script": script, "args": args, "n": n}
+
+            def build(self) -> AppDef:
+                return received(**self.values)
+
+        app = materialize_appdef(Trainer, ["--script", "a.py", "--n", "2", "x"])
+        assert app.metadata == {"script": "a.py", "args": ("x",), "n": 2}
+
+    def test_a_dataclass_with_build(self) -> None:
+        app = materialize_appdef(Launcher, ["--script", "a.py", "--tags", "a,b"])
+        assert app.metadata == {"script": "a.py", "tags": ["a", "b"], "n": 1}
+
+    def test_a_class_that_inherits_its_constructor(self) -> None:
+        class Special(Launcher):
+            pass
+
+        assert materialize_appdef(Special, ["--script", "b"]).metadata["script"] == "b"
+
+    def test_a_class_without_build_is_refused(self) -> None:
+        class Nothing:
+            pass
+
+        with pytest.raises(ComponentTypeError, match=r"class Nothing .* has no build\(\) method"):
+            materialize_appdef(Nothing, [])
+
+    def test_a_decorated_function(self) -> None:
+        def doubled(fn: Callable[..., AppDef]) -> Callable[..., AppDef]:
+            @functools.wraps(fn)
+            def wrapper(*args: Any, **kwargs: Any) -> AppDef:
+                return fn(*args, **kwargs)
+
+            return wrapper
+
+        @doubled
+        def comp(n: int = 1) -> AppDef:
+            return received(n=n)
+
+        assert materialize_appdef(comp, ["--n", "3"]).metadata == {"n": 3}
+
+    def test_a_partial(self) -> None:
+        def comp(a: int, *, n: int = 1) -> AppDef:
+            return received(a=a, n=n)
+
+        partial = functools.partial(comp, n=2)
+        assert materialize_appdef(partial, ["--a", "1"]).metadata == {"a": 1, "n": 2}
+
+    def test_a_bound_method_and_a_callable_object(self) -> None:
+        class Maker:
+            def make(self, n: int) -> AppDef:
+                return received(n=n)
+
+            def __call__(self, n: int) -> AppDef:
+                return received(n=n)
+
+        assert materialize_appdef(Maker().make, ["--n", "3"]).metadata == {"n": 3}
+        assert materialize_appdef(Maker(), ["--n", "3"]).metadata == {"n": 3}
+
+
+@dataclass
+class Launcher:
+    script: str
+    tags: list[str] = field(default_factory=list)
+    n: int = 1
+
+    def build(self) -> AppDef:
+        return received(script=self.script, tags=list(self.tags), n=self.n)
+
+
+class TestResult:
+    @pytest.mark.parametrize(
+        ("result", "what"),
+        [
+            (None, "None (is a return missing?)"),
+            (5, "a int"),
+            ({"name": "x"}, "a dict"),
+            (Role("x", image="y"), "a Role"),
+        ],
+    )
+    def test_other_than_an_appdef_is_named(self, result: Any, what: str) -> None:
+        def comp() -> AppDef:
+            app: AppDef = result
+            return app
+
+        with pytest.raises(TypeError) as error:
+            materialize_appdef(comp, [])
+        assert str(error.value) == f"comp must return an AppDef, but it returned {what}"
+        assert isinstance(error.value, ComponentError)
+
+    def test_of_build_is_named_as_such(self) -> None:
+        class Wrong:
+            def build(self) -> None:
+                pass
+
+        with pytest.raises(ComponentTypeError, match=r"Wrong\.build\(\) must return an AppDef"):
+            materialize_appdef(Wrong, [])
+
+    @pytest.mark.filterwarnings("error")
+    def test_of_an_async_function_is_explained(self) -> None:
+        async def comp() -> AppDef:
+            return received()
+
+        with pytest.raises(ComponentTypeError, match="comp is async"):
+            materialize_appdef(comp, [])
+
+    def test_what_a_component_raises_is_passed_on(self) -> None:
+        problem = ValueError("exactly one of --script and -m")
+
+        def comp() -> AppDef:
+            raise problem
+
+        with pytest.raises(ValueError, match="exactly one") as error:
+            materialize_appdef(comp, [])
+        assert error.value is problem
+
+    def test_a_subclass_of_appdef_is_one(self) -> None:
+        class Mine(AppDef):
+            pass
+
+        assert type(materialize_appdef(lambda: Mine("x"), [])) is Mine
+
+
+def test_nothing_ever_exits() -> None:
+    for words in (["--bad"], ["--help"], ["--i", "x"], ["--i"]):
+        with pytest.raises((ComponentArgumentError, ComponentHelpRequested)):
+            materialize_appdef(every_type, words)
+
+
+def test_arguments_without_the_call() -> None:
+    def comp(a: int, *rest: str, k: str = "x") -> AppDef:
+        raise AssertionError("not to be called")
+
+    args = component_args_from_str(comp, ["--a", "1", "y"], {"k": "z"})
+    assert args == ComponentArgs(positional_args={"a": 1}, var_args=["y"], kwargs={"k": "z"})
+
+
+def test_parse_args_gives_a_namespace() -> None:
+    def comp(a: int, *rest: str, k: str = "x") -> AppDef:
+        raise AssertionError("not to be called")
+
+    args = parse_args(comp, ["--a", "1", "y"], {"k": "z"})
+    assert vars(args) == {"a": 1, "rest": ["y"], "k": "z"}
+
+
+def test_the_callers_words_and_mappings_are_left_alone() -> None:
+    words, defaults, config = ["--i", "1", "x", "y"], {"s": "a"}, {"f": 1}
+    materialize_appdef(every_type, words, defaults, config)
+    assert (words, defaults, config) == (["--i", "1", "x", "y"], {"s": "a"}, {"f": 1})
+
+
+def test_examples_in_the_docstrings() -> None:
+    result = doctest.testmod(materialize)
+    assert result.attempted == 3
+    assert result.failed == 0

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import inspect
+from typing import Any, Dict, List, Optional, Union
+
+import pytest
+
+from torchx_specs.arguments.types import (
+    decode,
+    decode_from_string,
+    decode_optional,
+    get_argparse_param_type,
+    is_bool,
+    is_primitive,
+    none_throws,
+    to_dict,
+    to_list,
+)
+
+
+def test_to_list() -> None:
+    assert to_list("") == []
+    assert to_list("a, b,c") == ["a", "b", "c"]
+    assert to_list("a;b") == ["a;b"]
+
+
+def test_to_dict() -> None:
+    assert to_dict("") == {}
+    assert to_dict("a=1,b=2") == to_dict("a=1;b=2") == {"a": "1", "b": "2"}
+    assert to_dict("FOO=a,b,BAR=c") == {"FOO": "a,b", "BAR": "c"}
+    assert to_dict("a='x,y=1',b=") == {"a": "x,y=1", "b": ""}
+    with pytest.raises(ValueError, match="key=value"):
+        to_dict("a")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "decoded"),
+    [
+        (5, int, 5),
+        (None, int, None),
+        ("x", str, "x"),
+        ("", str, ""),
+        ("true", bool, True),
+        ("False", bool, False),
+        ("5", int, 5),
+        ("5", Optional[int], 5),
+        ("a,b", List[str], ["a", "b"]),
+        ("a,b", list[str] | None, ["a", "b"]),
+        ("", list[str], None),
+        ("", Dict[str, str], None),
+        ("a=1", Dict[str, int], {"a": 1}),
+    ],
+)
+def test_decode(value: Any, annotation: Any, decoded: Any) -> None:
+    assert decode(value, annotation) == decoded
+
+
+def test_decode_refuses_other_types_and_text() -> None:
+    with pytest.raises(ValueError, match="unsupported argument annotation `bytes`"):
+        decode("x", bytes)
+    with pytest.raises(ValueError, match="'maybe' is not a bool"):
+        decode("maybe", bool)
+
+
+def test_decode_from_string_is_for_lists_and_dicts() -> None:
+    assert decode_from_string("1,2", list[int]) == [1, 2]
+    assert decode_from_string("a=1", Dict[str, str]) == {"a": "1"}
+    assert decode_from_string("", List[str]) is None
+    with pytest.raises(ValueError, match="expected dict or list"):
+        decode_from_string("1", int)
+
+
+def test_predicates() -> None:
+    assert is_bool(bool)
+    assert not is_bool(int)
+    assert all(is_primitive(tp) for tp in (int, str, float))
+    assert not any(is_primitive(tp) for tp in (bool, list, Optional[int]))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "inner"),
+    [
+        (int, int),
+        (Optional[int], int),
+        (int | None, int),
+        (None | int, int),
+        (Optional[List[int]], List[int]),
+        (Union[int, str], Union[int, str]),
+        (Union[int, str, None], Union[int, str, None]),
+    ],
+)
+def test_decode_optional(annotation: Any, inner: Any) -> None:
+    assert decode_optional(annotation) == inner
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [(int, int), (str, str), (float, float), (bool, str), (List[int], str), (Optional[int], str)],
+)
+def test_get_argparse_param_type(annotation: Any, expected: Any) -> None:
+    parameter = inspect.Parameter("p", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+    assert get_argparse_param_type(parameter) is expected
+
+
+def test_none_throws() -> None:
+    assert none_throws(0) == 0
+    with pytest.raises(AssertionError, match="Unexpected `None`"):
+        none_throws(None)
+    with pytest.raises(AssertionError, match="no app"):
+        none_throws(None, "no app")

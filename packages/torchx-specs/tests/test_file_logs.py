@@ -1,0 +1,430 @@
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.schedulers import file_events
+from torchx_specs.schedulers.file_logs import BLOCK_BYTES, Tail, log_lines, prefixed
+
+METHODS = ["events", "poll"] if sys.platform.startswith("linux") else ["poll"]
+
+
+def tail(finished: threading.Event, method: str, *watch: Path, check_every: float = 0.1) -> Tail:
+    return Tail(
+        finished.is_set,
+        watch=[str(path) for path in watch],
+        check_every=check_every,
+        method=method,  # type: ignore[arg-type]
+    )
+
+
+class Follower:
+    """Follows a log in a thread."""
+
+    def __init__(self, path: Path, how: Tail) -> None:
+        self.lines: list[str] = []
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(path, how))
+        self._thread.start()
+
+    def _run(self, path: Path, how: Tail) -> None:
+        try:
+            for line in log_lines(path, tail=how):
+                self.lines.append(line)
+        except BaseException as e:
+            self.error = e
+
+    def until(self, count: int) -> list[str]:
+        deadline = time.monotonic() + 20
+        while len(self.lines) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.lines
+
+    def result(self) -> list[str]:
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "still following"
+        assert self.error is None
+        return self.lines
+
+
+# -- reading what is there ------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300))
+def test_lines_are_the_bytes_split_at_newlines(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.log"
+    path.write_bytes(data)
+    expected = [(part + b"\n").decode("utf-8", "replace") for part in data.split(b"\n")[:-1]]
+    if last := data.split(b"\n")[-1]:
+        expected.append(last.decode("utf-8", "replace"))
+    assert list(log_lines(path)) == expected
+
+
+def test_only_newline_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    text = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h\r\nnext"
+    path.write_text(text, encoding="utf-8", newline="")
+    assert list(log_lines(path)) == ["a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h\r\n", "next"]
+
+
+def test_characters_across_blocks_stay_whole(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    line = "\u20ac" * 1000
+    count = 5 * BLOCK_BYTES // len(line.encode())
+    path.write_text(f"{line}\n" * count, encoding="utf-8")
+    assert list(log_lines(path)) == [f"{line}\n"] * count
+
+
+@pytest.mark.parametrize("size", [BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 40 * BLOCK_BYTES])
+def test_line_of_any_length_is_one_line(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"short\n" + b"x" * size + b"\nend")
+    assert list(log_lines(path)) == ["short\n", "x" * size + "\n", "end"]
+
+
+def test_bytes_that_are_no_utf8_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a\xff\nb\xe2\x82\n\xc3")
+    assert list(log_lines(path)) == ["a\ufffd\n", "b\ufffd\n", "\ufffd"]
+
+
+def test_regex_is_searched(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("loss 1\nepoch\nthe loss 2\n")
+    assert list(log_lines(path, "loss [0-9]")) == ["loss 1\n", "the loss 2\n"]
+
+
+def test_bad_regex_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"'\(' is not a regular expression"):
+        log_lines(tmp_path / "log", "(")
+
+
+def test_missing_log_is_an_error_without_tail(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="no log at"):
+        list(log_lines(tmp_path / "none"))
+
+
+def test_folder_in_place_of_a_log_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="cannot read"):
+        list(log_lines(tmp_path))
+
+
+def test_reading_is_lazy_and_closes_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("a\n" * 100_000)
+    open_files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    lines = iter(log_lines(path))
+    assert next(lines) == "a\n"
+    del lines
+    if open_files:
+        assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+NOON = time.time() + 100_000
+
+
+class MadeUpTimes:
+    """Byte k was written k seconds after noon."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def written_before(self, when: float) -> int | None:
+        size = self._path.stat().st_size
+        position = max(int(when - NOON), 0) // 4 * 4
+        return position if position <= size else None
+
+
+def at(seconds: float) -> datetime:
+    seconds += 0.5  # between two of them
+    return datetime.fromtimestamp(NOON + seconds, timezone.utc)
+
+
+def test_since_and_until_select_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("111\n222\n333\n444\n")
+    times = MadeUpTimes(path)
+    assert list(log_lines(path, since=at(4), times=times)) == ["222\n", "333\n", "444\n"]
+    assert list(log_lines(path, until=at(8), times=times)) == ["111\n", "222\n"]
+    assert list(log_lines(path, since=at(4), until=at(12), times=times)) == ["222\n", "333\n"]
+    assert list(log_lines(path, since=at(99), times=times)) == []
+    assert list(log_lines(path, until=at(99), times=times)) == ["111\n", "222\n", "333\n", "444\n"]
+    naive = datetime.fromtimestamp(NOON + 12.5)
+    assert list(log_lines(path, since=naive, times=times)) == ["444\n"]
+
+
+def test_times_are_needed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="need times"):
+        log_lines(tmp_path / "log", since=at(0))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_following_until_a_time_ends_by_itself(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("111\n")
+    times = MadeUpTimes(path)
+    how = tail(threading.Event(), method)
+    lines = iter(log_lines(path, until=at(8), times=times, tail=how))
+    assert next(lines) == "111\n"
+    with path.open("a") as file:
+        file.write("222\n333\n")
+    assert list(lines) == ["222\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_following_until_a_time_ends_when_it_has_come(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("111\n")
+    soon = datetime.fromtimestamp(time.time() + 0.2, timezone.utc)
+    how = tail(threading.Event(), method)
+    lines = log_lines(path, until=soon, times=MadeUpTimes(tmp_path / "log"), tail=how)
+    assert list(lines) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_following_since_a_time_that_comes_later(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("111\n")
+    finished = threading.Event()
+    result: list[str] = []
+    times = MadeUpTimes(path)
+
+    def follow() -> None:
+        result.extend(log_lines(path, since=at(8), times=times, tail=tail(finished, method)))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    with path.open("a") as file:
+        file.write("222\n333\n")
+    finished.set()
+    thread.join(20)
+    assert result == ["333\n"]
+
+
+# -- following ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lines_come_as_they_are_completed(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_bytes(b"")
+    follower = Follower(path, tail(finished, method))
+    with path.open("ab", buffering=0) as log:
+        log.write(b"one\ntw")
+        assert follower.until(1) == ["one\n"]
+        log.write(b"o\n")
+        assert follower.until(2) == ["one\n", "two\n"]
+        log.write(b"unfinished")
+        finished.set()
+    assert follower.result() == ["one\n", "two\n", "unfinished"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_log_and_its_folders_may_appear_later(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "a" / "b" / "log", threading.Event()
+    follower = Follower(path, tail(finished, method))
+    time.sleep(0.05)
+    path.parent.mkdir(parents=True)
+    time.sleep(0.05)
+    path.write_text("there\n")
+    assert follower.until(1) == ["there\n"]
+    finished.set()
+    assert follower.result() == ["there\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_log_that_never_appears_ends_empty(tmp_path: Path, method: str) -> None:
+    finished = threading.Event()
+    follower = Follower(tmp_path / "log", tail(finished, method))
+    finished.set()
+    assert follower.result() == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rotated_log_is_followed_across(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("old\n")
+    follower = Follower(path, tail(finished, method))
+    follower.until(1)
+    with path.open("a") as old:
+        path.rename(tmp_path / "log.1")
+        old.write("written to the old one\n")
+    path.write_text("new\n")
+    follower.until(3)
+    finished.set()
+    assert follower.result() == ["old\n", "written to the old one\n", "new\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_log_that_was_cut_off_is_read_from_its_beginning(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("a long line before\n")
+    follower = Follower(path, tail(finished, method))
+    follower.until(1)
+    path.write_text("after\n")
+    follower.until(2)
+    finished.set()
+    assert follower.result() == ["a long line before\n", "after\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_change_of_a_watched_file_makes_it_look_for_the_end(tmp_path: Path, method: str) -> None:
+    path, state = tmp_path / "log", tmp_path / "state"
+    path.write_text("x\n")
+    state.write_text("running")
+    asked = []
+
+    def is_finished() -> bool:
+        asked.append(time.monotonic())
+        return state.read_text() == "ended"
+
+    how = Tail(is_finished, watch=[str(state)], check_every=1000, method=method)  # type: ignore[arg-type]
+    follower = Follower(path, how)
+    follower.until(1)
+    time.sleep(0.2)
+    calls = len(asked)
+    assert calls <= 3
+    state.write_text("ended")
+    assert follower.result() == ["x\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_line_of_a_busy_writer_in_order(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    follower = Follower(path, tail(finished, method))
+    subprocess.run(["/bin/sh", "-c", f"seq 100000 > {path}"], check=True)
+    finished.set()
+    assert follower.result() == [f"{i}\n" for i in range(1, 100001)]
+
+
+def test_idle_following_uses_no_processor_time(tmp_path: Path) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("x\n")
+    follower = Follower(path, Tail(finished.is_set, check_every=1.0))
+    follower.until(1)
+    time.sleep(0.1)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    time.sleep(0.5)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    finished.set()
+    follower.result()
+    assert after.ru_nvcsw - before.ru_nvcsw < 50
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
+def test_many_followers_share_one_inotify_instance(tmp_path: Path) -> None:
+    finished = threading.Event()
+    followers = []
+    for i in range(200):
+        (tmp_path / str(i)).write_text("x\n")
+        followers.append(Follower(tmp_path / str(i), tail(finished, "events", check_every=60)))
+    for follower in followers:
+        follower.until(1)
+    time.sleep(0.1)
+    kinds = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if _is_link(entry)]
+    assert kinds.count("anon_inode:inotify") == 1
+    for i in range(200):
+        with (tmp_path / str(i)).open("a") as log:
+            log.write("y\n")
+    for follower in followers:
+        assert follower.until(2) == ["x\n", "y\n"]
+    finished.set()
+    for i in range(200):
+        (tmp_path / str(i)).touch()
+        with (tmp_path / str(i)).open("a") as log:
+            log.write("z\n")
+    # nobody watches what says that it is finished: what is written lets none of them wait forever
+    for follower in followers:
+        follower.until(3)
+
+
+def _is_link(entry: os.DirEntry[str]) -> bool:
+    try:
+        os.readlink(entry.path)
+    except OSError:
+        return False
+    return True
+
+
+def test_without_events_it_polls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left() -> None:
+        raise OSError("fake: no inotify instance is left")
+
+    monkeypatch.setattr(file_events, "Watcher", none_left)
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("one\n")
+    follower = Follower(path, Tail(finished.is_set, check_every=0.1))
+    follower.until(1)
+    with path.open("a") as log:
+        log.write("two\n")
+    follower.until(2)
+    finished.set()
+    assert follower.result() == ["one\n", "two\n"]
+
+
+def test_network_file_systems_are_polled_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not file_events.is_on_network(str(tmp_path / "not" / "there"))
+    monkeypatch.setattr(file_events, "is_on_network", lambda path: True)
+
+    def not_wanted() -> None:
+        raise AssertionError("fake: events on a network file system")
+
+    monkeypatch.setattr(file_events, "Watcher", not_wanted)
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("one\n")
+    follower = Follower(path, Tail(finished.is_set, check_every=0.1))
+    follower.until(1)
+    finished.set()
+    assert follower.result() == ["one\n"]
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    script = f"""
+import resource, sys
+from torchx_specs.schedulers.file_logs import Tail, log_lines
+log = {str(path)!r}
+open(log, "w").write("x\\n")
+assert list(log_lines(log, tail=Tail(lambda: True)))
+idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+line = b"a line of a log that is long enough to be like one, again and again\\n"
+with open(log, "wb") as file:
+    for _ in range(100):
+        file.write(line * 10000)
+assert sum(1 for _ in log_lines(log, tail=Tail(lambda: True))) == 1_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert int(out.stdout) < 10_000  # KB, for 68 MB
+
+
+def test_prefix_goes_before_whole_lines() -> None:
+    def lines() -> Iterator[str]:
+        yield "a\n"
+        yield "b"
+
+    assert list(prefixed("role/0 ", lines())) == ["role/0 a\n", "role/0 b\n"]

@@ -1,0 +1,389 @@
+"""The contract between the runner and a scheduler."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchx_specs import (
+    AppDef,
+    AppDryRunInfo,
+    AppState,
+    CfgVal,
+    InvalidRunConfigException,
+    Resource,
+    Role,
+    StructuredOpts,
+    Workspace,
+    runopts,
+)
+from torchx_specs.schedulers import (
+    DescribeAppResponse,
+    ListAppResponse,
+    Scheduler,
+    Stream,
+    filter_regex,
+    split_lines,
+    split_lines_iterator,
+)
+from torchx_specs.workspace import MultiWorkspaceMixin, WorkspaceMixin, pin_workspace_images
+
+T = TypeVar("T", bound=Mapping[str, Any])
+
+
+@dataclass
+class Opts(StructuredOpts):
+    queue: str = "default"
+    """Where to wait."""
+    max_hours: int | None = None
+
+
+class InMemoryScheduler(Scheduler[T]):
+    """A fake that keeps what is submitted in a dict."""
+
+    def __init__(self, session_name: str = "test") -> None:
+        super().__init__("memory", session_name)
+        self.apps: dict[str, Any] = {}
+        self.cancelled: list[str] = []
+
+    def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
+        return AppDryRunInfo({"app": app.name, "cfg": cfg, "seen": []}, repr)
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        app_id = f"app-{len(self.apps)}"
+        self.apps[app_id] = dryrun_info
+        return app_id
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        return DescribeAppResponse(app_id) if app_id in self.apps else None
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
+        return [ListAppResponse(app_id, AppState.RUNNING) for app_id in self.apps]
+
+    def _cancel_existing(self, app_id: str) -> None:
+        self.cancelled.append(app_id)
+
+
+class Typed(InMemoryScheduler[Opts]):
+    pass
+
+
+class Untyped(InMemoryScheduler[Mapping[str, CfgVal]]):
+    def _run_opts(self) -> runopts:
+        opts = runopts()
+        opts.add("queue", type_=str, help="", default="default")
+        return opts
+
+
+class Bare(InMemoryScheduler):  # type: ignore[type-arg]
+    pass
+
+
+class RecordingRole(Role):
+    def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
+        request = {**dryrun_info.request, "seen": [*dryrun_info.request["seen"], self.name]}
+        return AppDryRunInfo({**request, "scheduler": scheduler}, repr)
+
+
+def app() -> AppDef:
+    return AppDef("job", roles=[RecordingRole("a", "i"), RecordingRole("b", "i")])
+
+
+class TestOptions:
+    def test_of_a_class(self) -> None:
+        assert [key for key, _ in Typed().run_opts()] == ["queue", "max_hours"]
+        info = Typed().submit_dryrun(app(), {"maxHours": 3})
+        assert info.cfg == Opts("default", 3)
+        assert info.request["cfg"] == Opts("default", 3)
+
+    def test_an_instance_of_the_class_is_taken_as_it_is(self) -> None:
+        opts = Opts("q")
+        assert Typed().submit_dryrun(app(), opts).cfg is opts
+
+    def test_of_a_subclass(self) -> None:
+        class Sub(Typed):
+            pass
+
+        assert Sub().submit_dryrun(app(), {}).cfg == Opts()
+
+    def test_of_another_class_in_a_subclass(self) -> None:
+        @dataclass
+        class Other(StructuredOpts):
+            other: int = 1
+
+        class Sub(InMemoryScheduler[Other]):
+            pass
+
+        assert Sub().submit_dryrun(app(), {}).cfg == Other()
+
+    def test_as_a_dict(self) -> None:
+        assert Untyped().submit_dryrun(app(), {}).cfg == {"queue": "default"}
+
+    def test_none(self) -> None:
+        assert len(Bare().run_opts()) == 0
+        assert Bare().submit_dryrun(app(), {}).cfg == {}
+
+    @pytest.mark.parametrize("scheduler", [Typed(), Untyped()])
+    def test_an_unknown_one(self, scheduler: Scheduler[Any]) -> None:
+        with pytest.raises(InvalidRunConfigException, match="did you mean 'queue'"):
+            scheduler.submit_dryrun(app(), {"queu": "x"})
+
+
+class TestSubmit:
+    def test_a_dry_run_asks_each_role_in_order(self) -> None:
+        job = app()
+        info = Typed().submit_dryrun(job, {})
+        assert info.request["seen"] == ["a", "b"]
+        assert info.request["scheduler"] == "memory"
+        assert info.app is job
+
+    def test_submit_schedules(self) -> None:
+        scheduler = Typed()
+        job = app()
+        before = copy.deepcopy(job)
+        app_id = scheduler.submit(job, {"queue": "q"})
+        assert scheduler.apps[app_id].cfg == Opts("q")
+        assert job == before
+
+    def test_a_workspace_where_none_is_taken(self) -> None:
+        with pytest.raises(ValueError, match="memory takes no workspace, got: /ws"):
+            Typed().submit(app(), {}, workspace="/ws")
+
+    def test_a_workspace_is_the_first_role_s(self) -> None:
+        built: list[tuple[str, Workspace | None]] = []
+
+        class WithWorkspace(WorkspaceMixin[None], Typed):
+            def caching_build_workspace_and_update_role(
+                self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
+            ) -> None:
+                built.append((role.name, role.workspace))
+
+        WithWorkspace().submit(app(), {}, workspace="/ws")
+        WithWorkspace().submit(app(), {}, workspace=Workspace({"/ws": "x"}))
+        WithWorkspace().submit(app(), {})
+        assert built == [("a", Workspace({"/ws": ""})), ("a", Workspace({"/ws": "x"}))]
+
+
+class TestApps:
+    def test_existence(self) -> None:
+        scheduler = Typed()
+        app_id = scheduler.submit(app(), {})
+        assert scheduler.exists(app_id)
+        assert not scheduler.exists("nope")
+
+    def test_cancel_and_delete(self) -> None:
+        scheduler = Typed()
+        app_id = scheduler.submit(app(), {})
+        scheduler.cancel("nope")
+        scheduler.delete("nope")
+        assert scheduler.cancelled == []
+        scheduler.cancel(app_id)
+        scheduler.delete(app_id)
+        assert scheduler.cancelled == [app_id, app_id]
+
+    def test_logs_are_no_duty(self) -> None:
+        with pytest.raises(NotImplementedError, match="Typed does not support application log"):
+            Typed().log_iter("x", "r", 0, None, datetime.min, datetime.max, False, Stream.STDOUT)
+
+    def test_defaults(self) -> None:
+        assert Typed().describe_native("x") is None
+        Typed().close()
+        Typed()._pre_build_validate(app(), "memory", Opts())
+
+    def test_a_role_needs_a_resource(self) -> None:
+        job = AppDef("j", roles=[Role("a", "i", resource=Resource(1, 0, 1)), Role("b", "i")])
+        with pytest.raises(ValueError, match="No resource for role: b"):
+            Typed()._validate(job, "memory", Opts())
+        job.roles.pop()
+        Typed()._validate(job, "memory")
+
+
+class TestResponses:
+    def test_describe(self) -> None:
+        response = DescribeAppResponse()
+        assert (response.app_id, response.state) == ("<NOT_SET>", AppState.UNSUBMITTED)
+        assert (response.num_restarts, response.msg) == (-1, "<NONE>")
+        assert (response.structured_error_msg, response.ui_url) == ("<NONE>", None)
+        assert (response.metadata, response.roles_statuses, response.roles) == ({}, [], [])
+
+    def test_list(self) -> None:
+        one = ListAppResponse("a", AppState.RUNNING)
+        assert (one.app_handle, one.name) == ("<NOT_SET>", "")
+        assert len({one, ListAppResponse("a", AppState.RUNNING)}) == 1
+        assert one != ListAppResponse("a", AppState.FAILED)
+
+    def test_streams(self) -> None:
+        assert [s.value for s in Stream] == ["stdout", "stderr", "combined"]
+        assert Stream("stderr") is Stream.STDERR
+        assert Stream.STDERR == "stderr"
+        assert str(Stream.STDERR) == "Stream.STDERR"
+
+
+class TestLines:
+    @pytest.mark.parametrize(
+        ("text", "lines"),
+        [
+            ("", []),
+            ("a", ["a"]),
+            ("a\n", ["a\n"]),
+            ("a\nb", ["a\n", "b"]),
+            ("\n\n", ["\n", "\n"]),
+            ("a\r\nb\rc\x0bd\u2028e\n", ["a\r\n", "b\rc\x0bd\u2028e\n"]),
+        ],
+    )
+    def test_split_lines(self, text: str, lines: list[str]) -> None:
+        assert split_lines(text) == lines
+
+    @given(st.lists(st.text(st.sampled_from("ab\n\r\u2028"), max_size=5), max_size=12))
+    def test_lines_are_whole_however_the_text_was_cut(self, chunks: list[str]) -> None:
+        assert list(split_lines_iterator(chunks)) == split_lines("".join(chunks))
+
+    def test_lines_come_as_soon_as_they_are_whole(self) -> None:
+        given_: list[str] = []
+
+        def chunks() -> Iterable[str]:
+            for chunk in ("a", "b\nc", "\n", "d"):
+                given_.append(chunk)
+                yield chunk
+
+        lines = iter(split_lines_iterator(chunks()))
+        assert (next(lines), given_) == ("ab\n", ["a", "b\nc"])
+        assert (next(lines), given_) == ("c\n", ["a", "b\nc", "\n"])
+        assert list(lines) == ["d"]
+
+    def test_filter_regex(self) -> None:
+        lines = ["error: a\n", "ok\n", "an error\n"]
+        assert list(filter_regex("error", lines)) == ["error: a\n", "an error\n"]
+        assert list(filter_regex("^error", lines)) == ["error: a\n"]
+
+    def test_filter_regex_is_lazy(self) -> None:
+        def endless() -> Iterable[str]:
+            while True:
+                yield "x"
+
+        assert next(iter(filter_regex("x", endless()))) == "x"
+
+
+class OlderMixin(WorkspaceMixin[dict[str, str]]):
+    """Implements the hook that older plugins implement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.built: list[str] = []
+
+    def build_workspace_and_update_role(
+        self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
+    ) -> None:
+        self.built.append(workspace)
+        role.image = f"built-from-{len(self.built)}"
+
+
+class TestOlderWorkspaces:
+    def test_one_folder(self) -> None:
+        roles = [Role("a", "i", workspace=Workspace({"/ws": ""})), Role("b", "i")]
+        mixin = OlderMixin()
+        mixin.build_workspaces(roles, {})
+        assert mixin.built == ["/ws"]
+        assert [r.image for r in roles] == ["built-from-1", "i"]
+        assert mixin.build_pending(roles) == {}
+
+    def test_several_are_merged_first(self, tmp_path: Any) -> None:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a/x").write_text("1")
+        (tmp_path / "b").write_text("2")
+        seen: list[str] = []
+
+        class Looks(OlderMixin):
+            def build_workspace_and_update_role(
+                self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
+            ) -> None:
+                import os
+
+                for folder, _, files in os.walk(workspace):
+                    seen.extend(os.path.relpath(f"{folder}/{f}", workspace) for f in files)
+
+        workspace = Workspace({f"{tmp_path}/a": "lib", f"{tmp_path}/b": "c/d"})
+        Looks().build_workspaces([Role("a", "i", workspace=workspace)], {})
+        assert sorted(seen) == ["c/d", "lib/x"]
+
+    def test_neither_hook(self) -> None:
+        class Neither(WorkspaceMixin[None]):
+            pass
+
+        role = Role("a", "i", workspace=Workspace({"/ws": ""}))
+        with pytest.raises(NotImplementedError, match="Neither implements neither"):
+            Neither().build_workspaces([role], {})
+        with pytest.raises(NotImplementedError, match="does not push"):
+            Neither().dryrun_push_images(AppDef("a"), {})
+        with pytest.raises(NotImplementedError, match="does not push"):
+            Neither().push_images(None)
+
+    def test_several_kinds(self) -> None:
+        older, pushing = OlderMixin(), PushingMixin()
+
+        class Multi(MultiWorkspaceMixin):
+            def workspace_builders(self) -> Mapping[str, WorkspaceMixin[Any]]:
+                return {"older": older, "pushing": pushing}
+
+        multi = Multi()
+        opts = dict(multi.workspace_opts())
+        assert list(opts) == ["workspace_type", "repo"]
+        assert opts["workspace_type"].default == "older"
+        assert multi.workspace_builder({}) == ("older", older)
+        assert multi.workspace_builder({"workspace_type": "pushing"}) == ("pushing", pushing)
+        with pytest.raises(ValueError, match=r"unknown workspace_type 'pushin'; did you mean"):
+            multi.workspace_builder({"workspace_type": "pushin"})
+
+        role = Role("a", "i", workspace=Workspace({"/ws": ""}))
+        multi.build_workspaces([role], {"workspace_type": "pushing"})
+        assert role.image == "built-from-1"
+        images = multi.dryrun_push_images(AppDef("a", roles=[role]), {"workspace_type": "pushing"})
+        assert images == ("pushing", {"built-from-1": "repo/built-from-1"})
+        multi.push_images(images)
+        assert pushing.pushed == [{"built-from-1": "repo/built-from-1"}]
+        nothing = multi.dryrun_push_images(AppDef("a"), {})
+        assert nothing == ("older", None)
+        multi.push_images(nothing)
+        assert len(pushing.pushed) == 1
+
+    def test_pinned_images(self) -> None:
+        workspace = Workspace({"/ws": ""})
+        job = AppDef(
+            "a",
+            roles=[
+                Role("a", "i", workspace=workspace),
+                Role("b", "other", workspace=workspace),
+                Role("c", "i"),
+            ],
+        )
+        pinned = pin_workspace_images(job, {("i", workspace): "built"})
+        assert [(r.image, r.workspace) for r in pinned.roles] == [
+            ("built", None),
+            ("other", workspace),
+            ("i", None),
+        ]
+        assert job.roles[0].image == "i"
+
+
+class PushingMixin(OlderMixin):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pushed: list[dict[str, str]] = []
+
+    def workspace_opts(self) -> runopts:
+        opts = runopts()
+        opts.add("repo", type_=str, help="")
+        return opts
+
+    def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> dict[str, str]:
+        return {role.image: f"repo/{role.image}" for role in app.roles}
+
+    def push_images(self, images_to_push: dict[str, str]) -> None:
+        self.pushed.append(images_to_push)

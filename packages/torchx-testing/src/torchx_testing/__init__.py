@@ -1,0 +1,1 @@
+"""Conformance suites for TorchX schedulers, trackers and plugins, as a pytest plugin."""

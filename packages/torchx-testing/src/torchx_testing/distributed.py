@@ -1,0 +1,58 @@
+"""Test case for code that runs in several processes of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torchx_testing.fixtures import TestWithTmpDir
+
+Ret = TypeVar("Ret")
+
+
+class DistributedTestCase(TestWithTmpDir):
+    """Runs functions in several processes of this machine, as ``torchrun`` does.
+
+    ::
+
+        def all_reduced() -> float:
+            torch.distributed.init_process_group("gloo")
+            tensor = torch.ones(1)
+            torch.distributed.all_reduce(tensor)
+            return tensor.item()
+
+        class MyTest(DistributedTestCase):
+            def test_sum(self) -> None:
+                self.assertEqual({0: 2.0, 1: 2.0}, self.run_ddp(2, all_reduced)())
+
+    The functions belong in a module that the processes can import.
+    """
+
+    __test__ = False
+
+    def run_ddp(self, world_size: int, fn: Callable[..., Ret]) -> Callable[..., dict[int, Ret]]:
+        """Returns a function that runs ``fn`` with its arguments in every process.
+
+        Args:
+            world_size: how many processes
+            fn: what each runs; the environment tells it rank and address, as under ``torchrun``
+
+        Returns:
+            called, it waits for all of them and returns what each returned, by rank; it raises
+            ``torch.distributed.elastic.multiprocessing.errors.ChildFailedError`` if one failed
+        """
+        from torch.distributed.launcher import LaunchConfig, elastic_launch
+
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=world_size,
+            run_id=type(self).__name__,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=0,
+            monitor_interval=0.01,
+        )
+        launch: Any = elastic_launch(config=config, entrypoint=fn)
+        run: Callable[..., dict[int, Ret]] = launch
+        return run

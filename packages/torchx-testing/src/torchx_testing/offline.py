@@ -1,0 +1,81 @@
+"""Watches that something contacts nobody, starts nothing and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+
+class Watch:
+    """What happened meanwhile."""
+
+    def __init__(self) -> None:
+        #: One line for each connection and each process.
+        self.contacts: list[str] = []
+        #: Files that were made, changed or removed.
+        self.files: list[str] = []
+
+    def check(self) -> None:
+        """Fails if anything happened."""
+        assert not self.contacts, f"contacted: {self.contacts}"
+        assert not self.files, f"touched: {self.files}"
+
+
+@contextmanager
+def offline(*folders: str | Path) -> Iterator[Watch]:
+    """Refuses connections and processes, and looks for changes of files.
+
+    ::
+
+        with offline(tmp_path) as watch:
+            runner.dryrun(app, "acme")
+        watch.check()
+
+    Args:
+        folders: where to look, beside the folder for temporary files, which is an empty one, and
+            ``$TORCHX_HOME``
+    """
+    watch = Watch()
+
+    def refuse(what: str) -> Callable[..., Any]:
+        def refused(*args: Any, **kwargs: Any) -> Any:
+            watch.contacts.append(f"{what}{args[1:]!r:.200}")
+            raise ConnectionRefusedError(f"{what} while nobody may be contacted")
+
+        return refused
+
+    home = os.environ.get("TORCHX_HOME")
+    with tempfile.TemporaryDirectory() as empty, mock.patch.object(tempfile, "tempdir", empty):
+        watched = [*map(Path, folders), Path(empty), *([Path(home)] if home else [])]
+        before = _snapshot(watched)
+        with (
+            mock.patch.dict(os.environ, {"TMPDIR": empty}),
+            mock.patch.object(socket.socket, "connect", refuse("connect")),
+            mock.patch.object(socket.socket, "connect_ex", refuse("connect")),
+            mock.patch.object(socket, "getaddrinfo", refuse("resolve")),
+            mock.patch.object(subprocess.Popen, "__init__", refuse("process")),
+        ):
+            yield watch
+        after = _snapshot(watched)
+    watch.files += sorted(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )
+
+
+def _snapshot(folders: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    found = {}
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if "__pycache__" in path.parts:
+                continue
+            status = path.lstat()
+            # a folder's size and time change with what is in it, which is looked at itself
+            found[str(path)] = (0, 0) if path.is_dir() else (status.st_size, status.st_mtime_ns)
+    return found

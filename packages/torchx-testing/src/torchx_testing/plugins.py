@@ -1,0 +1,214 @@
+"""Whether a whole plugin distribution is fit to be installed, as tests to derive from.
+
+::
+
+    class TestAcmePlugin(PluginConformance):
+        distribution = "acme-torchx"
+
+The distribution has to be installed, as its users install it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from torchx_specs import Resource
+from torchx_specs.hookspecs import (
+    CommandPlugin,
+    ComponentPlugin,
+    EventHandlerPlugin,
+    ResourcePlugin,
+    SchedulerPlugin,
+    TrackerPlugin,
+    WorkspacePlugin,
+)
+from torchx_specs.plugins import PluginManager
+from torchx_specs.plugins.entry_points import entry_points, normalize
+from torchx_specs.schedulers import Scheduler
+from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
+from torchx_specs.workspace import WorkspaceBuilder
+from torchx_testing.declared import Suite
+from torchx_testing.offline import offline
+
+#: What ``unsupported`` may name.
+FEATURES = frozenset({"factories_offline"})
+
+#: What costs too much to be loaded only to list plugins.
+HEAVY = (
+    "asyncio",
+    "boto3",
+    "botocore",
+    "docker",
+    "fsspec",
+    "kubernetes",
+    "mlflow",
+    "multiprocessing",
+    "numpy",
+    "pandas",
+    "requests",
+    "rich",
+    "subprocess",
+    "torch",
+    "urllib.request",
+    "yaml",
+)
+
+_LISTING = """
+import json, sys
+from torchx_specs.plugins import get_manager
+manager = get_manager()
+before = set(sys.modules)
+for hook in ("schedulers", "named_resources", "components", "trackers", "commands", "workspaces",
+             "event_handlers"):
+    list(getattr(manager, hook)())
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+class PluginConformance(Suite):
+    """The suite; a subclass names the distribution.
+
+    Attributes:
+        distribution: as its users install it
+        heavy: modules that listing must not load
+        unsupported: features of :data:`FEATURES` the plugin lacks, with the reason
+    """
+
+    features: ClassVar[frozenset[str]] = FEATURES
+    distribution: ClassVar[str] = ""
+    heavy: ClassVar[tuple[str, ...]] = HEAVY
+
+    @pytest.fixture
+    def manager(self) -> PluginManager:
+        """Returns a manager that has this distribution and no other."""
+        return PluginManager(disabled=self._others())
+
+    def _others(self) -> list[str]:
+        mine = normalize(self.distribution)
+        found = {ep.distribution for ep in entry_points("torchx")}
+        return sorted(name for name in found if normalize(name) != mine)
+
+    def _records(self, manager: PluginManager, kind: type) -> list[Any]:
+        return [record for record in self._all(manager) if type(record) is kind]
+
+    def _all(self, manager: PluginManager) -> Iterator[Any]:
+        for catalog in (
+            manager.schedulers(),
+            manager.named_resources(),
+            manager.trackers(),
+            manager.commands(),
+            manager.workspaces(),
+            manager.event_handlers(),
+        ):
+            assert not catalog.conflicts, f"one name twice: {sorted(catalog.conflicts)}"
+            yield from (catalog[name] for name in catalog)
+        yield from manager.components()
+
+    # -- loading
+
+    def test_it_is_registered(self) -> None:
+        found = [
+            ep
+            for ep in entry_points("torchx")
+            if normalize(ep.distribution) == normalize(self.distribution)
+        ]
+        assert found, f"{self.distribution} has no entry point in the group `torchx`"
+
+    def test_it_loads_and_its_hooks_work(self, manager: PluginManager) -> None:
+        records = list(self._all(manager))
+        assert [str(problem) for problem in manager.problems] == []
+        assert records, f"{self.distribution} gives nothing"
+        wrong = {record.name for record in records if not record.origin.distribution}
+        assert not wrong, f"of unknown origin: {wrong}"
+
+    def test_listing_it_loads_nothing_heavy(self) -> None:
+        disabled = ",".join(self._others())
+        done = subprocess.run(
+            [sys.executable, "-c", _LISTING],
+            env={
+                **os.environ,
+                ENV_TORCHX_PLUGINS_DISABLED: disabled,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        loaded = set(json.loads(done.stdout.splitlines()[-1]))
+        heavy = sorted(loaded & set(self.heavy))
+        assert not heavy, f"listing loads {heavy}: name factories as 'module:attribute'"
+
+    # -- what it gives
+
+    def test_every_factory_can_be_loaded(self, manager: PluginManager) -> None:
+        for record in self._all(manager):
+            if not isinstance(record, ComponentPlugin):
+                assert callable(record.load()), f"{record.kind} {record.name} cannot be called"
+
+    def test_schedulers(self, manager: PluginManager) -> None:
+        for record in self._records(manager, SchedulerPlugin):
+            factory = record.load()
+            parameters = inspect.signature(factory).parameters.values()
+            assert any(p.kind is p.VAR_KEYWORD for p in parameters), (
+                f"the factory of {record.name} must take any keyword arguments"
+            )
+            if self.lacks("factories_offline"):
+                continue
+            with offline() as watch:
+                scheduler = factory("conformance", no_such_parameter="x")
+                assert isinstance(scheduler, Scheduler)
+                opts = scheduler.run_opts()
+                assert repr(opts)
+            watch.check()
+            scheduler.close()
+            unexplained = [name for name, opt in opts if not opt.help or opt.help == name]
+            assert not unexplained, f"options of {record.name} without help: {unexplained}"
+
+    def test_named_resources(self, manager: PluginManager) -> None:
+        for record in self._records(manager, ResourcePlugin):
+            factory = record.load()
+            made = factory()
+            assert isinstance(made, Resource)
+            assert made.cpu >= 0
+            assert made.gpu >= 0
+            assert made.memMB > 0
+            assert factory() == made, f"{record.name} is not always the same"
+
+    def test_workspace_builders(self, manager: PluginManager) -> None:
+        for record in self._records(manager, WorkspacePlugin):
+            with offline() as watch:
+                builder = record.load()()
+                assert isinstance(builder, WorkspaceBuilder)
+                assert repr(builder.opts())
+            watch.check()
+
+    def test_event_handlers(self, manager: PluginManager) -> None:
+        for record in self._records(manager, EventHandlerPlugin):
+            assert isinstance(record.load()(), logging.Handler)
+
+    def test_trackers_take_a_configuration(self, manager: PluginManager) -> None:
+        for record in self._records(manager, TrackerPlugin):
+            inspect.signature(record.load()).bind("config")
+
+    def test_commands_and_schedulers_are_summed_up(self, manager: PluginManager) -> None:
+        for kind in (CommandPlugin, SchedulerPlugin):
+            for record in self._records(manager, kind):
+                summary = record.summary_text()
+                assert summary, f"{record.kind} {record.name} has no summary"
+                assert "\n" not in summary
+
+    def test_component_modules_can_be_imported(self, manager: PluginManager) -> None:
+        import importlib
+
+        for record in manager.components():
+            importlib.import_module(record.module)

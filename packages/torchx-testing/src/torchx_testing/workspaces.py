@@ -1,0 +1,241 @@
+"""What every builder of workspaces has to do, as tests to derive from.
+
+::
+
+    class TestNfs(WorkspaceBuilderConformance):
+        unsupported = {"links": "Acme's file system has none"}
+
+        @pytest.fixture
+        def builder(self):
+            return NfsBuilder()
+
+        @pytest.fixture
+        def cfg(self, tmp_path):
+            return {"nfs_root": str(tmp_path / "nfs")}
+
+        def contents(self, builder, plan, built, cfg):
+            return read_folder(plan.image)
+
+What the builder cannot do is declared in ``unsupported`` with its reason, left out, and counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+
+from torchx_specs import CfgVal, Workspace, WorkspaceError, runopts
+from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder
+from torchx_testing.declared import Suite
+from torchx_testing.offline import offline
+
+#: What ``unsupported`` may name.
+FEATURES = frozenset(
+    {
+        "addressed_by_input",
+        "base_image",
+        "links",
+        "modes",
+        "several_projects",
+        "build_again",
+        "missing_workspace",
+        "fsspec",
+    }
+)
+
+
+class Entry(NamedTuple):
+    """A file of what was built: its content, or the target of a link, and whether it may run."""
+
+    content: bytes
+    executable: bool = False
+    link: str | None = None
+
+
+def read_folder(folder: str | Path) -> dict[str, Entry]:
+    """Returns the files and links below a folder by their paths, which are relative."""
+    found = {}
+    for path in Path(folder).rglob("*"):
+        relative = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[relative] = Entry(b"", link=os.readlink(path))
+        elif path.is_file():
+            found[relative] = Entry(path.read_bytes(), os.access(path, os.X_OK))
+    return found
+
+
+class WorkspaceBuilderConformance(Suite):
+    """The suite; a subclass gives the builder, its options, and a way to look at what it built.
+
+    Attributes:
+        unsupported: features of :data:`FEATURES` the builder lacks, with the reason
+        base_image: the image to start from
+    """
+
+    features: ClassVar[frozenset[str]] = FEATURES
+    base_image: ClassVar[str] = "base"
+
+    # -- what a subclass gives
+
+    @pytest.fixture
+    def builder(self) -> WorkspaceBuilder:
+        """Returns the builder under test."""
+        raise NotImplementedError("a conformance class has to define the fixture `builder`")
+
+    @pytest.fixture
+    def cfg(self) -> Mapping[str, CfgVal]:
+        """Returns the options to build with."""
+        return {}
+
+    def contents(
+        self, builder: WorkspaceBuilder, plan: BuiltReference, built: Built, cfg: Any
+    ) -> Mapping[str, Entry]:
+        """Returns what a job would find in the workspace."""
+        raise NotImplementedError("a conformance class has to define the method `contents`")
+
+    # -- the tools of the tests
+
+    @pytest.fixture
+    def options(self, builder: WorkspaceBuilder, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+        """Returns the options with their defaults."""
+        return builder.opts().resolve(cfg)
+
+    @pytest.fixture
+    def project(self, tmp_path: Path) -> Path:
+        """Returns a folder with a workspace."""
+        root = tmp_path / "project"
+        for name in ("main.py", "pkg/deep/mod.py", "data/big.bin", "a b/\u00fc.txt", "x.log"):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(name)
+        (root / "run.sh").write_text("#!/bin/sh\n")
+        (root / "run.sh").chmod(0o755)
+        (root / "link").symlink_to("pkg/deep/mod.py")
+        (root / ".torchxignore").write_text("*.log\ndata\n")
+        return root
+
+    def plan(
+        self, builder: WorkspaceBuilder, options: Mapping[str, CfgVal], *projects: Path
+    ) -> BuiltReference:
+        """Plans a workspace of these projects, all but the first below their names."""
+        first, *others = projects
+        mapping = {str(first): "", **{str(p): p.name for p in others}}
+        plan = builder.plan(self.base_image, Workspace(mapping), options)
+        assert isinstance(plan, BuiltReference)
+        return plan
+
+    # -- options and plans
+
+    def test_its_options_are_options(self, builder: WorkspaceBuilder) -> None:
+        opts = builder.opts()
+        assert isinstance(opts, runopts)
+        assert all(option.help for _, option in opts)
+
+    def test_a_plan_contacts_nobody_and_leaves_nothing(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path, tmp_path: Path
+    ) -> None:
+        with offline(tmp_path) as watch:
+            plan = self.plan(builder, options, project)
+        watch.check()
+        assert plan.image != self.base_image
+        assert plan.workspace == Workspace({str(project): ""})
+
+    def test_the_same_input_gives_the_same_reference(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
+    ) -> None:
+        first = self.plan(builder, options, project).image
+        os.utime(project / "main.py", (1, 1))
+        (project / "y.log").write_text("left out")
+        assert self.plan(builder, options, project).image == first
+
+    def test_another_input_gives_another(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
+    ) -> None:
+        self.needs("addressed_by_input")
+        images = {self.plan(builder, options, project).image}
+        (project / "main.py").write_text("changed")
+        images.add(self.plan(builder, options, project).image)
+        (project / "main.py").rename(project / "other.py")
+        images.add(self.plan(builder, options, project).image)
+        assert len(images) == 3
+        self.needs("base_image")
+        plan = builder.plan("another", Workspace({str(project): ""}), options)
+        assert plan is not None
+        assert plan.image not in images
+
+    def test_a_workspace_that_does_not_exist(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], tmp_path: Path
+    ) -> None:
+        self.needs("missing_workspace")
+        with pytest.raises(WorkspaceError, match="no-such-folder"):
+            self.plan(builder, options, tmp_path / "no-such-folder")
+
+    # -- what is built
+
+    def built(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], plan: BuiltReference
+    ) -> dict[str, Entry]:
+        """Builds, pushes if need be, and looks."""
+        made = builder.build(plan, options)
+        assert isinstance(made, Built)
+        if builder.remote and not made.ready:
+            made = builder.push(plan, made, options)
+        return dict(self.contents(builder, plan, made, options))
+
+    def test_the_job_finds_the_files(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
+    ) -> None:
+        found = self.built(builder, options, self.plan(builder, options, project))
+        for name in ("main.py", "pkg/deep/mod.py", "a b/\u00fc.txt"):
+            assert found[name].content == name.encode()
+
+    def test_and_nothing_that_is_left_out(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
+    ) -> None:
+        found = self.built(builder, options, self.plan(builder, options, project))
+        assert not {"x.log", "data/big.bin"} & found.keys()
+
+    def test_modes(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
+    ) -> None:
+        self.needs("modes")
+        found = self.built(builder, options, self.plan(builder, options, project))
+        assert (found["run.sh"].executable, found["main.py"].executable) == (True, False)
+
+    def test_links(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
+    ) -> None:
+        self.needs("links")
+        found = self.built(builder, options, self.plan(builder, options, project))
+        assert found["link"].link == "pkg/deep/mod.py"
+
+    def test_several_projects(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path, tmp_path: Path
+    ) -> None:
+        self.needs("several_projects")
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib/code.py").write_text("lib")
+        plan = self.plan(builder, options, project, tmp_path / "lib")
+        found = self.built(builder, options, plan)
+        assert found["lib/code.py"].content == b"lib"
+        assert found["main.py"].content == b"main.py"
+
+    def test_a_workspace_on_another_file_system(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal]
+    ) -> None:
+        self.needs("fsspec")
+        fsspec = pytest.importorskip("fsspec")
+        fsspec.filesystem("memory").pipe("/conformance-ws/a/b.txt", b"from memory")
+        plan = builder.plan(self.base_image, Workspace({"memory://conformance-ws": ""}), options)
+        assert plan is not None
+        assert self.built(builder, options, plan)["a/b.txt"].content == b"from memory"
+
+    def test_building_again(
+        self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
+    ) -> None:
+        self.needs("build_again")
+        first = self.built(builder, options, self.plan(builder, options, project))
+        assert self.built(builder, options, self.plan(builder, options, project)) == first

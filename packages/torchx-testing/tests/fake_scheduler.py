@@ -1,0 +1,319 @@
+"""A fake scheduler that runs jobs as child processes, and ways to break it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from torchx_specs import (
+    AppDef,
+    AppDryRunInfo,
+    AppState,
+    RequestError,
+    RoleStatus,
+    RoleTemplate,
+    macros,
+)
+from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.api import filter_regex, split_lines
+from torchx_specs.schedulers.ids import make_unique
+from torchx_specs.status import ReplicaStatus
+
+
+@dataclass
+class FakeReplica:
+    argv: list[str]
+    env: dict[str, str]
+    retries: int
+    out: bytes = b""
+    err: bytes = b""
+    code: int | None = None
+    restarts: int = 0
+    process: Any = None
+
+    def read_errors(self) -> None:
+        self.err += self.process.stderr.read()
+
+    def lines(self, stream: Stream | None) -> list[str]:
+        data = {Stream.STDOUT: self.out, Stream.STDERR: self.err}
+        text = data.get(stream or Stream.COMBINED, self.out + self.err)
+        return split_lines(text.decode("utf-8", "replace"))
+
+
+@dataclass
+class FakeApp:
+    name: str
+    roles: dict[str, list[FakeReplica]]
+    cancelled: bool = False
+    threads: list[threading.Thread] = field(default_factory=list)
+
+
+class FakeScheduler(Scheduler[Mapping[str, Any]]):
+    """Runs each replica as a child process of this one; remembers all in memory."""
+
+    def __init__(self) -> None:
+        super().__init__("fake", "conformance")
+        self.apps: dict[str, FakeApp] = {}
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        if "/" in app.name:
+            raise RequestError(f"an app of the fake cannot be named {app.name!r}")
+        app_id = make_unique(app.name)
+        roles = {}
+        for role in app.roles:
+            template = RoleTemplate(role)
+            replicas = []
+            for k in range(role.num_replicas):
+                values = macros.Values("", app_id, str(k), "TORCHX_RANK0_HOST")
+                env = {**template.env(values), "TORCHX_RANK0_HOST": "localhost"}
+                argv = [role.entrypoint, *template.args(values)]
+                replicas.append(FakeReplica(argv, env, role.max_retries))
+            roles[role.name] = replicas
+        return AppDryRunInfo((app_id, FakeApp(app.name, roles)), repr)
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        app_id, app = dryrun_info.request
+        self.apps[app_id] = app
+        for replicas in app.roles.values():
+            for replica in replicas:
+                thread = threading.Thread(target=self.run, args=(app, replica), daemon=True)
+                app.threads.append(thread)
+                thread.start()
+        return str(app_id)
+
+    def run(self, app: FakeApp, replica: FakeReplica) -> None:
+        for attempt in range(replica.retries + 1):
+            replica.restarts = attempt
+            try:
+                replica.process = subprocess.Popen(
+                    replica.argv,
+                    env={"PATH": "/usr/bin:/bin", **replica.env},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+                if app.cancelled:  # between the decision to start and the start
+                    os.killpg(replica.process.pid, signal.SIGKILL)
+                err = threading.Thread(target=replica.read_errors)
+                err.start()
+                for line in replica.process.stdout:
+                    replica.out += line
+                err.join()
+                code = replica.process.wait()
+            except OSError:
+                code = 127
+            if code == 0 or app.cancelled:
+                break
+        replica.code = code
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        app = self.apps.get(app_id)
+        if app is None:
+            return None
+        statuses = [
+            RoleStatus(name, [self.status(name, k, r) for k, r in enumerate(replicas)])
+            for name, replicas in app.roles.items()
+        ]
+        return DescribeAppResponse(app_id, self.state(app), roles_statuses=statuses)
+
+    def status(self, role: str, k: int, replica: FakeReplica) -> ReplicaStatus:
+        code = replica.code
+        state = AppState.RUNNING if code is None else _ended(code)
+        return ReplicaStatus(k, state, role, "here", exit_code=code, restarts=replica.restarts)
+
+    def state(self, app: FakeApp) -> AppState:
+        codes = [r.code for replicas in app.roles.values() for r in replicas]
+        if None in codes:
+            return AppState.RUNNING
+        if app.cancelled:
+            return AppState.CANCELLED
+        return AppState.FAILED if any(codes) else AppState.SUCCEEDED
+
+    def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
+        return [ListAppResponse(i, self.state(a), name=a.name) for i, a in self.apps.items()]
+
+    def _cancel_existing(self, app_id: str) -> None:
+        app = self.apps[app_id]
+        if self.state(app) != AppState.RUNNING:
+            return
+        app.cancelled = True
+        for replicas in app.roles.values():
+            for replica in replicas:
+                if replica.process is not None:
+                    os.killpg(replica.process.pid, signal.SIGKILL)
+        for thread in app.threads:
+            thread.join()
+
+    def _delete_existing(self, app_id: str) -> None:
+        self._cancel_existing(app_id)
+        del self.apps[app_id]
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        app = self.apps[app_id]
+        lines = self.follow(app, app.roles[role_name][k], streams) if should_tail else None
+        if lines is None:
+            lines = app.roles[role_name][k].lines(streams)
+        return filter_regex(regex, lines) if regex else lines
+
+    def follow(self, app: FakeApp, replica: FakeReplica, stream: Stream | None) -> Iterable[str]:
+        told = 0
+        ended = False
+        while not ended:
+            ended = not any(thread.is_alive() for thread in app.threads)
+            lines = replica.lines(stream)
+            new = lines[told:] if ended else [x for x in lines[told:] if x.endswith("\n")]
+            told += len(new)
+            yield from new
+            time.sleep(0.02)
+
+
+def _ended(code: int) -> AppState:
+    return AppState.FAILED if code else AppState.SUCCEEDED
+
+
+class CutsLines(FakeScheduler):
+    def log_iter(self, *args: Any, **kwargs: Any) -> Iterable[str]:
+        text = "".join(super().log_iter(*args, **kwargs))
+        return [text[i : i + 4096] for i in range(0, len(text), 4096)]
+
+
+class LosesExitCode(FakeScheduler):
+    def status(self, role: str, k: int, replica: FakeReplica) -> ReplicaStatus:
+        status = super().status(role, k, replica)
+        status.exit_code = None
+        return status
+
+
+class UsesAShell(FakeScheduler):
+    def run(self, app: FakeApp, replica: FakeReplica) -> None:
+        replica.argv = ["sh", "-c", " ".join(f'"{word}"' for word in replica.argv)]
+        super().run(app, replica)
+
+
+class StripsVariables(FakeScheduler):
+    def run(self, app: FakeApp, replica: FakeReplica) -> None:
+        replica.env = {key: value.strip() for key, value in replica.env.items()}
+        super().run(app, replica)
+
+
+class ChangesTheApp(FakeScheduler):
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        info = super()._submit_dryrun(app, cfg)
+        app.roles[0].env["ADDED"] = "1"
+        return info
+
+
+class NeverStarts(FakeScheduler):
+    def state(self, app: FakeApp) -> AppState:
+        return AppState.PENDING
+
+
+class CancelFails(FakeScheduler):
+    def state(self, app: FakeApp) -> AppState:
+        state = super().state(app)
+        return AppState.FAILED if state == AppState.CANCELLED else state
+
+
+class NeverRetries(FakeScheduler):
+    def run(self, app: FakeApp, replica: FakeReplica) -> None:
+        replica.retries = 0
+        super().run(app, replica)
+
+
+class KnowsEverything(FakeScheduler):
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        return super().describe(app_id) or DescribeAppResponse(app_id, AppState.SUCCEEDED)
+
+
+class SubmitsOnDryRun(FakeScheduler):
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        info = super()._submit_dryrun(app, cfg)
+        self.schedule(info)
+        return info
+
+
+class LeavesAFile(FakeScheduler):
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        tempfile.mkstemp()
+        return super()._submit_dryrun(app, cfg)
+
+
+class AsksOnDryRun(FakeScheduler):
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        try:
+            socket.create_connection(("127.0.0.1", 9), timeout=1).close()
+        except OSError:
+            pass  # as careless as can be
+        return super()._submit_dryrun(app, cfg)
+
+
+class FollowsLate(FakeScheduler):
+    def follow(self, app: FakeApp, replica: FakeReplica, stream: Stream | None) -> Iterable[str]:
+        return list(super().follow(app, replica, stream))
+
+
+class ForgetsToDelete(FakeScheduler):
+    def _delete_existing(self, app_id: str) -> None:
+        self._cancel_existing(app_id)
+
+
+class SplitsAtEverySeparator(FakeScheduler):
+    def log_iter(self, *args: Any, **kwargs: Any) -> Iterable[str]:
+        return "".join(super().log_iter(*args, **kwargs)).splitlines(keepends=True)
+
+
+class ReplacesBytes(FakeScheduler):
+    def run(self, app: FakeApp, replica: FakeReplica) -> None:
+        replica.argv = [word.encode("utf-8", "replace").decode() for word in replica.argv]
+        super().run(app, replica)
+
+
+class RefusesBytes(FakeScheduler):
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        for role in app.roles:
+            for text in (*role.args, *role.env.values()):
+                if not text.isascii():
+                    raise RequestError(f"role {role.name}: {text!r:.50} is not ASCII")
+        return super()._submit_dryrun(app, cfg)
+
+
+class OneIdForAll(FakeScheduler):
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        _, app = dryrun_info.request
+        dryrun_info.request = ("the-app", app)
+        return super().schedule(dryrun_info)
+
+
+class RunsAnything(FakeScheduler):
+    """Takes names that no handle can hold."""
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        name, app.name = app.name, "x"
+        _, fake = super()._submit_dryrun(app, cfg).request
+        app.name = name
+        return AppDryRunInfo((f"{name}-1", fake), repr)
+
+
+class RunsOneRetryTooMany(FakeScheduler):
+    def run(self, app: FakeApp, replica: FakeReplica) -> None:
+        replica.retries += 1
+        super().run(app, replica)

@@ -1,0 +1,57 @@
+"""Runs conformance suites on fakes, in a pytest of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree  # of a report that we wrote ourselves
+
+HERE = Path(__file__).parent
+
+
+class Case(NamedTuple):
+    """A class of tests: its name, the class it derives from, its body, the test to run (or all)."""
+
+    name: str
+    suite: str
+    body: str
+    test: str = ""
+
+
+class Run(NamedTuple):
+    """What came of it."""
+
+    text: str
+    #: (class, test without parameters) -> outcomes of its cases
+    outcomes: dict[tuple[str, str], set[str]]
+
+
+def run_cases(folder: Path, imports: str, cases: list[Case], *options: str) -> Run:
+    """Writes the cases to a file in ``folder``, and runs them."""
+    text = f"import pytest\n{imports}\n"
+    for case in cases:
+        body = "\n".join(f"    {line}" for line in case.body.strip("\n").splitlines())
+        text += f"\n\nclass {case.name}({case.suite}):\n{body}\n"
+    (folder / "test_case.py").write_text(text)
+    report = folder / "report.xml"
+    select = " or ".join(f"({c.name} and {c.test})" if c.test else c.name for c in cases)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
+    command += ["--rootdir", str(folder), "--junit-xml", str(report), "-k", select, *options]
+    done = subprocess.run(
+        [*command, "test_case.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    outcomes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for test in ElementTree.parse(report).iter("testcase"):  # noqa: S314
+        kinds = {child.tag for child in test} & {"failure", "error", "skipped"}
+        key = (test.attrib["classname"].rpartition(".")[2], test.attrib["name"].partition("[")[0])
+        outcomes[key] |= kinds or {"passed"}
+    return Run(done.stdout + done.stderr, outcomes)

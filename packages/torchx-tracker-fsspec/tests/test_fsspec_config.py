@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchx_specs.trackers.api import TrackerBackendError, TrackerValueError
+from torchx_specs.trackers.inline import from_data_uri
+from torchx_specs.trackers.lookup import build_tracker, inline_config
+from torchx_tracker_fsspec import FsspecTracker, create
+from torchx_tracker_fsspec.config import parse, read_config
+
+
+def test_lines_are_settings_and_dots_nest() -> None:
+    text = "# c=1\nprotocol = s3 \n root_path=b/p\nclient_kwargs.endpoint_url=http://h:1\nnothing\na=b=c\n"
+    assert parse(text, "x") == {
+        "protocol": "s3",
+        "root_path": "b/p",
+        "client_kwargs": {"endpoint_url": "http://h:1"},
+        "a": "b=c",
+    }
+
+
+def test_values_are_text_except_true_and_false() -> None:
+    assert parse("a=true\nb=False\nc=1\nd=null", "x") == {
+        "a": True,
+        "b": False,
+        "c": "1",
+        "d": "null",
+    }
+
+
+@pytest.mark.parametrize("line", ["a.=1", ".a=1", "=1", "a..b=1"])
+def test_a_key_that_is_none_is_named_with_its_line(line: str) -> None:
+    with pytest.raises(TrackerValueError, match=r"conf, line 2: '.*' is no key"):
+        parse("x=1\n" + line, "conf")
+
+
+@pytest.mark.parametrize("text", ["a=1\na.b=2", "a.b=2\na=1"])
+def test_a_key_with_a_value_and_keys_of_its_own_is_an_error(text: str) -> None:
+    with pytest.raises(TrackerValueError, match="line 2: 'a' has a value and keys"):
+        parse(text, "conf")
+
+
+@pytest.mark.parametrize("config", [None, "", "  "])
+def test_no_configuration_says_what_is_needed(config: str | None) -> None:
+    with pytest.raises(TrackerValueError, match=r"\[tracker:fsspec\] config"):
+        read_config(config)
+
+
+def test_what_is_missing_is_named_with_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "conf"
+    file.write_text("protocol=file\n")
+    with pytest.raises(TrackerValueError, match=f"{file}.* needs root_path"):
+        read_config(str(file))
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(TrackerValueError, match="'/no/such/conf' does not exist"):
+        read_config("/no/such/conf")
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "conf").write_bytes(b"\xff\xfe")
+    with pytest.raises(TrackerValueError, match="conf' cannot be read"):
+        read_config(str(tmp_path / "conf"))
+    with pytest.raises(TrackerValueError, match="cannot be read"):
+        read_config(str(tmp_path))
+
+
+def test_every_form_of_a_configuration_gives_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "conf"
+    file.write_text("protocol=file\nroot_path=/r\n")
+    expected = {"protocol": "file", "root_path": "/r"}
+    assert read_config(str(file)) == expected
+    assert read_config(f"file://{file}") == expected
+    assert read_config("protocol=file;root_path=/r") == expected
+    assert read_config("root_path=/r;protocol=file") == expected
+    assert read_config("data:,protocol%3Dfile%0Aroot_path%3D/r") == expected
+
+
+def test_a_url_is_read_through_fsspec() -> None:
+    import fsspec
+
+    fsspec.filesystem("memory").pipe_file("/conf", b"protocol=file\nroot_path=/r\n")
+    assert read_config("memory://conf") == {"protocol": "file", "root_path": "/r"}
+    with pytest.raises(TrackerValueError, match="memory://nope' cannot be read"):
+        read_config("memory://nope")
+
+
+def test_a_file_is_inlined_for_the_job(tmp_path: Path) -> None:
+    file = tmp_path / "conf"
+    file.write_text(f"protocol=file\nroot_path={tmp_path}\n")
+    inlined = inline_config("torchx_tracker_fsspec:create", str(file))
+    assert from_data_uri(inlined) == file.read_text()
+    file.unlink()
+    tracker = build_tracker("torchx_tracker_fsspec:create", inlined)
+    assert repr(tracker) == f"<FsspecTracker: root_path={tmp_path}>"
+
+
+@pytest.mark.parametrize("config", ["s3://b/conf", "protocol=file;root_path=/r", "data:,a%3D1"])
+def test_what_needs_no_file_is_left_as_it_is(config: str) -> None:
+    assert inline_config("torchx_tracker_fsspec:create", config) == config
+
+
+def test_a_file_that_is_only_in_the_image_is_left_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert inline_config("torchx_tracker_fsspec:create", "/no/conf") == "/no/conf"
+    assert "'/no/conf' does not exist" in caplog.text
+
+
+def test_a_root_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TrackerValueError, match=f"'{tmp_path}/no' does not exist: make it"):
+        create(f"protocol=file;root_path={tmp_path}/no")
+    (tmp_path / "file").touch()
+    with pytest.raises(TrackerValueError, match="is no folder"):
+        create(f"protocol=file;root_path={tmp_path}/file")
+
+
+def test_a_root_is_made_if_asked_for(tmp_path: Path) -> None:
+    create(f"protocol=file;root_path={tmp_path}/a/b;auto_mkdir=true").add_metadata("run", x=1)
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_an_unknown_protocol_is_named() -> None:
+    with pytest.raises(TrackerValueError, match="nosuch"):
+        create("protocol=nosuch;root_path=/x")
+
+
+def test_an_option_that_the_file_system_refuses_is_named() -> None:
+    with pytest.raises((TrackerValueError, TrackerBackendError), match=r"sftp|paramiko|host"):
+        create("protocol=sftp;root_path=/x;bogus=1")
+
+
+def test_the_constructor_of_older_code(tmp_path: Path) -> None:
+    import fsspec
+
+    tracker = FsspecTracker(fsspec.filesystem("file"), str(tmp_path))
+    assert repr(tracker) == f"<FsspecTracker: root_path={tmp_path}>"
+    tracker.add_metadata("run", a=1)
+    assert tracker.metadata("run") == {"a": 1}
+
+
+def test_a_local_disk_needs_no_fsspec(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from torchx_tracker_fsspec import create\n"
+        f"create('protocol=file;root_path={tmp_path}').add_metadata('run', a=1)\n"
+        "print([m for m in ('fsspec', 'asyncio', 'logging', 'pluggy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_registering_loads_no_tracker() -> None:
+    code = (
+        "import sys, torchx_tracker_fsspec.plugin\n"
+        "print([m for m in sys.modules if m.startswith('torchx_tracker_fsspec.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['torchx_tracker_fsspec.plugin']"

@@ -1,0 +1,619 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from torchx_specs.trackers.api import (
+    TrackerArtifact,
+    TrackerBackendError,
+    TrackerSource,
+    TrackerValueError,
+)
+from torchx_tracker_fsspec import FsspecTracker, create
+from torchx_tracker_fsspec.names import encode
+
+PEER = json.loads(Path(__file__).with_name("peer_layout.json").read_text("utf-8"))
+RUN = "local_cwd://session/job-1"
+
+ODD = [
+    "a b",
+    "é/ü",
+    "../../escape",
+    "/abs",
+    ".",
+    "..",
+    "日本語" * 40,
+    "x" * 4000,
+    "\udcff",
+    "a\nb",
+    "$HOME",
+    "%41",
+]
+
+
+class FoldersFileSystem(LocalFileSystem):
+    """A local disk that is not known for one: stands for SFTP and its like."""
+
+    protocol = ("folders",)
+
+
+class ObjectFileSystem(MemoryFileSystem):
+    """Memory as an object store: no appending, and a store of its own for each test."""
+
+    protocol = ("s3",)
+
+    def __init__(self, number: int) -> None:
+        super().__init__(use_listings_cache=False)
+        self.store: dict[str, object] = {}
+        self.pseudo_dirs = [""]
+
+    def _open(self, path: str, mode: str = "rb", *args: object, **kwargs: object) -> object:
+        assert "a" not in mode
+        return super()._open(path, mode, *args, **kwargs)
+
+
+@pytest.fixture(params=["local", "folders", "objects"])
+def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> FsspecTracker:
+    if request.param == "local":
+        return create(f"protocol=file;root_path={tmp_path}")
+    if request.param == "folders":
+        return FsspecTracker(FoldersFileSystem(), str(tmp_path))
+    fs = ObjectFileSystem(id(request))
+    fs.makedirs("/bucket")
+    return FsspecTracker(fs, "bucket/prefix")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> FsspecTracker:
+    return create(f"protocol=file;root_path={tmp_path}")
+
+
+# -- what is written is read ------------------------------------------------------------------
+
+
+def test_metadata_is_merged_and_the_last_wins(tracker: FsspecTracker) -> None:
+    tracker.add_metadata("run", a=1, b="x")
+    tracker.add_metadata("run", a=2, c=[1, {"d": None}])
+    assert tracker.metadata("run") == {"a": 2, "b": "x", "c": [1, {"d": None}]}
+
+
+def test_the_last_wins_of_many(tracker: FsspecTracker) -> None:
+    for number in range(60):
+        tracker.add_metadata("run", n=number)
+        tracker.add_artifact("run", "model", f"/{number}", {"n": number})
+    assert tracker.metadata("run") == {"n": 59}
+    assert tracker.artifacts("run") == {"model": TrackerArtifact("model", "/59", {"n": 59})}
+
+
+def test_artifacts(tracker: FsspecTracker) -> None:
+    tracker.add_artifact("run", "model", "/m.pt", {"epoch": 1})
+    tracker.add_artifact("run", "log", "s3://b/log")
+    assert tracker.artifacts("run") == {
+        "model": TrackerArtifact("model", "/m.pt", {"epoch": 1}),
+        "log": TrackerArtifact("log", "s3://b/log", None),
+    }
+
+
+def test_an_artifact_may_be_a_path(local: FsspecTracker) -> None:
+    local.add_artifact("run", "model", Path("/m.pt"))  # type: ignore[arg-type]
+    assert local.artifacts("run")["model"].path == "/m.pt"
+
+
+def test_sources(tracker: FsspecTracker) -> None:
+    for artifact in ("model", None, "vocab", "model", None):
+        tracker.add_source("run", "parent", artifact)
+    tracker.add_source("run", "other")
+    assert list(tracker.sources("run")) == [
+        TrackerSource("other", None),
+        TrackerSource("parent", "model"),
+        TrackerSource("parent", None),
+        TrackerSource("parent", "vocab"),
+    ]
+    assert list(tracker.sources("run", "model")) == [TrackerSource("parent", "model")]
+
+
+def test_a_run_that_nothing_is_known_of_has_nothing(tracker: FsspecTracker) -> None:
+    assert tracker.metadata("nope") == {}
+    assert tracker.artifacts("nope") == {}
+    assert list(tracker.sources("nope")) == []
+    assert list(tracker.run_ids()) == []
+    assert list(tracker.run_ids(parent_run_id="nope")) == []
+    assert tracker.lineage("nope").sources == []
+
+
+def test_runs_and_those_of_a_parent(tracker: FsspecTracker) -> None:
+    tracker.add_metadata("parent", a=1)
+    for number in range(5):
+        tracker.add_source(f"child-{number}", "parent", None if number % 2 else "model")
+    tracker.add_source("stranger", "other")
+    assert sorted(tracker.run_ids()) == [*[f"child-{n}" for n in range(5)], "parent", "stranger"]
+    assert sorted(tracker.run_ids(parent_run_id="parent")) == [f"child-{n}" for n in range(5)]
+
+
+def test_runs_cannot_be_filtered_by_anything_else(tracker: FsspecTracker) -> None:
+    with pytest.raises(TrackerValueError, match="parent_run_id"):
+        tracker.run_ids(user="me")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_ids_and_names_are_kept_and_stay_inside(odd: str, tracker: FsspecTracker) -> None:
+    tracker.add_metadata(odd, **{odd: odd})
+    tracker.add_artifact(odd, odd, odd, {odd: odd})
+    tracker.add_source(odd, "parent" + odd, odd)
+    tracker.add_source("child", odd, odd)
+    assert tracker.metadata(odd) == {odd: odd}
+    assert tracker.artifacts(odd) == {odd: TrackerArtifact(odd, odd, {odd: odd})}
+    assert list(tracker.sources(odd)) == [TrackerSource("parent" + odd, odd)]
+    assert list(tracker.sources("child")) == [TrackerSource(odd, odd)]
+    assert sorted(tracker.run_ids()) == sorted([odd, "child"])
+    assert list(tracker.run_ids(parent_run_id=odd)) == ["child"]
+    found = tracker.lineage(odd)
+    assert found.sources == [TrackerSource("parent" + odd, odd)]
+    assert found.descendants == ["child"]
+
+
+def test_nothing_is_written_outside_of_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "a" / "root"
+    root.mkdir(parents=True)
+    tracker = create(f"protocol=file;root_path={root}")
+    for odd in ODD:
+        tracker.add_metadata(odd, **{odd: odd})
+        tracker.add_source(odd, "../" + odd, odd)
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+    assert list((tmp_path / "a").iterdir()) == [root]
+    assert all(re.fullmatch("[A-Z2-7]+=*", folder.name) for folder in root.iterdir())
+
+
+# -- lineage ----------------------------------------------------------------------------------
+
+
+def test_lineage_over_generations(tracker: FsspecTracker) -> None:
+    tracker.add_source("run", "parent", "model")
+    tracker.add_source("run", "dataset")
+    tracker.add_source("parent", "grandparent")
+    tracker.add_source("child", "run")
+    tracker.add_source("grandchild", "child", "weights")
+    tracker.add_source("grandchild", "unrelated parent")
+    tracker.add_source("stranger", "dataset")
+    found = tracker.lineage("run")
+    assert found.run_id == "run"
+    assert found.sources == [
+        TrackerSource("dataset", None),
+        TrackerSource("parent", "model"),
+        TrackerSource("grandparent", None),
+    ]
+    assert found.descendants == ["child", "grandchild"]
+
+
+def test_lineage_tolerates_cycles(tracker: FsspecTracker) -> None:
+    for run, source in (("a", "b"), ("b", "c"), ("c", "a"), ("a", "a")):
+        tracker.add_source(run, source)
+    found = tracker.lineage("a")
+    assert [source.source_run_id for source in found.sources] == ["b", "c"]
+    assert found.descendants == ["c", "b"]
+
+
+def test_lineage_finds_children_that_began_before_their_parent(tracker: FsspecTracker) -> None:
+    tracker.add_source("child", "parent")
+    tracker.add_metadata("parent", a=1)
+    assert tracker.lineage("parent").descendants == ["child"]
+
+
+# -- with older tools -------------------------------------------------------------------------
+
+
+def lay_out(root: Path) -> None:
+    for name, text in PEER["files"].items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+@pytest.mark.parametrize("kind", ["local", "folders"])
+def test_what_older_tools_wrote_reads_as_before(kind: str, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    tracker = (
+        create(f"protocol=file;root_path={tmp_path}")
+        if kind == "local"
+        else FsspecTracker(FoldersFileSystem(), str(tmp_path))
+    )
+    reads = PEER["reads"]
+    assert sorted(tracker.run_ids()) == reads["run_ids"]
+    assert sorted(tracker.run_ids(parent_run_id="parent/1")) == reads["run_ids of parent/1"]
+    metadata = dict(tracker.metadata(RUN))
+    assert metadata.pop("nan") != metadata
+    assert metadata == reads["metadata"]
+    # the older tool goes by the order of the folder's entries, and gave the first 'model' here
+    assert {a.name: [a.path, a.metadata] for a in tracker.artifacts(RUN).values()} == {
+        **reads["artifacts"],
+        "model": ["/p/model-2.pt", None],
+    }
+    sources = [[s.source_run_id, s.artifact_name] for s in tracker.sources(RUN)]
+    # the older tool loses the link to a whole run where there is one to its artifacts too
+    assert [s for s in sources if s not in reads["sources"]] == [["both", None]]
+    assert [s for s in reads["sources"] if s not in sources] == []
+    assert list(tracker.sources(RUN, "weights")) == [TrackerSource("src", "weights")]
+    assert tracker.lineage("parent/1").descendants == [RUN, "child"]
+
+
+@pytest.mark.parametrize("kind", ["local", "folders"])
+def test_the_same_calls_leave_the_same_files(kind: str, tmp_path: Path) -> None:
+    tracker = (
+        create(f"protocol=file;root_path={tmp_path}")
+        if kind == "local"
+        else FsspecTracker(FoldersFileSystem(), str(tmp_path))
+    )
+    tracker.add_metadata("parent/1", step=1)
+    tracker.add_source(RUN, "parent/1")
+    tracker.add_metadata(RUN, loss=0.5, note="x é", nested=[1, {"z": None}], nan=float("nan"))
+    tracker.add_metadata(RUN, loss=0.25)
+    tracker.add_artifact(RUN, "model", "/p/model.pt", {"epoch": 3})
+    tracker.add_artifact(RUN, "log", "s3://b/log")
+    tracker.add_artifact(RUN, "model", "/p/model-2.pt")
+    for artifact in ("weights", "vocab", "weights"):
+        tracker.add_source(RUN, "src", artifact)
+    tracker.add_source(RUN, "both", "one")
+    tracker.add_source(RUN, "both")
+    tracker.add_source(RUN, "accent", "é art")
+    tracker.add_source("child", RUN, "model")
+    tracker.add_source("child", RUN)
+
+    def seen(files: dict[str, str]) -> list[tuple[str, str]]:
+        # names of records differ: the time, and here what makes them unique
+        return sorted((re.sub(r"/\d{19}[-0-9a-f]*$", "/TIME", n), t) for n, t in files.items())
+
+    files = {
+        str(path.relative_to(tmp_path)): path.read_text("utf-8")
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.name != "artifacts.index" and path.parent.name != "links"
+    }
+    assert seen(files) == seen(PEER["files"])
+
+
+def test_both_write_to_one_run(local: FsspecTracker, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    local.add_metadata(RUN, loss=0.125)
+    local.add_artifact(RUN, "new", "/n")
+    local.add_source(RUN, "src", "third")
+    assert local.metadata(RUN)["loss"] == 0.125
+    assert local.metadata(RUN)["note"] == "x é"
+    assert sorted(local.artifacts(RUN)) == ["log", "model", "new"]
+    assert TrackerSource("src", "third") in local.sources(RUN)
+    assert TrackerSource("src", "weights") in local.sources(RUN)
+
+
+def test_an_unfinished_line_of_another_writer_is_not_glued_to(
+    local: FsspecTracker, tmp_path: Path
+) -> None:
+    local.add_source("run", "parent", "one")
+    file = tmp_path / encode("run") / "sources" / encode("parent")
+    file.write_text("one\ntwo")
+    local.add_source("run", "parent", "three")
+    assert file.read_text() == "one\ntwo\nthree\n"
+
+
+def test_a_root_moved_to_another_kind_of_store_reads_the_same(tmp_path: Path) -> None:
+    here = create(f"protocol=file;root_path={tmp_path}")
+    here.add_source("run", "x" * 400, "model")
+    there = FsspecTracker(FoldersFileSystem(), str(tmp_path))
+    assert list(there.sources("run")) == [TrackerSource("x" * 400, "model")]
+    there.add_source("run", "x" * 400, "other")
+    there.add_source("run", "short", "other")
+    assert list(here.sources("run")) == list(there.sources("run"))
+    assert len(list(here.sources("run"))) == 3
+
+
+# -- damage -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"metadata": 1}', "{}", '{"metadata": {}},{}'])
+@pytest.mark.parametrize("kind", ["local", "folders"])
+def test_a_damaged_metadata_file_is_named_and_the_rest_served(
+    kind: str, content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = (
+        create(f"protocol=file;root_path={tmp_path}")
+        if kind == "local"
+        else FsspecTracker(FoldersFileSystem(), str(tmp_path))
+    )
+    tracker.add_metadata("run", a=1)
+    damaged = next((tmp_path / encode("run") / "metadata").iterdir())
+    tracker.add_metadata("run", b=2)
+    damaged.write_text(content)
+    with caplog.at_level(logging.WARNING):
+        assert tracker.metadata("run") == {"b": 2}
+    assert [str(damaged) in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_a_file_that_may_not_be_read_is_named(
+    local: FsspecTracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    local.add_metadata("run", a=1)
+    folder = next((tmp_path / encode("run") / "metadata").iterdir())
+    folder.unlink()
+    folder.mkdir()  # reading a folder fails for everybody, root included
+    local.add_metadata("run", b=2)
+    with caplog.at_level(logging.WARNING):
+        assert local.metadata("run") == {"b": 2}
+    assert str(folder) in caplog.text
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"name": "x"}', '{"name": [], "path": "/"}'])
+def test_a_damaged_artifact_file_is_named_and_the_rest_served(
+    content: str, local: FsspecTracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    local.add_artifact("run", "a", "/a")
+    damaged = tmp_path / encode("run") / "artifacts" / "1795225324313107693"
+    damaged.write_text(content)
+    with caplog.at_level(logging.WARNING):
+        assert list(local.artifacts("run")) == ["a"]
+    assert str(damaged) in caplog.text
+
+
+@pytest.mark.parametrize(
+    "tear",
+    [
+        lambda data: b"",
+        lambda data: data[:-5],
+        lambda data: data[5:],
+        lambda data: data.replace(b"\n", b""),
+        lambda data: b"\xff\x00" + data,
+        lambda data: data + b'["1795225324313107693-gone",{"name":"ghost","path":"/"}]\n',
+        lambda data: b"[1]\n{}\n3\n" + data,
+    ],
+)
+def test_the_index_may_be_lost_or_torn(
+    tear: Callable[[bytes], bytes],
+    local: FsspecTracker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for number in range(3):
+        local.add_artifact("run", f"a{number}", f"/{number}")
+    before = local.artifacts("run")
+    index = tmp_path / encode("run") / "artifacts.index"
+    index.write_bytes(tear(index.read_bytes()))
+    with caplog.at_level(logging.WARNING):
+        assert local.artifacts("run") == before
+    assert not caplog.records
+    local.add_artifact("run", "a3", "/3")
+    assert list(local.artifacts("run")) == ["a0", "a1", "a2", "a3"]
+
+
+def test_an_artifact_that_was_removed_is_gone(local: FsspecTracker, tmp_path: Path) -> None:
+    local.add_artifact("run", "a", "/a")
+    local.add_artifact("run", "b", "/b")
+    min((tmp_path / encode("run") / "artifacts").iterdir()).unlink()
+    assert list(local.artifacts("run")) == ["b"]
+
+
+@pytest.mark.parametrize("name", ["lost+found", ".git", "lower", "MFRGG", "YPUQ====", "é"])
+def test_foreign_folders_and_files_are_tolerated(
+    name: str, local: FsspecTracker, tmp_path: Path
+) -> None:
+    local.add_source("run", "parent")
+    (tmp_path / name / "sources").mkdir(parents=True)
+    (tmp_path / name / "sources" / encode("parent")).touch()
+    (tmp_path / name / "sources" / "not base32").touch()
+    (tmp_path / "MFRGGZDF").touch()
+    (tmp_path / encode("run") / "metadata").mkdir()
+    (tmp_path / encode("run") / "metadata" / ".nfs0001").touch()
+    (tmp_path / encode("run") / "sources" / ".nfs0001").touch()
+    assert list(local.run_ids()) == ["run"]
+    assert list(local.run_ids(parent_run_id="parent")) == ["run"]
+    assert local.metadata("run") == {}
+    assert list(local.sources("run")) == [TrackerSource("parent", None)]
+    assert local.lineage("parent").descendants == ["run"]
+
+
+# -- what cannot be recorded ------------------------------------------------------------------
+
+
+class Thing:
+    pass
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", Thing(), {"deep": [Thing()]}, {(1, 2): 3}])
+def test_what_json_cannot_hold_names_the_key(value: object, tracker: FsspecTracker) -> None:
+    with pytest.raises(TrackerValueError, match="'bad' of run 'run' cannot be recorded"):
+        tracker.add_metadata("run", good=1, bad=value)
+    with pytest.raises(TrackerValueError, match="'bad' of run 'run'"):
+        tracker.add_artifact("run", "model", "/m", {"good": 1, "bad": value})
+    assert tracker.metadata("run") == {}
+    assert tracker.artifacts("run") == {}
+
+
+def test_what_holds_itself_names_the_key(local: FsspecTracker) -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    with pytest.raises(TrackerValueError, match="'bad' of run"):
+        local.add_metadata("run", bad=loop)
+
+
+def test_an_empty_run_id_is_refused(tracker: FsspecTracker) -> None:
+    for call in (
+        lambda: tracker.add_metadata("", a=1),
+        lambda: tracker.add_artifact("", "a", "/a"),
+        lambda: tracker.add_source("run", ""),
+        lambda: tracker.metadata(""),
+    ):
+        with pytest.raises(TrackerValueError, match="empty"):
+            call()
+    assert list(tracker.run_ids()) == []
+
+
+def test_a_root_that_vanished_is_told(local: FsspecTracker, tmp_path: Path) -> None:
+    tmp_path.rename(tmp_path.with_name("elsewhere"))
+    for call in (
+        lambda: local.add_metadata("run", a=1),
+        lambda: local.add_artifact("run", "a", "/a"),
+        lambda: local.add_source("run", "parent"),
+        lambda: list(local.run_ids()),
+    ):
+        with pytest.raises(TrackerBackendError, match="is gone"):
+            call()
+
+
+def test_a_root_that_may_not_be_written_is_told(local: FsspecTracker, tmp_path: Path) -> None:
+    (tmp_path / encode("run")).touch()  # in the way, for root too
+    with pytest.raises(TrackerBackendError, match="cannot write"):
+        local.add_metadata("run", a=1)
+    with pytest.raises(TrackerBackendError, match="cannot write"):
+        local.add_source("run", "parent")
+
+
+class FailingFileSystem(MemoryFileSystem):
+    """Raises what an object store raises without credentials."""
+
+    protocol = ("s3",)
+
+    def ls(self, path: str, detail: bool = True, **kwargs: object) -> object:
+        raise PermissionError("Access Denied")
+
+    def pipe_file(self, path: str, value: bytes, **kwargs: object) -> None:
+        raise RuntimeError("Unable to locate credentials")
+
+
+def test_a_store_that_refuses_is_one_error_with_its_reason() -> None:
+    tracker = FsspecTracker(FailingFileSystem(), "bucket/root")
+    with pytest.raises(TrackerBackendError, match=r"cannot write .*Unable to locate credentials"):
+        tracker.add_metadata("run", a=1)
+    with pytest.raises(TrackerBackendError, match=r"cannot list .*Access Denied"):
+        tracker.metadata("run")
+    with pytest.raises(TrackerBackendError, match="cannot list '/bucket/root"):
+        list(tracker.run_ids())
+
+
+def test_a_missing_bucket_is_told() -> None:
+    fs = ObjectFileSystem(0)
+    with pytest.raises(TrackerBackendError, match="no bucket 'missing'"):
+        list(FsspecTracker(fs, "missing/root").run_ids())
+
+
+# -- many writers -----------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from torchx_tracker_fsspec import create
+tracker = create(sys.argv[1])
+me = int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+number = 0
+while number < int(sys.argv[3]):
+    tracker.add_metadata("run", **{f"{me}-{number}": "x" * 100, "last": [me, number]})
+    tracker.add_artifact("run", f"a-{me}-{number}", "/p", {"n": number})
+    tracker.add_source("run", f"source-{number % 3}", f"{me}-{number}")
+    tracker.add_source(f"child-{me}", "run")
+    number += 1
+"""
+
+
+def writers(root: Path, count: int, each: int) -> list[subprocess.Popen[str]]:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, f"protocol=file;root_path={root}", str(me), str(each)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for me in range(count)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return started
+
+
+def test_many_writers_lose_nothing(local: FsspecTracker, tmp_path: Path) -> None:
+    for process in writers(tmp_path, 8, 25):
+        process.communicate()
+        assert process.returncode == 0
+    metadata = dict(local.metadata("run"))
+    assert metadata.pop("last") is not None
+    assert metadata == {f"{me}-{number}": "x" * 100 for me in range(8) for number in range(25)}
+    assert len(local.artifacts("run")) == 200
+    sources = list(local.sources("run"))
+    assert len(sources) == 200
+    assert {s.artifact_name for s in sources} == {f"{m}-{n}" for m in range(8) for n in range(25)}
+    assert sorted(local.run_ids(parent_run_id="run")) == [f"child-{me}" for me in range(8)]
+
+
+def test_a_killed_writer_leaves_whole_records(
+    local: FsspecTracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (process,) = writers(tmp_path, 1, 1_000_000)
+    deadline = time.monotonic() + 30
+    while len(local.metadata("run")) < 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    with caplog.at_level(logging.WARNING):
+        metadata = dict(local.metadata("run"))
+        artifacts = local.artifacts("run")
+        sources = list(local.sources("run"))
+    assert not caplog.records
+    _, last = metadata.pop("last")
+    # every record but perhaps the one in flight, and nothing but whole ones
+    assert sorted(metadata) == sorted(f"0-{number}" for number in range(last + 1))
+    assert last + 1 - len(artifacts) in (0, 1)
+    assert last + 1 - len(sources) in (0, 1)
+
+
+def test_a_forked_process_has_a_file_system_of_its_own() -> None:
+    made: list[int] = []
+
+    def connect() -> object:
+        made.append(os.getpid())
+        return fsspec.filesystem("memory")
+
+    from torchx_tracker_fsspec.remote import RemoteStore
+
+    store = RemoteStore(connect, "/root")
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            store.names("run", "metadata")
+            code = 0 if made == [os.getppid(), os.getpid()] else 1
+        finally:  # a child must never become a second pytest
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    store.names("run", "metadata")
+    assert made == [os.getpid()]
+
+
+def test_forked_processes_do_not_share_names(local: FsspecTracker) -> None:
+    local.add_metadata("run", parent=1)
+    pids = []
+    for number in range(4):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                for turn in range(50):
+                    local.add_metadata("run", **{f"{number}-{turn}": turn})
+                code = 0
+            finally:
+                os._exit(code)
+        pids.append(pid)
+    for pid in pids:
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert len(local.metadata("run")) == 201

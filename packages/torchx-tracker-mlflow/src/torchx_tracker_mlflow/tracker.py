@@ -1,0 +1,494 @@
+"""The tracker: a run of ours is a run of MLflow that has its name.
+
+=============  ==================================================================================
+metadata       tags; values are text
+artifacts      files, uploaded to a folder of the artifact's name; what is not here, by its path
+parameters     :meth:`MLflowTracker.log_params_flat`
+sources        tags; the first parent is MLflow's own parent too, so that its pages nest the runs
+=============  ==================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from torchx_specs.trackers.api import (
+    Lineage,
+    TrackerArtifact,
+    TrackerBackendError,
+    TrackerBase,
+    TrackerSource,
+    TrackerValueError,
+)
+from torchx_specs.trackers.lineage import walk_lineage
+from torchx_tracker_mlflow import encoding
+from torchx_tracker_mlflow.config import inline_config, read_config
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Experiment, FileInfo, Run
+
+ENV_EXPERIMENT_NAME = "TORCHX_TRACKING_EXPERIMENT_NAME"
+_ENV_TRACKING_URI = "MLFLOW_TRACKING_URI"
+_PARENT_RUN = "mlflow.parentRunId"
+#: Seconds that other ranks give rank 0 to make the run.
+_PATIENCE = 5.0
+#: What MLflow takes in one call.
+_TAGS_AT_ONCE = 100
+_PARAMS_AT_ONCE = 100
+_RUNS_AT_ONCE = 1000
+
+
+def create_tracker(config: str | None) -> MLflowTracker:
+    """Makes the tracker that a configuration describes; the server is not asked yet.
+
+    Args:
+        config: see :func:`torchx_tracker_mlflow.config.read_config`
+
+    Raises:
+        TrackerValueError: the configuration is missing or wrong
+    """
+    return MLflowTracker(**read_config(config))
+
+
+# How the launcher's file reaches a remote job; see torchx_specs.trackers.lookup.inline_config.
+create_tracker.inline_config = inline_config  # type: ignore[attr-defined]
+
+
+class MLflowTracker(TrackerBase):
+    """Keeps what is recorded on an MLflow tracking server.
+
+    Args:
+        experiment_name: the experiment; ``$TORCHX_TRACKING_EXPERIMENT_NAME`` wins, and without
+            either it is ``default-experiment/<user>/<host>``
+        tracking_uri: the server; ``$MLFLOW_TRACKING_URI`` if None, else a folder for this machine
+        artifact_location: where a new experiment keeps its artifacts; the server decides if None
+    """
+
+    def __init__(
+        self,
+        experiment_name: str | None = None,
+        tracking_uri: str | None = None,
+        artifact_location: str | None = None,
+    ) -> None:
+        self._experiment_name = experiment_name
+        self._uri = tracking_uri or os.environ.get(_ENV_TRACKING_URI) or _local_uri()
+        self._wanted_location = artifact_location
+        self._process = 0
+        self._made_client: MlflowClient | None = None
+        self._experiment: Experiment | None = None
+        self._run_ids: dict[str, str] = {}
+        self._making = Lock()
+
+    @staticmethod
+    def default_experiment_name() -> str:
+        """Returns the name of the experiment that is used if none is named."""
+        import getpass
+        import socket
+
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # a user id without a name, as containers have
+            user = str(os.getuid())
+        return f"default-experiment/{user}/{socket.getfqdn()}"
+
+    @property
+    def experiment_name(self) -> str:
+        """The name of the experiment."""
+        named = os.environ.get(ENV_EXPERIMENT_NAME) or self._experiment_name
+        return named or self.default_experiment_name()
+
+    @property
+    def experiment_id(self) -> str:
+        """MLflow's id of the experiment, which is made if it is not there."""
+        return str(self._made_experiment().experiment_id)
+
+    @property
+    def artifact_location(self) -> str:
+        """Where the experiment keeps its artifacts."""
+        return str(self._made_experiment().artifact_location)
+
+    # -- what trackers do ---------------------------------------------------------------------
+
+    def add_metadata(self, run_id: str, **kwargs: object) -> None:
+        """Records key-value pairs as tags; a key that exists is replaced."""
+        tags = dict(encoding.metadata_tag(key, run_id, value) for key, value in kwargs.items())
+        self._set_tags(run_id, tags)
+
+    def metadata(self, run_id: str) -> Mapping[str, object]:
+        """Returns the metadata of a run; the values are text."""
+        return encoding.metadata_of(self._tags(run_id))
+
+    def add_artifact(
+        self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Uploads a file or folder as an artifact; one of the same name is replaced.
+
+        What is not on this machine, such as ``s3://bucket/model``, is recorded by its path.
+        """
+        if not name:
+            raise TrackerValueError(f"an artifact of run '{run_id}' needs a name, got an empty one")
+        path = os.fspath(path)
+        for key, value in (metadata or {}).items():
+            encoding.to_json(key, run_id, value)
+        record: dict[str, Any] = {
+            "name": name,
+            "path": path,
+            "metadata": None if metadata is None else dict(metadata),
+        }
+        tags: dict[str, str] = {}
+        if os.path.exists(path):
+            mlflow_id = self._ensure(run_id)
+            folder = name if encoding.is_folder(name) else f"torchx-{encoding.digest(name)}"
+            record["folder"] = folder
+            with self._asking(f"upload '{path}'"):
+                if os.path.isdir(path):
+                    self._client.log_artifacts(mlflow_id, path, folder)
+                else:
+                    record.update(file=os.path.basename(path), size=os.path.getsize(path))
+                    self._client.log_artifact(mlflow_id, path, folder)
+            # for older tools, and for MLflow's pages
+            for key, value in (metadata or {}).items():
+                tag = f"{encoding.ARTIFACT_METADATA}{name}.{key}"
+                if encoding.is_name(tag):
+                    tags[tag] = encoding.to_text(key, run_id, value)
+        tags[encoding.ARTIFACT + encoding.digest(name)] = encoding.to_json(name, run_id, record)
+        self._set_tags(run_id, tags)
+
+    def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
+        """Returns the artifacts of a run by name.
+
+        ``path`` is where MLflow keeps the file, and ``mlflow.file_size`` in the metadata its size
+        in bytes.
+        """
+        found: dict[str, TrackerArtifact] = {}
+        for run in self._find(run_id):
+            tags = run.data.tags
+            records = [
+                record
+                for name, value in tags.items()
+                if name.startswith(encoding.ARTIFACT)
+                and not name.startswith(encoding.ARTIFACT_METADATA)
+                and (record := encoding.from_json(value)) is not None
+            ]
+            folders = {record.get("folder") for record in records}
+            for folder, file in self._files(run, folders):
+                found[folder] = _older_artifact(run, folder, file)
+            for record in records:
+                artifact = _artifact(run, record)
+                found[artifact.name] = artifact
+        return found
+
+    def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
+        """Records that a run was made from another run, or from one artifact of it."""
+        if not source_id:
+            raise TrackerValueError(f"a source of run '{run_id}' needs an id, got an empty one")
+        link = {"source_id": source_id, "artifact_name": artifact_name}
+        name = f"{encoding.SOURCE}{encoding.digest(source_id, artifact_name)}"
+        tags = {
+            name: encoding.to_json(source_id, run_id, link),
+            encoding.PARENT + encoding.digest(source_id): "1",
+        }
+        if artifact_name is None and _PARENT_RUN not in self._tags(run_id):
+            parents = self._find(source_id)
+            if parents and source_id != run_id:
+                tags[_PARENT_RUN] = parents[0].info.run_id
+        self._set_tags(run_id, tags)
+
+    def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
+        """Returns what a run was made from, only by that artifact if one is named."""
+        tags = self._tags(run_id)
+        links = [
+            link
+            for name, value in sorted(tags.items())
+            if name.startswith(encoding.SOURCE)
+            and isinstance((link := encoding.from_json(value) or {}).get("source_id"), str)
+        ]
+        found = [TrackerSource(link["source_id"], link.get("artifact_name")) for link in links]
+        parent = tags.get(_PARENT_RUN)
+        if parent and not found:  # a run that was nested by MLflow's own means
+            with self._asking("read the parent run"):
+                found = [TrackerSource(_id_of(self._client.get_run(parent)), None)]
+        found.sort(key=lambda s: (s.source_run_id, s.artifact_name or ""))
+        return [s for s in found if artifact_name is None or s.artifact_name == artifact_name]
+
+    def lineage(self, run_id: str) -> Lineage:
+        """Returns ancestors and descendants of a run, asking the server run by run."""
+        return walk_lineage(self, run_id)
+
+    def run_ids(self, **kwargs: str) -> Iterator[str]:
+        """Yields the ids of the runs, the newest first, page by page.
+
+        Args:
+            kwargs: ``parent_run_id=...`` for only those made from that run
+
+        Raises:
+            TrackerValueError: there is no such filter
+        """
+        parent = kwargs.pop("parent_run_id", None)
+        if kwargs:
+            raise TrackerValueError(
+                f"runs cannot be filtered by {', '.join(sorted(kwargs))}; filters: parent_run_id"
+            )
+        return self._ids(self._parent_filters(parent) if parent is not None else [""])
+
+    # -- what there is beside -----------------------------------------------------------------
+
+    def log_params_flat(self, run_name: str, cfg: Any, key: str = "") -> None:
+        """Records a configuration as parameters.
+
+        ``{"optimizer": {"lr": 0.1}}`` becomes ``optimizer.lr``; fields of dataclasses likewise.
+        Parameters cannot be changed: MLflow refuses another value.
+
+        Args:
+            run_name: the id of the run
+            cfg: a dataclass, a dict, or a list of dataclasses
+            key: what each parameter's name begins with
+
+        Raises:
+            TrackerValueError: MLflow refuses a name or a value
+        """
+        from mlflow.entities import Param
+
+        pairs = [Param(name, text) for name, text in encoding.flatten(cfg, key)]
+        run = self._ensure(run_name)
+        with self._asking(f"record parameters of run '{run_name}'"):
+            for begin in range(0, len(pairs), _PARAMS_AT_ONCE):
+                self._client.log_batch(run, params=pairs[begin : begin + _PARAMS_AT_ONCE])
+
+    def get_run(self, run_name: str) -> Run:
+        """Returns MLflow's run of this id, which is made if it is not there."""
+        mlflow_id = self._ensure(run_name)
+        with self._asking(f"read run '{run_name}'"):
+            return self._client.get_run(mlflow_id)
+
+    def get_run_id(self, run_name: str) -> str:
+        """Returns MLflow's own id of a run, which is made if it is not there."""
+        return self._ensure(run_name)
+
+    def close(self) -> None:
+        """Marks the runs that this tracker has written to as finished."""
+        for run_id, mlflow_id in self._run_ids.items():
+            with self._asking(f"end run '{run_id}'"):
+                self._client.set_terminated(mlflow_id)
+        self._run_ids.clear()
+
+    def __repr__(self) -> str:
+        return f"<MLflowTracker: tracking_uri={_without_password(self._uri)}>"
+
+    # -- the server ---------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> MlflowClient:
+        """The client, one for each process."""
+        if self._made_client is None or self._process != os.getpid():
+            from mlflow import MlflowClient
+
+            self._made_client = MlflowClient(tracking_uri=self._uri)
+            self._process = os.getpid()
+        return self._made_client
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """Makes one kind of error of all that MLflow, and what it stands on, may raise."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            yield
+        except (TrackerBackendError, TrackerValueError):
+            raise
+        except Exception as e:
+            reason = " ".join(str(e).split())[:500] or type(e).__name__
+            reason = re.sub(r"(?<=://)[^/@\s]+@", "", reason)
+            text = f"the mlflow tracker cannot {what} at {_without_password(self._uri)}: {reason}"
+            invalid = isinstance(e, MlflowException) and e.error_code == "INVALID_PARAMETER_VALUE"
+            raise (TrackerValueError(text) if invalid else TrackerBackendError(text)) from e
+
+    def _found_experiment(self) -> Experiment | None:
+        """The experiment, None if there is none yet."""
+        if self._experiment is None:
+            name = self.experiment_name
+            with self._asking(f"find experiment '{name}'"):
+                self._experiment = self._client.get_experiment_by_name(name)
+        if self._experiment is not None and self._experiment.lifecycle_stage != "active":
+            raise TrackerBackendError(
+                f"the mlflow tracker: experiment '{self._experiment.name}' is deleted: restore it,"
+                f" or name another by experiment_name or ${ENV_EXPERIMENT_NAME}"
+            )
+        return self._experiment
+
+    def _made_experiment(self) -> Experiment:
+        found = self._found_experiment()
+        if found is not None:
+            return found
+        from mlflow.exceptions import MlflowException
+
+        name = self.experiment_name
+        with self._asking(f"make experiment '{name}'"):
+            try:
+                self._client.create_experiment(name, artifact_location=self._wanted_location)
+            except MlflowException as e:
+                if e.error_code != "RESOURCE_ALREADY_EXISTS":  # another rank was faster
+                    raise
+        found = self._found_experiment()
+        if found is None:
+            raise TrackerBackendError(f"the mlflow tracker: experiment '{name}' is not to be found")
+        return found
+
+    def _search(self, condition: str) -> Iterator[Run]:
+        experiment = self._found_experiment()
+        token: str | None = None
+        while experiment is not None:
+            with self._asking("search for runs"):
+                page = self._client.search_runs(
+                    [experiment.experiment_id],
+                    filter_string=condition,
+                    max_results=_RUNS_AT_ONCE,
+                    page_token=token,
+                )
+            yield from page
+            token = page.token
+            if not token:
+                break
+
+    def _find(self, run_id: str) -> list[Run]:
+        """MLflow's runs of this id, the oldest first: ranks that start at once may make several."""
+        if not run_id:
+            raise TrackerValueError("a run needs an id, got an empty one")
+        for condition in encoding.conditions(run_id):
+            found = list(self._search(condition))
+            if found:
+                return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+        return []
+
+    def _ensure(self, run_id: str) -> str:
+        """MLflow's own id of a run; the run is made if it is not there, by rank 0 first."""
+        if run_id not in self._run_ids:
+            with self._making:
+                if run_id not in self._run_ids:
+                    self._run_ids[run_id] = self._found_or_made(run_id)
+        return self._run_ids[run_id]
+
+    def _found_or_made(self, run_id: str) -> str:
+        runs = self._find(run_id)
+        if not runs and os.environ.get("RANK", "0") != "0":
+            runs = self._wait_for(run_id)
+        if runs:
+            return str(runs[0].info.run_id)
+        mine = self._make(run_id)
+        # MLflow has no way to make a run only if there is none. Whoever sees several takes the
+        # oldest; one that is too many stays, as somebody may have begun to write there, and what
+        # is read comes from all of them.
+        first = str(next((run.info.run_id for run in self._find(run_id)), mine))
+        if first != mine:
+            with self._asking(f"end the second run '{run_id}'"):
+                self._client.set_terminated(mine)
+        return first
+
+    def _wait_for(self, run_id: str) -> list[Run]:
+        import time
+
+        deadline = time.monotonic() + _PATIENCE
+        pause = 0.05
+        while time.monotonic() < deadline:
+            time.sleep(pause)
+            runs = self._find(run_id)
+            if runs:
+                return runs
+            pause = min(2 * pause, 1.0)
+        return []
+
+    def _make(self, run_id: str) -> str:
+        import sys
+
+        tags = {"mlflow.source.name": sys.argv[0], "mlflow.source.type": "JOB"}
+        name = encoding.run_name(run_id)
+        if not encoding.is_plain_run_name(run_id):
+            tags[encoding.RUN_DIGEST] = encoding.digest(run_id)
+            tags[encoding.RUN_ID] = encoding.to_json("run_id", run_id, {"run_id": run_id})
+        experiment = self._made_experiment().experiment_id
+        with self._asking(f"make run '{run_id}'"):
+            return str(self._client.create_run(experiment, run_name=name, tags=tags).info.run_id)
+
+    def _tags(self, run_id: str) -> dict[str, str]:
+        return {name: text for run in self._find(run_id) for name, text in run.data.tags.items()}
+
+    def _set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        batch = [RunTag(name, text) for name, text in tags.items()]
+        mlflow_id = self._ensure(run_id)
+        with self._asking(f"record in run '{run_id}'"):
+            for begin in range(0, len(batch), _TAGS_AT_ONCE):
+                self._client.log_batch(mlflow_id, tags=batch[begin : begin + _TAGS_AT_ONCE])
+
+    def _parent_filters(self, parent: str) -> list[str]:
+        filters = [f"tags.`{encoding.PARENT}{encoding.digest(parent)}` = '1'"]
+        filters += [f"tags.{_PARENT_RUN} = '{run.info.run_id}'" for run in self._find(parent)]
+        return filters
+
+    def _ids(self, filters: list[str]) -> Iterator[str]:
+        seen: set[str] = set()
+        for condition in filters:
+            for run in self._search(condition):
+                run_id = _id_of(run)
+                if run_id not in seen:
+                    seen.add(run_id)
+                    yield run_id
+
+    def _files(self, run: Run, known: set[Any]) -> Iterator[tuple[str, FileInfo]]:
+        """Folders that no record of ours names, each with a file directly in it."""
+        todo: list[str | None] = [None]
+        while todo:
+            folder = todo.pop()
+            with self._asking("list artifacts"):
+                entries = self._client.list_artifacts(run.info.run_id, folder)
+            files = [entry for entry in entries if not entry.is_dir]
+            if folder is not None and files:
+                yield folder, files[-1]
+            todo += [entry.path for entry in entries if entry.is_dir and entry.path not in known]
+
+
+def _artifact(run: Run, record: dict[str, Any]) -> TrackerArtifact:
+    """The artifact that a record describes."""
+    metadata = record.get("metadata")
+    path = str(record.get("path"))
+    if record.get("folder"):
+        path = f"{run.info.artifact_uri}/{record['folder']}"
+        if record.get("file"):
+            path += f"/{record['file']}"
+            metadata = {**(metadata or {}), "mlflow.file_size": record.get("size")}
+    return TrackerArtifact(str(record.get("name")), path, metadata)
+
+
+def _older_artifact(run: Run, folder: str, file: FileInfo) -> TrackerArtifact:
+    """An artifact that was uploaded by other means: its folder is its name."""
+    prefix = f"{encoding.ARTIFACT_METADATA}{folder}."
+    tags = run.data.tags.items()
+    metadata: dict[str, object] = {
+        name.removeprefix(prefix): text for name, text in tags if name.startswith(prefix)
+    }
+    metadata["mlflow.file_size"] = file.file_size
+    return TrackerArtifact(folder, f"{run.info.artifact_uri}/{file.path}", metadata)
+
+
+def _id_of(run: Run) -> str:
+    """Our id of a run."""
+    record = encoding.from_json(run.data.tags.get(encoding.RUN_ID, "")) or {}
+    return str(record.get("run_id") or run.info.run_name)
+
+
+def _local_uri() -> str:
+    import tempfile
+
+    return f"file://{tempfile.gettempdir()}/torchx/mlruns"
+
+
+def _without_password(uri: str) -> str:
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else uri

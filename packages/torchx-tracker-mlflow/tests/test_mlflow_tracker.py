@@ -1,0 +1,321 @@
+"""The tracker on MLflow's own file store; a real server is in integration/trackers."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx_specs.trackers.api import (
+    TrackerArtifact,
+    TrackerBackendError,
+    TrackerSource,
+    TrackerValueError,
+)
+from torchx_tracker_mlflow import MLflowTracker
+
+ODD = [
+    "it's",
+    'a"b',
+    'it\'s "both"',
+    "../up",
+    "/abs",
+    "é/日本",
+    "x" * 400,
+    "\udcff",
+    "a\nb",
+    "a`;b",
+]
+
+
+@pytest.fixture
+def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MLflowTracker:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delenv("TORCHX_TRACKING_EXPERIMENT_NAME", raising=False)
+    monkeypatch.delenv("RANK", raising=False)
+    return MLflowTracker("experiment", f"file://{tmp_path}/runs")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.pt"
+    path.write_text("weights")
+    return path
+
+
+def test_metadata_are_tags(tracker: MLflowTracker) -> None:
+    tracker.add_metadata("run/1", a=1, b="x", c=[1, {"d": None}], e=True)
+    tracker.add_metadata("run/1", a=2)
+    assert tracker.metadata("run/1") == {"a": "2", "b": "x", "c": '[1, {"d": null}]', "e": "True"}
+    assert tracker.get_run("run/1").data.tags["a"] == "2"
+
+
+def test_more_than_mlflow_takes_at_once(tracker: MLflowTracker) -> None:
+    pairs = {f"k{number}": str(number) for number in range(250)}
+    tracker.add_metadata("run", **pairs)
+    assert tracker.metadata("run") == pairs
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_ids_and_names_are_kept(odd: str, tracker: MLflowTracker, file: Path) -> None:
+    tracker.add_metadata(odd, **{odd: odd})
+    tracker.add_artifact(odd, odd, str(file), {odd: odd})
+    tracker.add_source(odd, "parent" + odd, odd)
+    tracker.add_source("child", odd)
+    assert tracker.metadata(odd) == {odd: odd}
+    (artifact,) = tracker.artifacts(odd).values()
+    assert artifact.name == odd
+    assert artifact.metadata == {odd: odd, "mlflow.file_size": 7}
+    assert list(tracker.sources(odd)) == [TrackerSource("parent" + odd, odd)]
+    assert sorted(tracker.run_ids()) == sorted([odd, "child"])
+    assert list(tracker.run_ids(parent_run_id=odd)) == ["child"]
+
+
+def test_a_file_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
+    tracker.add_artifact("run", "models/best", str(file), {"epoch": 3})
+    uri = tracker.get_run("run").info.artifact_uri
+    assert tracker.artifacts("run") == {
+        "models/best": TrackerArtifact(
+            "models/best", f"{uri}/models/best/model.pt", {"epoch": 3, "mlflow.file_size": 7}
+        )
+    }
+    assert (Path(uri.removeprefix("file://")) / "models/best/model.pt").read_text() == "weights"
+    tags = tracker.get_run("run").data.tags
+    assert tags["torchx.artifact.metadata.models/best.epoch"] == "3"
+
+
+def test_a_folder_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
+    folder = file.parent / "checkpoint"
+    (folder / "shards").mkdir(parents=True)
+    (folder / "shards" / "0").write_text("0")
+    tracker.add_artifact("run", "checkpoint", str(folder))
+    uri = tracker.get_run("run").info.artifact_uri
+    expected = TrackerArtifact("checkpoint", f"{uri}/checkpoint", None)
+    assert tracker.artifacts("run") == {"checkpoint": expected}
+    assert (Path(uri.removeprefix("file://")) / "checkpoint/shards/0").exists()
+
+
+def test_what_is_not_here_is_recorded_by_its_path(tracker: MLflowTracker) -> None:
+    tracker.add_artifact("run", "data", "s3://bucket/data", {"rows": 5})
+    expected = TrackerArtifact("data", "s3://bucket/data", {"rows": 5})
+    assert tracker.artifacts("run") == {"data": expected}
+
+
+def test_the_last_artifact_of_a_name_wins(tracker: MLflowTracker, file: Path) -> None:
+    tracker.add_artifact("run", "model", str(file), {"epoch": 1})
+    second = file.with_name("second.pt")
+    second.write_text("more weights")
+    tracker.add_artifact("run", "model", str(second), {"epoch": 2})
+    (artifact,) = tracker.artifacts("run").values()
+    assert artifact.path.endswith("/model/second.pt")
+    assert artifact.metadata == {"epoch": 2, "mlflow.file_size": 12}
+
+
+def test_artifacts_of_older_versions_are_read(tracker: MLflowTracker, file: Path) -> None:
+    run = tracker.get_run_id("run")
+    tracker._client.log_artifact(run, str(file), "deep/model")
+    tracker._client.set_tag(run, "torchx.artifact.metadata.deep/model.k", "1")
+    uri = tracker.get_run("run").info.artifact_uri
+    assert tracker.artifacts("run") == {
+        "deep/model": TrackerArtifact(
+            "deep/model", f"{uri}/deep/model/model.pt", {"k": "1", "mlflow.file_size": 7}
+        )
+    }
+    assert tracker.metadata("run") == {}
+
+
+def test_sources_parents_and_lineage(tracker: MLflowTracker) -> None:
+    tracker.add_metadata("parent", a=1)
+    tracker.add_source("parent", "grandparent", "data")
+    tracker.add_source("run", "parent")
+    tracker.add_source("run", "parent", "model")
+    tracker.add_source("run", "parent", "model")
+    tracker.add_source("child", "run")
+    assert list(tracker.sources("run")) == [
+        TrackerSource("parent", None),
+        TrackerSource("parent", "model"),
+    ]
+    assert list(tracker.sources("run", "model")) == [TrackerSource("parent", "model")]
+    assert list(tracker.run_ids(parent_run_id="parent")) == ["run"]
+    lineage = tracker.lineage("run")
+    assert lineage.sources == [
+        TrackerSource("parent", None),
+        TrackerSource("parent", "model"),
+        TrackerSource("grandparent", "data"),
+    ]
+    assert lineage.descendants == ["child"]
+    parent = tracker.get_run_id("parent")
+    assert tracker.get_run("run").data.tags["mlflow.parentRunId"] == parent
+
+
+def test_cycles_are_tolerated(tracker: MLflowTracker) -> None:
+    for run, source in (("a", "b"), ("b", "a"), ("a", "a")):
+        tracker.add_source(run, source)
+    assert tracker.lineage("a").descendants == ["b"]
+    assert [s.source_run_id for s in tracker.lineage("a").sources] == ["b"]
+
+
+def test_runs_nested_by_mlflow_are_parents_too(tracker: MLflowTracker) -> None:
+    tracker.add_metadata("parent", a=1)
+    tags = {"mlflow.parentRunId": tracker.get_run_id("parent")}
+    tracker._client.create_run(tracker.experiment_id, run_name="nested", tags=tags)
+    assert list(tracker.run_ids(parent_run_id="parent")) == ["nested"]
+    assert list(tracker.sources("nested")) == [TrackerSource("parent", None)]
+
+
+def test_reading_makes_nothing(tracker: MLflowTracker) -> None:
+    assert tracker.metadata("nope") == {}
+    assert tracker.artifacts("nope") == {}
+    assert list(tracker.sources("nope")) == []
+    assert list(tracker.run_ids()) == []
+    assert tracker.lineage("nope").descendants == []
+    assert tracker._found_experiment() is None
+
+
+@dataclasses.dataclass
+class Optimizer:
+    name: str = "sgd"
+    betas: tuple[float, float] = (0.9, 0.99)
+
+
+@dataclasses.dataclass
+class Config:
+    lr: float = 0.1
+    parts: list[Any] = dataclasses.field(default_factory=lambda: [Optimizer(), Optimizer("adam")])
+    extra: dict[str, Any] = dataclasses.field(default_factory=lambda: {"o": Optimizer(), "n": None})
+
+
+def test_parameters_are_flattened(tracker: MLflowTracker) -> None:
+    tracker.log_params_flat("run", Config(), key="c")
+    assert tracker.get_run("run").data.params == {
+        "c.lr": "0.1",
+        "c.parts._0.name": "sgd",
+        "c.parts._0.betas": "(0.9, 0.99)",
+        "c.parts._1.name": "adam",
+        "c.parts._1.betas": "(0.9, 0.99)",
+        "c.extra.o.name": "sgd",
+        "c.extra.o.betas": "(0.9, 0.99)",
+        "c.extra.n": "None",
+    }
+    tracker.log_params_flat("flat", {"a": 1, "b": {"c": [1, {"d": 2}]}})
+    assert tracker.get_run("flat").data.params == {"a": "1", "b.c": "[1, {'d': 2}]"}
+    with pytest.raises(TrackerValueError, match="needs a key"):
+        tracker.log_params_flat("run", 5)
+    with pytest.raises((TrackerValueError, TrackerBackendError), match="parameters of run 'run'"):
+        tracker.log_params_flat("run", Config(lr=0.2), key="c")
+
+
+def test_close_ends_the_runs(tracker: MLflowTracker) -> None:
+    tracker.add_metadata("run", a=1)
+    assert tracker.get_run("run").info.status == "RUNNING"
+    tracker.close()
+    assert tracker._find("run")[0].info.status == "FINISHED"
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {"deep": {1}}])
+def test_what_json_cannot_hold_names_the_key(value: object, tracker: MLflowTracker) -> None:
+    with pytest.raises(TrackerValueError, match="'bad' of run 'run' cannot be recorded"):
+        tracker.add_metadata("run", good=1, bad=value)
+    with pytest.raises(TrackerValueError, match="'bad' of run 'run' cannot be recorded"):
+        tracker.add_artifact("run", "model", "s3://b", {"bad": value})
+    assert list(tracker.run_ids()) == []
+
+
+def test_empty_names_are_refused(tracker: MLflowTracker) -> None:
+    for call in (
+        lambda: tracker.add_metadata("", a=1),
+        lambda: tracker.add_source("run", ""),
+        lambda: tracker.add_artifact("run", "", "/p"),
+        lambda: tracker.metadata(""),
+    ):
+        with pytest.raises(TrackerValueError, match="empty"):
+            call()
+
+
+def test_runs_cannot_be_filtered_by_anything_else(tracker: MLflowTracker) -> None:
+    with pytest.raises(TrackerValueError, match="parent_run_id"):
+        tracker.run_ids(user="me")
+
+
+def test_a_deleted_experiment_is_told(tracker: MLflowTracker) -> None:
+    experiment_id = tracker.experiment_id
+    tracker._client.delete_experiment(experiment_id)
+    # by its name MLflow's file store finds a deleted one in some versions only; its servers do
+    tracker._experiment = tracker._client.get_experiment(experiment_id)
+    with pytest.raises(TrackerBackendError, match="'experiment' is deleted"):
+        tracker.add_metadata("run", a=1)
+
+
+def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    tracker = MLflowTracker("e", "http://user:secret@127.0.0.1:9")
+    with pytest.raises(TrackerBackendError, match="cannot find experiment 'e'") as raised:
+        tracker.add_metadata("run", a=1)
+    assert "\n" not in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def _write(uri: str, rank: int, barrier: Any) -> None:
+    tracker = MLflowTracker("experiment", uri)
+    barrier.wait()
+    tracker.add_metadata("run", **{f"rank{rank}": rank})
+
+
+def test_ranks_that_start_at_once_write_to_one_run(tracker: MLflowTracker) -> None:
+    tracker.experiment_id  # noqa: B018 - the file store itself has no lock for that
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(4)
+    ranks = [
+        context.Process(target=_write, args=(tracker._uri, rank, barrier)) for rank in range(4)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+        assert rank.exitcode == 0
+    assert tracker.metadata("run") == {f"rank{rank}": str(rank) for rank in range(4)}
+    assert list(tracker.run_ids()) == ["run"]
+
+
+def test_threads_that_start_at_once_make_one_run(tracker: MLflowTracker) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: tracker.add_metadata("run", **{f"k{n}": str(n)}), range(16)))
+    assert tracker.metadata("run") == {f"k{number}": str(number) for number in range(16)}
+    assert len(tracker._find("run")) == 1
+
+
+def test_of_several_runs_the_oldest_is_written_and_all_are_read(tracker: MLflowTracker) -> None:
+    experiment = tracker.experiment_id
+    made = [
+        tracker._client.create_run(experiment, start_time=time, run_name="run").info.run_id
+        for time in (3000, 1000, 2000)
+    ]
+    for number, mlflow_id in enumerate(made):
+        tracker._client.set_tag(mlflow_id, f"k{number}", "x")
+    tracker.add_metadata("run", new="x")
+    assert tracker.get_run_id("run") == made[1]
+    assert tracker.metadata("run") == {"k0": "x", "k1": "x", "k2": "x", "new": "x"}
+    assert list(tracker.run_ids()) == ["run"]
+
+
+def test_other_ranks_wait_for_the_first(
+    tracker: MLflowTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = MLflowTracker("experiment", tracker._uri)
+    monkeypatch.setenv("RANK", "1")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            monkeypatch.setenv("RANK", "0")
+            other.add_metadata("run", first=1)
+
+    monkeypatch.setattr("time.sleep", pause)
+    tracker.add_metadata("run", second=2)
+    assert len(pauses) == 3
+    assert tracker.get_run_id("run") == other.get_run_id("run")

@@ -1,0 +1,245 @@
+"""``torchx tracker`` on trackers in memory; in integration/trackers it is the real command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from torchx_specs.trackers.api import (
+    Lineage,
+    LineageLink,
+    TrackerArtifact,
+    TrackerBackendError,
+    TrackerBase,
+    TrackerSource,
+)
+from torchx_specs.trackers.lineage import lineage_from_links
+from torchx_tracker import command as command_module
+from torchx_tracker.command import command
+from torchx_tracker.printing import format_tree, printable
+
+HERE = __name__
+
+
+class Recorded(TrackerBase):
+    """A tracker that was told all there is beforehand."""
+
+    def __init__(self, config: str | None = None) -> None:
+        self.pairs: dict[str, object] = {
+            "loss": 0.25,
+            "note": "x é",
+            "nested": [1, {"z": None}],
+            "nan": float("nan"),
+        }
+        if config == "other":
+            self.pairs = {"loss": "0.25", "more": 1}
+
+    def add_artifact(
+        self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
+    ) -> None: ...
+
+    def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
+        found = [TrackerArtifact("model", "/m", {"k": 1}), TrackerArtifact("log", "/l", None)]
+        return {a.name: a for a in found} if run_id == "run" else {}
+
+    def add_metadata(self, run_id: str, **kwargs: object) -> None: ...
+
+    def metadata(self, run_id: str) -> Mapping[str, object]:
+        return self.pairs if run_id == "run" else {}
+
+    def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None: ...
+
+    def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
+        return []
+
+    def lineage(self, run_id: str) -> Lineage:
+        links = [
+            LineageLink("run", "parent", "model"),
+            LineageLink("run", "parent", "vocab"),
+            LineageLink("run", "dataset"),
+            LineageLink("parent", "dataset"),
+            LineageLink("dataset", "raw"),
+            LineageLink("child", "run", "weights"),
+        ]
+        return lineage_from_links(run_id, links)
+
+    def run_ids(self, **kwargs: str) -> Iterable[str]:
+        return ["child"] if kwargs.get("parent_run_id") == "run" else ["run", "child"]
+
+
+class Failing(Recorded):
+    """A tracker whose store is down."""
+
+    def metadata(self, run_id: str) -> Mapping[str, object]:
+        raise TrackerBackendError("no route to host")
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """What stands in for the configuration files, which are the runner's."""
+    configs: dict[str, str | None] = {f"{HERE}:Recorded": None}
+    runner = type(sys)("torchx_runner.trackers_config")
+    runner.get_configured_trackers = lambda: configs  # type: ignore[attr-defined]
+    package = sys.modules.get("torchx_runner") or type(sys)("torchx_runner")
+    monkeypatch.setitem(sys.modules, "torchx_runner", package)
+    monkeypatch.setitem(sys.modules, "torchx_runner.trackers_config", runner)
+    monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])
+    return configs
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(command, words)
+
+
+def test_runs(configured: dict[str, str | None]) -> None:
+    expected = "JOB ID\n--------\nchild\nrun\n"
+    assert call("list", "jobs").stdout == expected
+    assert call("list", "runs").stdout == expected
+    only = call("list", "jobs", "--parent-run-id", "run")
+    assert only.stdout == "JOB ID\n--------\nchild\n"
+
+
+def test_metadata(configured: dict[str, str | None]) -> None:
+    assert call("list", "metadata", "run").stdout == (
+        "ID      VALUE\n"
+        "------  ----------------\n"
+        "loss    0.25\n"
+        "note    x é\n"
+        "nested  [1, {'z': None}]\n"
+        "nan     nan\n"
+    )
+
+
+def test_artifacts(configured: dict[str, str | None]) -> None:
+    header = "ARTIFACT    PATH    METADATA\n----------  ------  ----------\n"
+    model = "model       /m      {'k': 1}\n"
+    assert call("list", "artifacts", "run").stdout == header + model + "log         /l\n"
+    assert call("list", "artifacts", "--artifact", "model", "run").stdout == header + model
+
+
+def test_lineage_is_a_tree(configured: dict[str, str | None]) -> None:
+    tree = (
+        "run\n"
+        "├─ made from\n"
+        "│  ├─ parent (model, vocab)\n"
+        "│  │  └─ dataset\n"
+        "│  │     └─ raw\n"
+        "│  └─ dataset ...\n"
+        "└─ made into\n"
+        "   └─ child (by weights)\n"
+    )
+    assert call("lineage", "run").stdout == tree
+    assert call("list", "lineage", "run").stdout == tree
+
+
+def test_a_long_cycle_is_drawn_once() -> None:
+    links = [LineageLink(str(n), str((n + 1) % 3000)) for n in range(3000)]
+    drawn = format_tree(lineage_from_links("0", links)).splitlines()
+    assert len(drawn) == 1 + 2 * 3001
+    assert drawn[3000].endswith("└─ 2999")
+    assert drawn[3001].endswith("└─ 0 ...")
+
+
+def test_json_and_yaml(configured: dict[str, str | None]) -> None:
+    name = f"{HERE}:Recorded"
+    data = json.loads(call("list", "metadata", "-o", "json", "run").stdout)
+    assert data == {
+        "run_id": "run",
+        "trackers": {name: {"loss": 0.25, "note": "x é", "nested": [1, {"z": None}], "nan": "nan"}},
+    }
+    artifacts = [
+        {"name": "model", "path": "/m", "metadata": {"k": 1}},
+        {"name": "log", "path": "/l", "metadata": None},
+    ]
+    listed = yaml.safe_load(call("list", "artifacts", "-o", "yaml", "run").stdout)
+    assert listed == {"run_id": "run", "trackers": {name: artifacts}}
+    runs = json.loads(call("list", "runs", "-o", "json").stdout)
+    assert runs == {"trackers": {name: ["child", "run"]}}
+    lineage = json.loads(call("lineage", "-o", "json", "run").stdout)["trackers"][name]
+    assert lineage["descendants"] == ["child"]
+    assert lineage["sources"][0] == {"run_id": "parent", "artifact": "model"}
+    assert {"run_id": "dataset", "source": "raw", "artifact": None} in lineage["links"]
+
+
+def test_all_trackers_are_asked_and_equal_rows_shown_once(
+    configured: dict[str, str | None],
+) -> None:
+    configured[f"{HERE}:other"] = "other"
+    rows = call("list", "metadata", "run").stdout.splitlines()[2:]
+    assert [row.split()[0] for row in rows] == ["loss", "note", "nested", "nan", "more"]
+    one = call("list", "metadata", "--tracker", f"{HERE}:other", "run").stdout.splitlines()[2:]
+    assert [row.split() for row in one] == [["loss", "0.25"], ["more", "1"]]
+    both = json.loads(call("list", "metadata", "-o", "json", "run").stdout)["trackers"]
+    assert list(both) == [f"{HERE}:Recorded", f"{HERE}:other"]
+
+
+def other(config: str | None) -> TrackerBase:
+    return Recorded(config)
+
+
+def test_one_that_fails_is_told_of_and_the_other_answers(
+    configured: dict[str, str | None],
+) -> None:
+    configured[f"{HERE}:Failing"] = None
+    result = call("list", "metadata", "run")
+    assert result.exit_code == 3
+    assert "loss    0.25" in result.stdout
+    assert result.stderr == f"torchx: error: tracker '{HERE}:Failing': no route to host\n"
+
+
+def test_only_failures(configured: dict[str, str | None]) -> None:
+    configured.clear()
+    configured["no.such.module:create"] = None
+    result = call("list", "jobs")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "no.such.module" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_no_trackers(configured: dict[str, str | None]) -> None:
+    configured.clear()
+    result = call("list", "jobs")
+    assert "no trackers are configured" in str(result.exception)
+
+
+def test_an_unknown_tracker_names_the_configured_ones(configured: dict[str, str | None]) -> None:
+    result = call("list", "jobs", "--tracker", "nope")
+    assert f"configured trackers: {HERE}:Recorded" in str(result.exception)
+
+
+def test_nothing_recorded_is_said_beside_an_empty_table(
+    configured: dict[str, str | None],
+) -> None:
+    result = call("list", "metadata", "nope")
+    assert result.exit_code == 0
+    assert result.stdout == "ID    VALUE\n----  -------\n"
+    assert result.stderr == "torchx: no metadata is recorded of run 'nope'\n"
+    assert "no artifact 'x'" in call("list", "artifacts", "--artifact", "x", "run").stderr
+    alone = call("lineage", "alone")
+    assert alone.stdout == "alone\n"
+    assert "neither sources nor descendants" in alone.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["list"]])
+def test_alone_it_shows_its_help(words: list[str]) -> None:
+    result = call(*words)
+    assert result.exit_code == 0
+    assert "lineage" in result.stdout
+
+
+def test_what_is_recorded_cannot_drive_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\nc\udcff é") == "a\\x1b[2Jb\\nc\\udcff é"
+
+
+def test_the_command_is_listed_without_importing_click() -> None:
+    from torchx_tracker import plugin
+
+    (record,) = plugin.torchx_commands()
+    assert record.name == "tracker"
+    assert record.load() is command_module.command

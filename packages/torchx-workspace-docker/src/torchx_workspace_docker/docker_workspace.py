@@ -1,0 +1,193 @@
+"""The older way to build images: a class that schedulers of older plugins mix in.
+
+It builds as soon as it is asked to, in an engine, and pushes from there. New code uses
+:class:`torchx_specs.workspace.BuilderWorkspaceMixin` and the workspace type ``docker``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import IO, TYPE_CHECKING, Any, TextIO
+
+from torchx_specs.errors import RequestError
+from torchx_specs.run_options import CfgVal, runopts
+from torchx_specs.workspace import Workspace, WorkspaceMixin, workspace_files
+from torchx_specs.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
+from torchx_workspace_docker.builder import IGNORE_FILES, DockerBuilder, log
+from torchx_workspace_docker.engine_build import DEFAULT_DOCKERFILE as DEFAULT_DOCKERFILE
+from torchx_workspace_docker.engine_build import connect, engine_errors, one_line
+from torchx_workspace_docker.image_config import LABEL_VERSION
+from torchx_workspace_docker.layer import write_tar
+
+if TYPE_CHECKING:
+    import tarfile
+
+    from docker.client import DockerClient
+
+    from torchx_specs.app import AppDef, Role
+
+
+class MissingRepositoryError(RequestError, KeyError):
+    """No option says where images are pushed to."""
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return "; ".join(self.problems)
+
+
+class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
+    """Builds workspaces into images of a Docker Engine at once (older plugins).
+
+    Args:
+        docker_client: a client to use instead of one made from the environment
+    """
+
+    LABEL_VERSION: str = LABEL_VERSION
+
+    _workspace_docker_client: DockerClient | None = None
+
+    def __init__(
+        self, *args: Any, docker_client: DockerClient | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._workspace_docker_client = docker_client
+
+    @property
+    def _docker_client(self) -> DockerClient:
+        if self._workspace_docker_client is None:
+            self._workspace_docker_client = connect()
+        return self._workspace_docker_client
+
+    def workspace_opts(self) -> runopts:
+        """Returns ``image_repo``, ``quiet`` and the builder's other options."""
+        return _builder().opts()
+
+    def caching_build_workspace_and_update_role(
+        self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
+    ) -> None:
+        """Builds, and makes the image's id the role's image; roles may share an image."""
+        if not role.workspace:
+            return
+        key = (__name__, role.image, role.workspace)
+        if key not in build_cache:
+            build_cache[key] = self._build(role.image, role.workspace, cfg)
+        role.image = str(build_cache[key])
+
+    def build_workspace_and_update_role(
+        self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
+    ) -> None:
+        """Builds one folder, and makes the image's id the role's image."""
+        role.image = self._build(role.image, Workspace({workspace: ""}), cfg)
+
+    def _build(self, image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> str:
+        # the client of the class that mixes this in, which may be a subclass's own
+        builder = _builder(self._docker_client)
+        local = {key: value for key, value in cfg.items() if key != "image_repo"}
+        return builder.build(builder.plan(image, workspace, local), local).digest
+
+    def dryrun_push_images(
+        self, app: AppDef, cfg: Mapping[str, CfgVal]
+    ) -> dict[str, tuple[str, str]]:
+        """Gives images that are in the engine only the names they will be pushed to.
+
+        Returns:
+            ``{image id: (repository, tag)}``
+
+        Raises:
+            RequestError: ``image_repo`` is missing (also a KeyError)
+        """
+        images: dict[str, tuple[str, str]] = {}
+        for role in app.roles:
+            if not role.image.startswith("sha256:"):
+                continue
+            repository = cfg.get("image_repo")
+            if not repository:
+                raise MissingRepositoryError(
+                    f"must specify the image repository via `image_repo` config to be able to"
+                    f" upload the image of role '{role.name}'"
+                )
+            tag = role.image.removeprefix("sha256:")
+            images[role.image] = (str(repository), tag)
+            role.image = f"{repository}:{tag}"
+        return images
+
+    def push_images(self, images_to_push: dict[str, tuple[str, str]]) -> None:
+        """Pushes what :meth:`dryrun_push_images` returned.
+
+        Raises:
+            WorkspaceError: the registry refuses
+        """
+        for local, (repository, tag) in images_to_push.items():
+            log().info("pushing image %s:%s...", repository, tag)
+            with engine_errors(f"push {repository}:{tag}"):
+                self._docker_client.api.tag(local, repository, tag=tag, force=True)
+                print_push_events(
+                    self._docker_client.api.push(repository, tag=tag, stream=True, decode=True)
+                )
+
+
+def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None = None) -> None:
+    """Prints how far a push is: in place on a terminal, a line for each change elsewhere.
+
+    Raises:
+        RuntimeError: the push failed
+    """
+    stream = stream or sys.stderr
+    moves = stream.isatty()
+    lines: dict[str, int] = {}
+    last: dict[str, str] = {}
+    for event in events:
+        if "error" in event:
+            raise RuntimeError(f"failed to push: {one_line(event['error'])}")
+        status, layer = str(event.get("status") or ""), str(event.get("id") or "")
+        if not status:
+            continue
+        if not moves:
+            if last.get(layer) != status:
+                stream.write(f"{layer}: {status}\n" if layer else f"{status}\n")
+                last[layer] = status
+            continue
+        text = " ".join(part for part in (status, str(event.get("progress") or "")) if part)
+        if not layer:
+            stream.write(f"{text}\n")
+            lines = {name: row + 1 for name, row in lines.items()}
+            continue
+        lines = lines if layer in lines else {**{n: r + 1 for n, r in lines.items()}, layer: 0}
+        if last.get(layer) is None:
+            stream.write("\n")
+            lines = {**lines, layer: 1}
+        last[layer] = status
+        up = lines[layer]
+        stream.write(f"\x1b[{up}A\x1b[2K\r{layer}: {text}\x1b[{up}B\r")
+    stream.flush()
+
+
+def _build_context(img: str, workspace: str) -> IO[bytes]:
+    """Returns the context of a build as an open temporary file."""
+    import tempfile
+
+    files = workspace_files(Workspace({workspace: ""}), IGNORE_FILES)
+    context = tempfile.NamedTemporaryFile(prefix="torchx-context", suffix=".tar")  # noqa: SIM115
+    has_own = any(entry.path == TORCHX_DOCKERFILE for entry in files)
+    write_tar(files, "", context, {} if has_own else {TORCHX_DOCKERFILE: DEFAULT_DOCKERFILE})
+    context.seek(0)
+    return context
+
+
+def _copy_to_tarfile(workspace: str, tf: tarfile.TarFile) -> None:
+    """Adds the files of a workspace to an open archive."""
+    import tarfile as tarfiles
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        write_tar(workspace_files(Workspace({workspace: ""}), IGNORE_FILES), "", file)
+        file.seek(0)
+        with tarfiles.open(fileobj=file, mode="r|") as archive:
+            for member in archive:
+                tf.addfile(member, archive.extractfile(member) if member.isfile() else None)
+
+
+def _builder(client: DockerClient | None = None) -> DockerBuilder:
+    builder = DockerBuilder(docker_client=client)
+    builder.remote = False
+    return builder

@@ -1,0 +1,299 @@
+"""Images made by a Docker Engine."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any
+
+from torchx_specs.errors import BackendError, WorkspaceError
+from torchx_specs.run_options import CfgVal
+from torchx_specs.version import __version__
+from torchx_specs.workspace.ignore import TORCHX_DOCKERFILE
+from torchx_workspace_docker.builder import Plan, check_unchanged, log
+from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
+from torchx_workspace_docker.layer import Layer, layer_folder, make_layer, remove_folder, write_tar
+
+if TYPE_CHECKING:
+    from docker.client import DockerClient
+
+    from torchx_specs.workspace import BuiltReference
+
+LABEL_VERSION = "torchx.pytorch.org/version"
+DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
+
+_CONTEXT = "workspace"
+_ADDED_DOCKERFILE = DEFAULT_DOCKERFILE.replace(b"COPY . .", b"COPY workspace/ ./")
+_TIMEOUT = 600
+#: Folders that an image has in its root, some of them links: only the engine can add to those.
+_OF_THE_SYSTEM = frozenset(
+    {"bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "mnt"}
+    | {"opt", "proc", "root", "run", "sbin", "srv", "sys", "tmp", "usr", "var"}
+)
+_ROOT_USERS = frozenset({"", "0", "root", "0:0", "root:root"})
+
+
+def build_in_engine(
+    plan: BuiltReference,
+    details: Plan,
+    cfg: Mapping[str, CfgVal],
+    client: DockerClient | None = None,
+) -> str:
+    """Makes an image in the engine, unless it is there and its base is still the same.
+
+    Returns:
+        the image's id
+
+    Raises:
+        WorkspaceError: there is no base image, or the build fails
+        BackendError: no engine answers
+    """
+    held = client or connect()
+    try:
+        with engine_errors(f"build {plan.image}"):
+            base = _base(held, details.base, cfg)
+            found = _existing(held, plan.image, base["Id"])
+            if found:
+                log().info("%s is there already", plan.image)
+                return found
+            if details.has_dockerfile or _needs_build(details, base):
+                workspace = str(plan.workspace)
+                return _docker_build(held, plan.image, details, base, workspace, cfg)
+            return _load(held, plan.image, details, base)
+    finally:
+        if client is None:
+            held.close()
+
+
+def push_from_engine(image: str, cfg: Mapping[str, CfgVal]) -> str:
+    """Pushes an image of the engine; returns the digest the registry gave it."""
+    client = connect()
+    digest = ""
+    try:
+        with engine_errors(f"push {image}"):
+            for event in client.api.push(image, stream=True, decode=True):
+                if "error" in event:
+                    raise WorkspaceError(f"cannot push {image}: {one_line(event['error'])}")
+                digest = str((event.get("aux") or {}).get("Digest") or digest)
+    finally:
+        client.close()
+    return digest
+
+
+def connect() -> DockerClient:
+    try:
+        from docker.client import from_env
+    except ImportError:
+        raise WorkspaceError(
+            "to build images by a Docker Engine: pip install 'torchx-workspace-docker[docker]'"
+        ) from None
+    with engine_errors("reach the Docker Engine"):
+        client: DockerClient = from_env(timeout=_TIMEOUT)
+        return client
+
+
+@contextlib.contextmanager
+def engine_errors(what: str) -> Iterator[None]:
+    import docker.errors
+    import requests.exceptions
+
+    try:
+        yield
+    except docker.errors.APIError as e:
+        raise WorkspaceError(f"cannot {what}: {one_line(e.explanation or e)}") from e
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
+        where = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+        raise BackendError(
+            f"cannot {what}: no answer from the Docker Engine at {where} ({one_line(e)});"
+            " start it, or set DOCKER_HOST to where it is"
+        ) from e
+
+
+def _base(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
+    import docker.errors
+
+    pull = str(cfg.get("pull") or "always")
+    failure = ""
+    if not image.startswith("sha256:") and pull == "always":
+        failure = _pull(client, image)
+    try:
+        found: dict[str, Any] = client.api.inspect_image(image)
+    except docker.errors.NotFound:
+        if pull == "missing":
+            failure = _pull(client, image)
+            with contextlib.suppress(docker.errors.NotFound):
+                return dict(client.api.inspect_image(image))
+        why = f": {failure}" if failure else ""
+        raise WorkspaceError(
+            f"there is no image {image} for the workspace to be added to{why}"
+        ) from None
+    return found
+
+
+def _pull(client: DockerClient, image: str) -> str:
+    """Fetches an image; returns why that failed, empty if it did not."""
+    import docker.errors
+    from docker.utils import parse_repository_tag
+
+    repository, tag = parse_repository_tag(image)
+    try:
+        for event in client.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
+            if "error" in event:
+                return one_line(event["error"])
+    except docker.errors.APIError as e:
+        return one_line(e.explanation or e)
+    return ""
+
+
+def _existing(client: DockerClient, image: str, base: str) -> str:
+    import docker.errors
+
+    try:
+        found = client.api.inspect_image(image)
+    except docker.errors.NotFound:
+        return ""
+    labels = found["Config"].get("Labels") or {}
+    return str(found["Id"]) if labels.get(LABEL_BASE) == base else ""
+
+
+def _needs_build(details: Plan, base: Mapping[str, Any]) -> bool:
+    """Returns True if a layer made here could hide what is in the image."""
+    config = base.get("Config") or {}
+    if str(config.get("User") or "") not in _ROOT_USERS:
+        return True  # the working folder may be somebody's own
+    if working_folder(config) != "/":
+        return False
+    return any(entry.path.partition("/")[0] in _OF_THE_SYSTEM for entry in details.files)
+
+
+def _docker_build(
+    client: DockerClient,
+    image: str,
+    details: Plan,
+    base: Mapping[str, Any],
+    workspace: str,
+    cfg: Mapping[str, CfgVal],
+) -> str:
+    folder = layer_folder()
+    try:
+        path = os.path.join(folder, "context.tar")
+        with _disk_errors(path), open(path, "wb+") as context:
+            _write_context(details, context)
+            context.seek(0)
+            check_unchanged(details)
+            events = client.api.build(
+                fileobj=context,
+                custom_context=True,
+                dockerfile=TORCHX_DOCKERFILE,
+                buildargs={"IMAGE": details.base, "WORKSPACE": workspace},
+                pull=False,
+                rm=True,
+                decode=True,
+                tag=image,
+                labels={LABEL_VERSION: __version__, LABEL_BASE: str(base["Id"])},
+            )
+            _follow_build(events, bool(cfg.get("quiet")))
+    finally:
+        remove_folder(folder)
+    return str(client.api.inspect_image(image)["Id"])
+
+
+def _write_context(details: Plan, out: IO[bytes]) -> None:
+    if details.has_dockerfile:
+        # its rules were followed already, and the engine would not know those of .torchxignore
+        files = [entry for entry in details.files if entry.path != ".dockerignore"]
+        write_tar(files, "", out)
+    else:
+        write_tar(details.files, _CONTEXT, out, {TORCHX_DOCKERFILE: _ADDED_DOCKERFILE})
+
+
+def _follow_build(events: Iterable[Mapping[str, Any]], quiet: bool) -> None:
+    for event in events:
+        if "error" in event:
+            raise WorkspaceError(f"the build failed: {one_line(event['error'])}")
+        text = str(event.get("stream") or "").rstrip()
+        if text and not quiet:
+            log().info("%s", text)
+
+
+def _load(client: DockerClient, image: str, details: Plan, base: Mapping[str, Any]) -> str:
+    """Adds one layer to an image: the engine gets only that layer."""
+    folder = layer_folder()
+    try:
+        config = patched_config_of(client, base)
+        layer = make_layer(
+            details.files,
+            working_folder(base.get("Config") or {}),
+            os.path.join(folder, "layer.tar"),
+            compressed=False,
+        )
+        check_unchanged(details)
+        content = json.dumps(
+            patched_config(config, layer.diff_id, str(base["Id"])), sort_keys=True
+        ).encode()
+        count = len(config["rootfs"]["diff_ids"])
+        manifest = json.dumps(
+            [
+                {
+                    "Config": "config.json",
+                    "RepoTags": [image],
+                    # layers that the engine has are not read
+                    "Layers": [*(f"have-{i}" for i in range(count)), "layer.tar"],
+                }
+            ]
+        ).encode()
+        path = os.path.join(folder, "image.tar")
+        with _disk_errors(path):
+            _write_image(path, {"config.json": content, "manifest.json": manifest}, layer)
+        os.unlink(layer.path)
+        with open(path, "rb") as archive_file:
+            for event in client.api.load_image(archive_file):
+                if "error" in event:
+                    raise WorkspaceError(f"cannot make {image}: {one_line(event['error'])}")
+    finally:
+        remove_folder(folder)
+    return str(client.api.inspect_image(image)["Id"])
+
+
+def _write_image(path: str, files: Mapping[str, bytes], layer: Layer) -> None:
+    with (
+        tarfile.open(path, mode="w") as archive,
+        open(layer.path, "rb") as file,
+    ):
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+        info = tarfile.TarInfo("layer.tar")
+        info.size = layer.size
+        archive.addfile(info, file)
+
+
+def patched_config_of(client: DockerClient, base: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the configuration of an image of the engine, as registries keep it."""
+    return {
+        "architecture": base.get("Architecture") or "amd64",
+        "os": base.get("Os") or "linux",
+        "config": dict(base.get("Config") or {}),
+        "created": base.get("Created"),
+        "rootfs": {"type": "layers", "diff_ids": list(base["RootFS"].get("Layers") or [])},
+        "history": [{"created_by": "base"} for _ in base["RootFS"].get("Layers") or []],
+    }
+
+
+@contextlib.contextmanager
+def _disk_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise WorkspaceError(
+            f"cannot write {path}: {e.strerror or e}; TMPDIR says where it goes"
+        ) from None
+
+
+def one_line(text: object) -> str:
+    return " ".join(str(text).split())

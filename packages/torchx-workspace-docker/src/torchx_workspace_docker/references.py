@@ -1,0 +1,62 @@
+"""Names of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_DEFAULT_REGISTRY = "docker.io"
+_DEFAULT_HOST = "registry-1.docker.io"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An image in a registry.
+
+    Args:
+        registry: its name, under which credentials are kept
+        repository: within the registry
+        version: a tag, or a digest
+    """
+
+    registry: str
+    repository: str
+    version: str
+
+    @classmethod
+    def parse(cls, image: str) -> Reference:
+        """Reads a name as ``docker pull`` does.
+
+        >>> Reference.parse("ubuntu")
+        Reference(registry='docker.io', repository='library/ubuntu', version='latest')
+        >>> Reference.parse("127.0.0.1:5000/a/b:1").repository
+        'a/b'
+        """
+        name, at, digest = image.partition("@")
+        head, slash, rest = name.partition("/")
+        if slash and ("." in head or ":" in head or head == "localhost"):
+            registry, path = head, rest
+        else:
+            registry, path = _DEFAULT_REGISTRY, name
+        if registry in ("index.docker.io", _DEFAULT_HOST):
+            registry = _DEFAULT_REGISTRY
+        folder, _, last = path.rpartition("/")
+        last, _, tag = last.partition(":")
+        repository = f"{folder}/{last}" if folder else last
+        if registry == _DEFAULT_REGISTRY and "/" not in repository:
+            repository = f"library/{repository}"
+        return cls(registry, repository, digest if at else (tag or "latest"))
+
+    @property
+    def host(self) -> str:
+        """Where the registry is."""
+        return _DEFAULT_HOST if self.registry == _DEFAULT_REGISTRY else self.registry
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if the registry is on this machine."""
+        name = self.host.rpartition(":")[0] if self.host.count(":") == 1 else self.host
+        return name == "localhost" or name.startswith("127.") or self.host.startswith("[::1]")
+
+    def __str__(self) -> str:
+        separator = "@" if ":" in self.version else ":"
+        return f"{self.registry}/{self.repository}{separator}{self.version}"

@@ -1,0 +1,66 @@
+"""Scheduler modules whose back end may not be installed.
+
+Such a module always imports. Without the back end, its ``create_scheduler`` raises the line to
+install when it is called, and any other name is an ImportError with that line.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any, NoReturn
+
+from torchx._forward import forward, install_hint
+
+# What those modules had imported, and other code took from them.
+_BESIDE = {
+    "DirWorkspaceMixin": "torchx_specs.workspace.dir",
+    "DockerWorkspaceMixin": "torchx_workspace_docker.docker_workspace",
+    "LogIterator": "torchx_sched_local.scheduler",
+    "MultiWorkspaceMixin": "torchx_specs.workspace",
+    "PIPE": "subprocess",
+    "WorkspaceMixin": "torchx_specs.workspace",
+    "get_device_mounts": "torchx_specs.schedulers.devices",
+    "walk_workspace": "torchx_specs.workspace",
+}
+
+
+def forward_backend(module_name: str, source: str, *, extra: str, distribution: str) -> None:
+    """Makes ``module_name`` the face of ``source``, or a stand-in that says how to install it.
+
+    Args:
+        module_name: ``__name__`` of the caller
+        source: our module
+        extra: the extra of ``torchx`` that brings it
+        distribution: the distribution that has it
+    """
+    module = sys.modules[module_name]
+    module.__dict__.pop("forward_backend", None)
+    root = source.partition(".")[0]
+    if importlib.util.find_spec(root) is not None:
+        from torchx_specs import schedulers
+
+        forward(
+            module_name,
+            source,
+            f"{schedulers.__name__}.api",
+            "torchx_specs",
+            "torchx_specs.schedulers.ids",
+            names=_BESIDE,
+        )
+        return
+    hint = install_hint(extra, distribution)
+
+    def create_scheduler(session_name: str, **kwargs: Any) -> NoReturn:
+        """Raises: the back end is not installed."""
+        from torchx_specs.errors import PluginError
+
+        raise PluginError(f"{module_name.rpartition('.')[2]}: {hint}")
+
+    def __getattr__(name: str) -> NoReturn:  # noqa: N807 - it becomes the module's
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ImportError(f"cannot import name '{name}' from '{module_name}': {hint}")
+
+    module.__dict__["create_scheduler"] = create_scheduler
+    module.__dict__["__getattr__"] = __getattr__

@@ -1,0 +1,131 @@
+"""Modules that are another module's face.
+
+A facade module holds nothing: reading, replacing (``mock.patch``) or deleting one of its attributes
+does so in the module that has it, so that a name is the same object everywhere and a patch at the
+older path takes effect.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+_KEPT = ("_sources", "_names", "_missing", "_removed", "_replaced")
+
+
+class _Face(ModuleType):
+    """A module whose attributes live elsewhere."""
+
+    _sources: tuple[str, ...]
+    _names: Mapping[str, str]
+    _missing: str | None
+    _removed: dict[str, tuple[ModuleType, str]]
+    _replaced: dict[str, Any]
+
+    def _home(self, name: str) -> tuple[ModuleType, str] | None:
+        """Returns the module that has ``name``, and the name there."""
+        if name in self._names:
+            module, _, attribute = self._names[name].partition(":")
+            return importlib.import_module(module), attribute or name
+        for source in self._sources:
+            try:
+                module_found = importlib.import_module(source)
+            except ModuleNotFoundError as e:
+                if self._missing and e.name and source.startswith(e.name):
+                    raise ImportError(
+                        f"cannot import name '{name}' from '{self.__name__}': {self._missing}"
+                    ) from None
+                raise
+            if hasattr(module_found, name):
+                return module_found, name
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        home = self._home(name)
+        if home is not None:
+            return getattr(*home)
+        if "__path__" in self.__dict__:
+            submodule = f"{self.__name__}.{name}"
+            try:
+                return importlib.import_module(submodule)
+            except ModuleNotFoundError as e:
+                if e.name != submodule:
+                    raise
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("__") and name not in self.__dict__ and not self._is_submodule(name):
+            # mock.patch undoes a patch by deleting the name and, where it is then gone, setting it
+            home = self._removed.pop(name, None) or self._home(name)
+            if home is not None:
+                self._replaced.setdefault(name, getattr(*home, None))
+                setattr(*home, value)
+                return
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            super().__delattr__(name)
+            return
+        home = self._home(name)
+        if home is None:
+            raise AttributeError(name)
+        # pytest's monkeypatch undoes a patch of what is not in the module's own dict by deleting it
+        original = self._replaced.pop(name, None)
+        if original is not None:
+            setattr(*home, original)
+            return
+        delattr(*home)
+        self._removed[name] = home
+
+    def __dir__(self) -> list[str]:
+        names = {n for n in self.__dict__ if n not in _KEPT} | set(self._names)
+        for source in self._sources:
+            try:
+                names.update(n for n in dir(importlib.import_module(source)) if n[:2] != "__")
+            except ImportError:
+                continue
+        return sorted(names)
+
+    def _is_submodule(self, name: str) -> bool:
+        # the import system binds a sub-module to its package; that must not reach the module behind
+        # the face
+        return f"{self.__name__}.{name}" in sys.modules
+
+
+def forward(
+    module_name: str,
+    *sources: str,
+    names: Mapping[str, str] | None = None,
+    missing: str | None = None,
+    exported: Sequence[str] | None = None,
+) -> None:
+    """Turns the module that calls it into a face.
+
+    Args:
+        module_name: its ``__name__``
+        sources: modules that have its attributes, searched in order
+        names: attributes that lie elsewhere: ``{"name": "module"}`` or ``{"name":
+            "module:other_name"}``
+        missing: what to tell when the first source is not installed
+        exported: names for ``from module import *``, if not all public ones of the sources
+    """
+    module = sys.modules[module_name]
+    for name in ("forward", "TYPE_CHECKING", "annotations"):
+        module.__dict__.pop(name, None)
+    module.__dict__.update(
+        _sources=sources, _names=dict(names or {}), _missing=missing, _removed={}, _replaced={}
+    )
+    if exported is not None:
+        module.__dict__["__all__"] = list(exported)
+    module.__class__ = _Face
+
+
+def install_hint(extra: str, distribution: str) -> str:
+    """Returns the line that tells how to get a backend."""
+    return f"it needs {distribution}: pip install 'torchx[{extra}]'"

@@ -1,0 +1,15 @@
+"""Odds and ends that ``torchx.specs.api`` once had and nothing here uses."""
+
+from __future__ import annotations
+
+from torchx_specs.resources import NULL_RESOURCE, Resource
+
+YELLOW_BOLD = "\033[1;33m"
+RESET = "\033[0m"
+
+EFA_DEVICE = "vpc.amazonaws.com/efa"
+NEURON_DEVICE = "aws.amazon.com/neurondevice"
+
+
+def _null_resource() -> Resource:
+    return NULL_RESOURCE

@@ -1,0 +1,18 @@
+"""Older path of ``torchx_apps.serve``; runs as ``python -m`` too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx_apps.serve import *
+
+if __name__ == "__main__":
+    from torchx_apps.program import run
+    from torchx_apps.serve import PROG, main
+
+    run(main, PROG)
+else:
+    forward(__name__, "torchx_apps.serve")

@@ -1,0 +1,1 @@
+"""Bridges from older plugins to the hooks."""

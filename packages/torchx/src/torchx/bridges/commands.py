@@ -1,0 +1,78 @@
+"""argparse sub-commands of older plugins as commands of ``torchx``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchx.bridges.factories import OlderFactory
+from torchx_specs.errors import PluginError
+
+if TYPE_CHECKING:
+    import click
+
+    from torchx.cli.cmd_base import SubCommand
+
+
+@dataclass(frozen=True)
+class OlderCommand(OlderFactory):
+    """Makes a click command of an argparse ``SubCommand`` class."""
+
+    def subcommand(self) -> SubCommand:
+        """Returns an instance of the plugin's class.
+
+        Raises:
+            PluginError: it is no SubCommand
+        """
+        from torchx.cli.cmd_base import SubCommand
+
+        made = self.load()()
+        if not isinstance(made, SubCommand):
+            ep = self.entry_point
+            raise PluginError(
+                f"command '{ep.name}' of {ep.distribution} {ep.version}: '{ep.value}' gives a"
+                f" {type(made).__name__}, which is no torchx.cli.cmd_base.SubCommand"
+            )
+        return made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> click.Command:
+        return click_command(self.entry_point.name, self.subcommand())
+
+
+@dataclass(frozen=True)
+class SubCommandSummary(OlderFactory):
+    """The first line of a sub-command's docstring, read when the help is shown."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> str:
+        ep = self.entry_point
+        try:
+            doc = self.load().__doc__ or ""
+        except PluginError as e:
+            return f"(broken: {e})"
+        first = doc.strip().partition("\n")[0].strip()
+        return first or f"from {ep.distribution} {ep.version}"
+
+
+def click_command(name: str, subcommand: SubCommand) -> click.Command:
+    """Returns a click command that leaves its arguments to the sub-command's argparse parser."""
+    import argparse
+
+    import click
+
+    @click.command(
+        name,
+        help=subcommand.__doc__,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def command(arguments: tuple[str, ...]) -> None:
+        parser = argparse.ArgumentParser(
+            prog=f"torchx {name}",
+            description=subcommand.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        subcommand.add_arguments(parser)
+        subcommand.run(parser.parse_args(list(arguments)))
+
+    return command

@@ -1,0 +1,106 @@
+"""Offers what older entry-point groups and ``torchx_plugins`` packages register to the hooks.
+
+Schedulers, named resources, trackers, event handlers and commands add to what there is. Only the
+group ``torchx.components`` hides the built-in components, as it always did; naming
+``torchx.components`` in it brings them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from torchx_specs.hookspecs import (
+    CommandPlugin,
+    ComponentPlugin,
+    EventHandlerPlugin,
+    ResourcePlugin,
+    SchedulerPlugin,
+    TrackerPlugin,
+    hookimpl,
+)
+from torchx_specs.plugins.entry_points import EntryPoint, entry_points
+from torchx_specs.plugins.records import Origin, Record
+
+R = TypeVar("R", bound=Record)
+
+
+def _origin(ep: EntryPoint) -> Origin:
+    return Origin(ep.distribution, ep.version, ep.name)
+
+
+def _older(
+    group: str, make: type[R], wrap: Callable[[EntryPoint], Callable[..., Any]]
+) -> Iterator[R]:
+    """Yields a record for each entry point of an older group, then for each plugin of its namespace
+    package.
+    """
+    from torchx.bridges import sources
+
+    for ep in sources.older_entry_points(group):
+        yield make(ep.name, wrap(ep), origin=_origin(ep))
+    for name, factory, origin in sources.namespace_plugins(group):
+        yield make(name, factory, origin=origin)
+    sources.raise_errors(group)
+
+
+@hookimpl(trylast=True)
+def torchx_schedulers() -> Iterator[SchedulerPlugin]:
+    """Offers the group ``torchx.schedulers``."""
+    from torchx.bridges.factories import OlderScheduler, forwarding_environment
+
+    for record in _older("torchx.schedulers", SchedulerPlugin, OlderScheduler):
+        factory = record.factory
+        if not isinstance(factory, OlderScheduler):
+            factory = forwarding_environment(factory)
+        yield SchedulerPlugin(record.name, factory, record.summary, record.origin)
+
+
+@hookimpl(trylast=True)
+def torchx_named_resources() -> Iterator[ResourcePlugin]:
+    """Offers the group ``torchx.named_resources``."""
+    from torchx.bridges.factories import OlderFactory
+
+    yield from _older("torchx.named_resources", ResourcePlugin, OlderFactory)
+
+
+@hookimpl(trylast=True)
+def torchx_trackers() -> Iterator[TrackerPlugin]:
+    """Offers the group ``torchx.tracker``."""
+    from torchx.bridges.factories import OlderFactory
+
+    yield from _older("torchx.tracker", TrackerPlugin, OlderFactory)
+
+
+@hookimpl(trylast=True)
+def torchx_event_handlers() -> Iterator[EventHandlerPlugin]:
+    """Offers the group ``torchx.event_handlers``."""
+    from torchx.bridges.factories import OlderFactory
+
+    yield from _older("torchx.event_handlers", EventHandlerPlugin, OlderFactory)
+
+
+@hookimpl(trylast=True)
+def torchx_components() -> Iterator[ComponentPlugin]:
+    """Offers the group ``torchx.components``, and ``torchx.file`` for component files."""
+    if entry_points("torchx.file"):
+        from torchx.bridges.factories import read_by_plugin
+        from torchx_runner.component_files import SOURCE_READERS
+
+        if read_by_plugin not in SOURCE_READERS:
+            SOURCE_READERS.append(read_by_plugin)
+    for ep in entry_points("torchx.components"):
+        from torchx.bridges.factories import component_module
+
+        yield ComponentPlugin(
+            ep.name, component_module(ep), replaces_builtins=True, origin=_origin(ep)
+        )
+
+
+@hookimpl(trylast=True)
+def torchx_commands() -> Iterator[CommandPlugin]:
+    """Offers the group ``torchx.cli.cmds``: argparse sub-commands."""
+    for ep in entry_points("torchx.cli.cmds"):
+        from torchx.bridges.commands import OlderCommand, SubCommandSummary
+
+        yield CommandPlugin(ep.name, OlderCommand(ep), SubCommandSummary(ep), _origin(ep))

@@ -1,0 +1,79 @@
+"""Where older plugins are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torchx_specs.errors import PluginError
+from torchx_specs.plugins.entry_points import EntryPoint, entry_points
+from torchx_specs.plugins.records import Origin
+
+
+def older_entry_points(group: str) -> Iterator[EntryPoint]:
+    """Yields the entry points of an older group, but for those that name what is ours already.
+
+    Sites name upstream's own schedulers in their entry points to get them back, because there a
+    plugin hid them.
+    """
+    if not _source_enabled(2):
+        return
+    for ep in entry_points(group):
+        if not (group == "torchx.schedulers" and _is_default_scheduler(ep)):
+            yield ep
+
+
+def _is_default_scheduler(ep: EntryPoint) -> bool:
+    from torchx.schedulers._factories import DEFAULT_SCHEDULER_MODULES
+
+    return ep.value == f"{DEFAULT_SCHEDULER_MODULES.get(ep.name)}:create_scheduler"
+
+
+def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Origin]]:
+    """Yields name, factory and origin of the plugins of ``torchx_plugins.<kind>``."""
+    if not _has_namespace() or not _source_enabled(1):
+        return
+    from torchx.plugins._registration import PluginType
+    from torchx.plugins._registry import registry
+
+    kind = PluginType(group)
+    from_entry_points = {ep.name for ep in entry_points(group)} if _source_enabled(2) else set()
+    for name, factory in registry().get(kind).items():
+        if (
+            name not in from_entry_points
+        ):  # those come with their distribution, by older_entry_points
+            yield name, factory, Origin(plugin=registry().origin(kind, name))
+
+
+def raise_errors(group: str) -> None:
+    """Raises what went wrong in a namespace package, once its plugins are out.
+
+    Raises:
+        PluginError: naming each module and its error
+    """
+    if not _has_namespace() or not _source_enabled(1):
+        return
+    from torchx.plugins._registration import PluginType
+    from torchx.plugins._registry import registry
+
+    errors = registry().load_errors(PluginType(group))
+    if errors:
+        raise PluginError("; ".join(f"{e.name or e.module}: {e.error}" for e in errors))
+
+
+def _has_namespace() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("torchx_plugins") is not None
+
+
+def _source_enabled(bit: int) -> bool:
+    import os
+
+    text = os.environ.get("TORCHX_PLUGINS_SOURCE", "3")
+    if text not in ("0", "1", "2", "3"):
+        raise PluginError(
+            f"TORCHX_PLUGINS_SOURCE={text}: must be 0 (none), 1 (namespace packages),"
+            " 2 (entry points) or 3 (both)"
+        )
+    return bool(int(text) & bit)

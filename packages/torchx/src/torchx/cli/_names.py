@@ -1,0 +1,49 @@
+"""Names that the older command modules had beside their command."""
+
+from __future__ import annotations
+
+from torchx._forward import forward
+
+_NAMES = {
+    "AppStatus": "torchx_specs",
+    "ArgOnceAction": "torchx.cli.argparse_util",
+    "ComponentNotFoundException": "torchx_specs",
+    "ComponentValidationException": "torchx_specs",
+    "SubCommand": "torchx.cli.cmd_base",
+    "AppHandleSubCommand": "torchx.cli.cmd_base",
+    "TORCHX_CONTEXT_NAME": "torchx_specs",
+    "TrackerBase": "torchx_specs.trackers",
+    "Workspace": "torchx_specs",
+    "build_trackers": "torchx_specs.trackers.lookup",
+    "dump": "torchx_runner.config",
+    "get_builtin_source": "torchx_runner.finder",
+    "get_components": "torchx_runner.finder",
+    "get_configured_trackers": "torchx_runner.api",
+    "get_default_scheduler_name": "torchx.schedulers._factories",
+    "get_runner": "torchx_runner.api",
+    "get_scheduler_factories": "torchx.schedulers._factories",
+    "is_started": "torchx_specs",
+    "load_sections": "torchx_runner.config",
+    "make_app_handle": "torchx_specs",
+    "none_throws": "torchx_specs.arguments.types",
+    "parse_app_handle": "torchx_specs",
+    "Runner": "torchx_runner.api",
+    "Stream": "torchx_specs.schedulers",
+    "torchxconfig_list": "torchx.cli.argparse_util",
+    "torchxconfig_run": "torchx.cli.argparse_util",
+    "_Component": "torchx_runner.finder",
+    "tee_logs": "torchx_cli.log_lines",
+    "torchx_run_args_from_argparse": "torchx._legacy_cli",
+}
+
+
+def face(module_name: str) -> None:
+    """Gives a module the names it had before."""
+    forward(
+        module_name,
+        "torchx_cli.log_lines",
+        "torchx_cli.colors",
+        "torchx_cli.run_request",
+        "torchx._legacy_cli",
+        names=_NAMES,
+    )

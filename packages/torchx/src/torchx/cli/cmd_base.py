@@ -1,0 +1,55 @@
+"""Base classes of argparse sub-commands, as older plugins derive from them."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from abc import ABC, abstractmethod
+from typing import NoReturn
+
+from torchx_runner.api import Runner as Runner
+from torchx_runner.api import get_runner as get_runner
+from torchx_specs.handles import parse_app_handle as parse_app_handle
+
+logger = logging.getLogger(__name__)
+
+
+class SubCommand(ABC):
+    """A sub-command of ``torchx``."""
+
+    @abstractmethod
+    def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
+        """Declares the arguments."""
+
+    @abstractmethod
+    def run(self, args: argparse.Namespace) -> None:
+        """Runs the command."""
+
+
+class AppHandleSubCommand(SubCommand):
+    """A sub-command about one app, named by its handle."""
+
+    def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
+        """Declares the handle."""
+        subparser.add_argument(
+            "app_handle",
+            type=str,
+            help="torchx app handle (e.g. local_cwd://session-name/app-id)",
+        )
+
+    def run(self, args: argparse.Namespace) -> None:
+        """Runs the command with a runner of its own."""
+        parse_app_handle(args.app_handle)
+        with get_runner() as runner:
+            self.run_with_runner(args, runner)
+
+    @abstractmethod
+    def run_with_runner(self, args: argparse.Namespace, runner: Runner) -> None:
+        """Runs the command."""
+
+    @staticmethod
+    def exit_missing_app(app_handle: str) -> NoReturn:
+        """Tells that the app does not exist, and exits with 1."""
+        logger.error("app does not exist: %s", app_handle)
+        sys.exit(1)

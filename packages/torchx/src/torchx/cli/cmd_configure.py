@@ -1,0 +1,15 @@
+"""Older path of ``torchx configure``."""
+
+from __future__ import annotations
+
+from torchx.cli._names import face
+from torchx.cli._wrapped import WrappedCommand
+
+
+class CmdConfigure(WrappedCommand):
+    """``torchx configure``."""
+
+    command_name = "configure"
+
+
+face(__name__)

@@ -1,0 +1,15 @@
+"""Older path of ``torchx delete``."""
+
+from __future__ import annotations
+
+from torchx.cli._names import face
+from torchx.cli._wrapped import WrappedCommand
+
+
+class CmdDelete(WrappedCommand):
+    """``torchx delete``."""
+
+    command_name = "delete"
+
+
+face(__name__)

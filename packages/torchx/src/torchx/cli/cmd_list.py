@@ -1,0 +1,15 @@
+"""Older path of ``torchx list``."""
+
+from __future__ import annotations
+
+from torchx.cli._names import face
+from torchx.cli._wrapped import WrappedCommand
+
+
+class CmdList(WrappedCommand):
+    """``torchx list``."""
+
+    command_name = "list"
+
+
+face(__name__)

@@ -1,0 +1,15 @@
+"""Older path of ``torchx log``."""
+
+from __future__ import annotations
+
+from torchx.cli._names import face
+from torchx.cli._wrapped import WrappedCommand
+
+
+class CmdLog(WrappedCommand):
+    """``torchx log``."""
+
+    command_name = "log"
+
+
+face(__name__)

@@ -1,0 +1,21 @@
+"""Older path of ``torchx run`` and ``torchx builtins``."""
+
+from __future__ import annotations
+
+from torchx.cli._names import face
+from torchx.cli._wrapped import WrappedCommand
+
+
+class CmdBuiltins(WrappedCommand):
+    """``torchx builtins``."""
+
+    command_name = "builtins"
+
+
+class CmdRun(WrappedCommand):
+    """``torchx run``."""
+
+    command_name = "run"
+
+
+face(__name__)

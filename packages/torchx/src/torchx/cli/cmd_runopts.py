@@ -1,0 +1,15 @@
+"""Older path of ``torchx runopts``."""
+
+from __future__ import annotations
+
+from torchx.cli._names import face
+from torchx.cli._wrapped import WrappedCommand
+
+
+class CmdRunopts(WrappedCommand):
+    """``torchx runopts``."""
+
+    command_name = "runopts"
+
+
+face(__name__)

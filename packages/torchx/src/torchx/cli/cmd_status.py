@@ -1,0 +1,15 @@
+"""Older path of ``torchx status``."""
+
+from __future__ import annotations
+
+from torchx.cli._names import face
+from torchx.cli._wrapped import WrappedCommand
+
+
+class CmdStatus(WrappedCommand):
+    """``torchx status``."""
+
+    command_name = "status"
+
+
+face(__name__)

@@ -1,0 +1,15 @@
+"""Older path of ``torchx tracker``."""
+
+from __future__ import annotations
+
+from torchx.cli._names import face
+from torchx.cli._wrapped import WrappedCommand
+
+
+class CmdTracker(WrappedCommand):
+    """``torchx tracker``."""
+
+    command_name = "tracker"
+
+
+face(__name__)

@@ -1,0 +1,15 @@
+"""Components that interpret models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx_components.interpret import *
+
+forward(
+    __name__,
+    "torchx_components.interpret",
+)

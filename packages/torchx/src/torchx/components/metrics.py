@@ -1,0 +1,15 @@
+"""Components that show metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx_components.metrics import *
+
+forward(
+    __name__,
+    "torchx_components.metrics",
+)

@@ -1,0 +1,15 @@
+"""Components that train."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx_components.train import *
+
+forward(
+    __name__,
+    "torchx_components.train",
+)

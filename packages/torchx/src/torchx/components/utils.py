@@ -1,0 +1,15 @@
+"""Utility components."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx_components.utils import *
+
+forward(
+    __name__,
+    "torchx_components.utils",
+)

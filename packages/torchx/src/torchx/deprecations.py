@@ -1,0 +1,57 @@
+"""Marks for what has moved."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def deprecated_module(old_import: str, new_import: str, *, stacklevel: int = 3) -> None:
+    """Warns that the module that calls this has moved.
+
+    Args:
+        old_import: its path
+        new_import: where it is now
+        stacklevel: frames up to the importing code
+    """
+    warnings.warn(
+        f"{old_import} is deprecated and will be removed, use {new_import}",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def deprecated(*, replacement: str | None = None) -> Callable[[_F], _F]:
+    """Returns a decorator whose function (or class) warns when it is called.
+
+    Args:
+        replacement: what to use instead
+    """
+
+    def decorate(target: _F) -> _F:
+        hint = f", use {replacement}" if replacement else ""
+        message = f"{target.__qualname__} is deprecated and will be removed{hint}"
+        if isinstance(target, type):
+            # the class stays a class: isinstance and subclasses work on
+            original = target.__init__  # type: ignore[misc]  # of this very class
+
+            @functools.wraps(original)
+            def init(self: Any, *args: Any, **kwargs: Any) -> None:
+                warnings.warn(message, UserWarning, stacklevel=2)
+                original(self, *args, **kwargs)
+
+            target.__init__ = init  # type: ignore[misc]
+            return target
+
+        @functools.wraps(target)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            warnings.warn(message, UserWarning, stacklevel=2)
+            return target(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate

@@ -1,0 +1,1 @@
+"""Adapters to pipelines (none are shipped)."""

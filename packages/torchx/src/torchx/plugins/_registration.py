@@ -1,0 +1,239 @@
+"""The ``@register.…`` decorators."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+from torchx_specs.constants import GiB
+from torchx_specs.resources import FRACTIONAL_TAG, NAME_TAG, Resource
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WHOLE = 1.0
+HALF = 0.5
+QUARTER = 0.25
+EIGHTH = 0.125
+SIXTEENTH = 0.0625
+
+#: Name of the mapping that a module of named resources gets.
+NAMED_RESOURCES_ATTR = "NAMED_RESOURCES"
+
+
+class PluginType(str, Enum):
+    """Kinds of plugins; the value is the entry-point group."""
+
+    SCHEDULER = "torchx.schedulers"
+    NAMED_RESOURCE = "torchx.named_resources"
+    TRACKER = "torchx.tracker"
+    EVENT_HANDLER = "torchx.event_handlers"
+
+    @property
+    def namespace(self) -> str:
+        """The namespace package in which plugins of this kind are looked for."""
+        return "torchx_plugins." + self.value.partition(".")[2]
+
+    @property
+    def label(self) -> str:
+        """``scheduler``, ``named_resource`` ..."""
+        return self.name.lower()
+
+
+class resource_tags:  # noqa: N801 - a documented name
+    """Tags that registered resources carry."""
+
+    RESOURCE_NAME = NAME_TAG
+    IS_FRACTIONAL = FRACTIONAL_TAG
+
+
+Fractionals = Callable[..., "dict[float, str]"] | dict[float, str]
+
+
+class register:  # noqa: N801 - a documented name
+    """Marks a function as a plugin.
+
+    ::
+
+        # torchx_plugins/schedulers/acme.py
+        from torchx.plugins import register
+
+        @register.scheduler(name="acme")
+        def create(session_name: str, **kwargs): ...
+
+    Args:
+        type: what it is
+        name: its name, the function's unless given
+    """
+
+    def __init__(self, type: PluginType, name: str | None = None) -> None:
+        self._type = type
+        self._name = name
+
+    def __call__(self, fn: F) -> F:
+        _mark(fn, self._type, self._name or fn.__name__)
+        return fn
+
+    @classmethod
+    def scheduler(cls, name: str | None = None) -> register:
+        """Marks a factory ``(session_name, **kwargs) -> Scheduler``."""
+        return cls(PluginType.SCHEDULER, name)
+
+    @classmethod
+    def tracker(cls, name: str | None = None) -> register:
+        """Marks a factory ``(config) -> TrackerBase``."""
+        return cls(PluginType.TRACKER, name)
+
+    @classmethod
+    def event_handler(cls, name: str | None = None) -> register:
+        """Marks a factory ``() -> logging.Handler``."""
+        return cls(PluginType.EVENT_HANDLER, name)
+
+    @staticmethod
+    def named_resource(
+        name: str | None = None,
+        aliases: list[str] | None = None,
+        fractionals: Fractionals | None = None,
+    ) -> _register_named_resource:
+        """Marks a function that returns a Resource.
+
+        Args:
+            name: its name, the function's unless given
+            aliases: other names of it
+            fractionals: which slices of it exist: ``{fraction: suffix}``, or a function of the
+                resource that returns that; the decorated function then takes the fraction
+        """
+        return _register_named_resource(name, aliases, fractionals)
+
+
+class _register_named_resource:  # noqa: N801 - named like the decorator it is
+    def __init__(
+        self,
+        name: str | None,
+        aliases: list[str] | None,
+        fractionals: Fractionals | None,
+    ) -> None:
+        self._name = name
+        self._aliases = aliases or []
+        self._fractionals = fractionals
+
+    def __call__(self, fn: Callable[..., Resource]) -> Callable[..., Resource]:
+        name = self._name or fn.__name__
+        module = sys.modules[fn.__module__]
+        taken: dict[str, Callable[..., Resource]] = vars(module).setdefault(
+            NAMED_RESOURCES_ATTR, {}
+        )
+
+        base = _factory(fn, name, fractional=False)
+        _add(taken, name, base)
+        for alias in self._aliases:
+            aliased = _factory(fn, name, fractional=False, own_name=alias)
+            vars(aliased).update(_plugin_base_name=name, _plugin_is_alias=True)
+            _add(taken, alias, aliased)
+            _bind(module, alias, aliased)
+        for fraction, suffix in self._slices(fn).items():
+            full = f"{name}_{suffix}"
+            sliced = _factory(
+                functools.partial(fn, fraction), full, fractional=fraction != WHOLE, like=fn
+            )
+            vars(sliced)["_plugin_base_name"] = name
+            _add(taken, full, sliced)
+            _bind(module, full, sliced)
+        return base
+
+    def _slices(self, fn: Callable[..., Resource]) -> Mapping[float, str]:
+        if self._fractionals is None:
+            return {}
+        return self._fractionals(fn()) if callable(self._fractionals) else self._fractionals
+
+
+def _factory(
+    make: Callable[..., Resource],
+    tag: str,
+    *,
+    fractional: bool,
+    own_name: str | None = None,
+    like: Callable[..., Resource] | None = None,
+) -> Callable[..., Resource]:
+    """Returns a function that makes the resource and tags it."""
+
+    def create(*args: Any, **kwargs: Any) -> Resource:
+        resource = make(*args, **kwargs)
+        resource.tags[NAME_TAG] = tag
+        resource.tags[FRACTIONAL_TAG] = fractional
+        return resource
+
+    name = own_name or tag
+    source = like or make
+    create.__name__ = name
+    create.__qualname__ = source.__qualname__
+    create.__module__ = source.__module__
+    create.__doc__ = source.__doc__
+    _mark(create, PluginType.NAMED_RESOURCE, name)
+    return create
+
+
+def _mark(fn: Callable[..., Any], plugin_type: PluginType, name: str) -> None:
+    vars(fn).update(_plugin_type=plugin_type, _plugin_name=name)
+
+
+def _add(taken: dict[str, Any], name: str, factory: Any) -> None:
+    if name in taken:
+        raise ValueError(f"named resource `{name}` is registered twice in {factory.__module__}")
+    taken[name] = factory
+
+
+def _bind(module: Any, name: str, factory: Any) -> None:
+    if hasattr(module, name):
+        raise AttributeError(f"module {module.__name__} already has an attribute `{name}`")
+    setattr(module, name, factory)
+
+
+def powers_of_two_gpus(resource: Any) -> dict[float, str]:
+    """Returns the slices of 1/1, 1/2, 1/4 ... of a resource's GPUs, named by their number of GPUs.
+
+    Raises:
+        ValueError: the resource's GPUs are no power of two
+    """
+    gpus = int(resource.gpu)
+    if gpus <= 0 or gpus & (gpus - 1):
+        raise ValueError(
+            f"resource.gpu must be a power of two to generate slices (got {resource.gpu})"
+        )
+    return {left / gpus: str(left) for left in _halves(gpus, 1)}
+
+
+def halve_mem_down_to(*, minGiB: int) -> Callable[..., dict[float, str]]:  # noqa: N803
+    """Returns a function that gives the slices of 1/1, 1/2, 1/4 ... of a resource's memory, named
+    by their GiB.
+
+    Args:
+        minGiB: the smallest slice, in GiB
+    """
+
+    def slices(resource: Any) -> dict[float, str]:
+        memory = resource.memMB
+        if memory <= 0 or memory % GiB:
+            raise ValueError(f"resource.memMB must be a whole number of GiB (got {memory} MB)")
+        whole = memory // GiB
+        odd = whole & -whole
+        if minGiB < whole // odd:
+            raise ValueError(
+                f"minGiB={minGiB} is below {whole // odd} GiB,"
+                f" the smallest whole slice of {whole} GiB"
+            )
+        return {left / whole: str(left) for left in _halves(whole, minGiB)}
+
+    return slices
+
+
+def _halves(value: int, least: int) -> list[int]:
+    found = []
+    while value >= least:
+        found.append(value)
+        if value % 2:
+            break
+        value //= 2
+    return found

@@ -1,0 +1,286 @@
+"""What older-style plugins there are, and what is wrong with them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import os
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntFlag
+from types import ModuleType
+from typing import Any
+
+from torchx.plugins._registration import NAMED_RESOURCES_ATTR as NAMED_RESOURCES_ATTR
+from torchx.plugins._registration import PluginType
+from torchx_specs.plugins.entry_points import EntryPoint, entry_points
+
+logger = logging.getLogger(__name__)
+
+ENV_TORCHX_PLUGINS_SOURCE = "TORCHX_PLUGINS_SOURCE"
+
+Factory = Callable[..., Any]
+
+
+class PluginSource(IntFlag):
+    """Where older-style plugins are looked for."""
+
+    NONE = 0
+    NAMESPACE_PKG = 1
+    ENTRYPOINT = 2
+
+
+_BOTH = PluginSource.NAMESPACE_PKG | PluginSource.ENTRYPOINT
+
+
+@dataclass(frozen=True)
+class RegistrationError:
+    """Why a plugin does not take part."""
+
+    module: str
+    error: str
+    name: str | None = None
+    plugin_type: str | None = None
+
+
+class PluginRegistry:
+    """Older-style plugins by kind and name, found when first asked for.
+
+    Args:
+        plugin_sources: where to look
+    """
+
+    def __init__(self, *, plugin_sources: PluginSource = _BOTH) -> None:
+        self._sources = PluginSource(plugin_sources)
+        self._found: dict[PluginType, dict[str, Factory]] = {}
+        self._modules: dict[tuple[PluginType, str], str] = {}
+        self._errors: list[RegistrationError] = []
+
+    def get(self, plugin_type: PluginType) -> dict[str, Factory]:
+        """Returns the factories of one kind by name."""
+        if plugin_type not in self._found:
+            self._found[plugin_type] = {}
+            self._discover(plugin_type)
+        return self._found[plugin_type]
+
+    def info(self, plugin_type: PluginType | None = None) -> Any:
+        """Returns a copy of the factories of one kind, or of all kinds by kind."""
+        if plugin_type is not None:
+            return dict(self.get(plugin_type))
+        return {kind: dict(self.get(kind)) for kind in PluginType}
+
+    @property
+    def errors(self) -> list[RegistrationError]:
+        """What went wrong so far; looks for nothing."""
+        return list(self._errors)
+
+    def load_errors(self, plugin_type: PluginType | None = None) -> list[RegistrationError]:
+        """Returns what goes wrong with plugins of one kind, or of all."""
+        kinds = list(PluginType) if plugin_type is None else [plugin_type]
+        for kind in kinds:
+            self.get(kind)
+        if plugin_type is None:
+            return self.errors
+        places = (plugin_type.namespace, plugin_type.value)
+        return [
+            e
+            for e in self._errors
+            if e.plugin_type == plugin_type.label or e.module.startswith(places)
+        ]
+
+    def clear(self) -> None:
+        """Forgets everything, so that the next question looks again."""
+        self._found.clear()
+        self._modules.clear()
+        self._errors.clear()
+        registry.cache_clear()
+
+    def origin(self, plugin_type: PluginType, name: str) -> str:
+        """Returns the module a plugin was found in."""
+        return self._modules.get((plugin_type, name), "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the report as plain data."""
+        self.load_errors()
+        report: dict[str, Any] = {}
+        for kind in PluginType:
+            rows: list[dict[str, Any]] = []
+            children: dict[str, dict[str, list[str]]] = {}
+            for name, factory in sorted(self.get(kind).items()):
+                base = getattr(factory, "_plugin_base_name", None)
+                if base:
+                    key = (
+                        "aliases" if getattr(factory, "_plugin_is_alias", False) else "fractionals"
+                    )
+                    children.setdefault(base, {}).setdefault(key, []).append(name)
+                else:
+                    rows.append({"name": name, "module": self.origin(kind, name)})
+            for row in rows:
+                row.update(children.get(row["name"], {}))
+            rows += [
+                {"name": e.name, "module": e.module, "error": e.error}
+                for e in self._errors
+                if e.plugin_type == kind.label and e.name
+            ]
+            report[kind.label] = rows
+        report["errors"] = [
+            {"module": e.module, "error": e.error} for e in self._errors if not e.name
+        ]
+        return report
+
+    def __str__(self) -> str:
+        import json
+
+        lines: list[str] = []
+        for section, rows in self.to_dict().items():
+            lines.append(f"{section}: []" if not rows else f"{section}:")
+            for row in rows:
+                for i, (key, value) in enumerate(row.items()):
+                    if isinstance(value, list):
+                        shown = f"[{', '.join(value)}]"
+                    elif key == "error":
+                        shown = json.dumps(value, ensure_ascii=False)
+                    else:
+                        shown = value
+                    lines.append(f"  {'-' if i == 0 else ' '} {key}: {shown}")
+        return "\n".join(lines)
+
+    # -- discovery
+
+    def _discover(self, kind: PluginType) -> None:
+        if PluginSource.ENTRYPOINT in self._sources:
+            for ep in entry_points(kind.value):
+                self._add(kind, ep.name, _deferred(ep), ep.value.partition(":")[0])
+        if PluginSource.NAMESPACE_PKG in self._sources:
+            for module in self._namespace_modules(kind.namespace):
+                self._scan(kind, module)
+
+    def _scan(self, kind: PluginType, module: ModuleType) -> None:
+        for value in list(vars(module).values()):
+            found = getattr(value, "_plugin_type", None)
+            if not callable(value) or found is None:
+                continue
+            if getattr(value, "__module__", None) != module.__name__:
+                continue  # imported from the module that registers it
+            name = value._plugin_name
+            if found is not kind:
+                self._error(
+                    module.__name__,
+                    f"is a {found.label} but is under the {kind.label} namespace — use"
+                    f" @register.{kind.label}() or move to `{found.namespace}`",
+                    name,
+                    found.label,
+                )
+            else:
+                self._add(kind, name, value, module.__name__)
+
+    def _add(self, kind: PluginType, name: str, factory: Factory, module: str) -> None:
+        plugins = self._found[kind]
+        if name in plugins:
+            if plugins[name] is factory or _same_resource(kind, plugins[name], factory):
+                return
+            first = self._modules[kind, name]
+            self._error(
+                module, f"`{name}` is already registered by {first}, which wins", name, kind.label
+            )
+            return
+        plugins[name] = factory
+        self._modules[kind, name] = module
+
+    def _namespace_modules(self, package: str) -> Iterator[ModuleType]:
+        try:
+            root = importlib.import_module(package)
+        except ModuleNotFoundError as e:
+            if not e.name or not (package + ".").startswith(e.name + "."):
+                self._error(package, f"{type(e).__name__}: {e}")
+            return
+        except Exception as e:
+            self._error(package, f"{type(e).__name__}: {e}")
+            return
+        if getattr(root, "__file__", None):
+            yield root
+        for name in self._module_names(root):
+            try:
+                yield importlib.import_module(name)
+            except Exception as e:
+                self._error(name, f"{type(e).__name__}: {e}")
+
+    def _module_names(self, package: ModuleType) -> Iterator[str]:
+        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
+            if info.name.startswith("_"):
+                continue
+            full = f"{package.__name__}.{info.name}"
+            yield full
+            if info.ispkg:
+                yield from self._below(full)
+        for name in _bare_folders(package):
+            yield from self._below(f"{package.__name__}.{name}")
+
+    def _below(self, package: str) -> Iterator[str]:
+        try:
+            found = importlib.import_module(package)
+        except Exception:
+            return
+        yield from self._module_names(found)
+
+    def _error(
+        self, module: str, error: str, name: str | None = None, plugin_type: str | None = None
+    ) -> None:
+        found = RegistrationError(module, error, name, plugin_type)
+        if found not in self._errors:
+            self._errors.append(found)
+            what = (
+                f"`{name}` in `{module}` {error}" if name else f"cannot import `{module}`: {error}"
+            )
+            logger.warning("%s", what)
+
+
+def _bare_folders(package: ModuleType) -> list[str]:
+    """Returns folders without an ``__init__.py`` that hold modules; pkgutil passes them over."""
+    found = set()
+    for path in package.__path__:
+        if not os.path.isdir(path):
+            continue
+        for name in os.listdir(path):
+            folder = os.path.join(path, name)
+            if name.isidentifier() and not name.startswith("_") and os.path.isdir(folder):
+                entries = os.listdir(folder)
+                if "__init__.py" not in entries and any(e.endswith(".py") for e in entries):
+                    found.add(name)
+    return sorted(found)
+
+
+def _same_resource(kind: PluginType, first: Factory, second: Factory) -> bool:
+    if kind is not PluginType.NAMED_RESOURCE:
+        return False
+    try:
+        return bool(first() == second())
+    except Exception:
+        return False
+
+
+def _deferred(ep: EntryPoint) -> Factory:
+    from torchx.util.entrypoints import _defer_load_ep
+
+    return _defer_load_ep(ep)
+
+
+@functools.lru_cache(maxsize=1)
+def registry() -> PluginRegistry:
+    """Returns the registry of this process.
+
+    ``$TORCHX_PLUGINS_SOURCE`` says where to look: 0 nowhere, 1 namespace packages, 2 entry points,
+    3 both.
+
+    Raises:
+        ValueError: it is set to something else
+    """
+    text = os.environ.get(ENV_TORCHX_PLUGINS_SOURCE, "3")
+    if text not in ("0", "1", "2", "3"):
+        raise ValueError(
+            f"{ENV_TORCHX_PLUGINS_SOURCE}={text}: must be 0 (none), 1 (namespace packages),"
+            " 2 (entry points) or 3 (both)"
+        )
+    return PluginRegistry(plugin_sources=PluginSource(int(text)))

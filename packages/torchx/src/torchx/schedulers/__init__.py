@@ -1,0 +1,24 @@
+"""Schedulers, and which of them are installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx.schedulers._factories import *
+    from torchx_specs.schedulers import Scheduler as Scheduler
+
+forward(
+    __name__,
+    "torchx.schedulers._factories",
+    names={"Scheduler": "torchx_specs.schedulers.api", "load_group": "torchx.util.entrypoints"},
+    exported=(
+        "DEFAULT_SCHEDULER_MODULES",
+        "Scheduler",
+        "SchedulerFactory",
+        "get_default_scheduler_name",
+        "get_scheduler_factories",
+    ),
+)

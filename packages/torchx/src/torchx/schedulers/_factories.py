@@ -1,0 +1,81 @@
+"""The schedulers there are, as older code asks for them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torchx_specs.plugins.manager import get_manager
+from torchx_specs.plugins.records import SchedulerPlugin
+from torchx_specs.schedulers.api import Scheduler
+
+#: Where each scheduler that upstream ever shipped, and we ship, is found on the older path.
+DEFAULT_SCHEDULER_MODULES: dict[str, str] = {
+    "local_docker": "torchx.schedulers.docker_scheduler",
+    "local_cwd": "torchx.schedulers.local_scheduler",
+    "slurm": "torchx.schedulers.slurm_scheduler",
+    "kubernetes": "torchx.schedulers.kubernetes_scheduler",
+    "kubernetes_mcad": "torchx.schedulers.kubernetes_mcad_scheduler",
+    "aws_batch": "torchx.schedulers.aws_batch_scheduler",
+    "aws_sagemaker": "torchx.schedulers.aws_sagemaker_scheduler",
+    "lsf": "torchx.schedulers.lsf_scheduler",
+}
+
+#: Our distributions' schedulers are what older code calls the defaults.
+_OURS = ("torchx-sched-", "torchx_sched_")
+
+
+class SchedulerFactory(Protocol):
+    """Makes a scheduler."""
+
+    def __call__(self, session_name: str, **kwargs: object) -> Scheduler[Any]: ...
+
+
+def get_scheduler_factories(*, skip_defaults: bool = False) -> dict[str, SchedulerFactory]:
+    """Returns the installed schedulers' factories by name: other people's first, then ours.
+
+    Args:
+        skip_defaults: leave ours out
+    """
+    catalog = get_manager().schedulers()
+    theirs: dict[str, SchedulerFactory] = {}
+    ours: dict[str, SchedulerFactory] = {}
+    for name in catalog:
+        if name in catalog.conflicts:
+            theirs[name] = _deferred(functools.partial(catalog.__getitem__, name))
+            continue
+        record = catalog[name]
+        is_ours = record.origin.distribution.startswith(_OURS)
+        (ours if is_ours else theirs)[name] = _deferred(
+            functools.partial(catalog.__getitem__, name)
+        )
+    return theirs if skip_defaults else {**theirs, **ours}
+
+
+def _deferred(record: Callable[[], SchedulerPlugin]) -> SchedulerFactory:
+    def create(session_name: str, **kwargs: object) -> Scheduler[Any]:
+        scheduler: Scheduler[Any] = record().load()(session_name, **kwargs)
+        return scheduler
+
+    return create
+
+
+def get_default_scheduler_name() -> str:
+    """Returns ``local_cwd`` if it is installed, else the first scheduler there is."""
+    names = list(get_scheduler_factories())
+    return "local_cwd" if "local_cwd" in names or not names else names[0]
+
+
+def _defer_load_scheduler(path: str) -> SchedulerFactory:
+    """Returns a factory that imports the module ``path`` when it is called."""
+
+    def create(session_name: str, **kwargs: object) -> Scheduler[Any]:
+        import importlib
+
+        scheduler: Scheduler[Any] = importlib.import_module(path).create_scheduler(
+            session_name, **kwargs
+        )
+        return scheduler
+
+    return create

@@ -1,0 +1,9 @@
+"""Older path of ``aws_batch``."""
+
+from __future__ import annotations
+
+from torchx._backend import forward_backend
+
+forward_backend(
+    __name__, "torchx_sched_aws.batch_scheduler", extra="aws", distribution="torchx-sched-aws"
+)

@@ -1,0 +1,9 @@
+"""Older path of ``local_docker``."""
+
+from __future__ import annotations
+
+from torchx._backend import forward_backend
+
+forward_backend(
+    __name__, "torchx_sched_docker.scheduler", extra="docker", distribution="torchx-sched-docker"
+)

@@ -1,0 +1,12 @@
+"""Older path of ``kubernetes``."""
+
+from __future__ import annotations
+
+from torchx._backend import forward_backend
+
+forward_backend(
+    __name__,
+    "torchx_sched_k8s.kubernetes_scheduler",
+    extra="kubernetes",
+    distribution="torchx-sched-k8s",
+)

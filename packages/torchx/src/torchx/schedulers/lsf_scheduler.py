@@ -1,0 +1,9 @@
+"""Older path of ``lsf``."""
+
+from __future__ import annotations
+
+from torchx._backend import forward_backend
+
+forward_backend(
+    __name__, "torchx_sched_lsf.scheduler", extra="lsf", distribution="torchx-sched-lsf"
+)

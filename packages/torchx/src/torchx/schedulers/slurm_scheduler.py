@@ -1,0 +1,9 @@
+"""Older path of ``slurm``."""
+
+from __future__ import annotations
+
+from torchx._backend import forward_backend
+
+forward_backend(
+    __name__, "torchx_sched_slurm.scheduler", extra="slurm", distribution="torchx-sched-slurm"
+)

@@ -1,0 +1,15 @@
+"""Older path of the case conversions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx_specs.cases import *
+
+forward(
+    __name__,
+    "torchx_specs.cases",
+)

@@ -1,0 +1,1 @@
+"""Helpers for tests of components and plugins; they come with ``torchx-testing``."""

@@ -1,0 +1,25 @@
+"""Older path of the tracker contract and of ``AppRun``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx._modules import load_module as load_module
+    from torchx_specs.settings import tracker_config_env_var_name as tracker_config_env_var_name
+    from torchx_tracker import *
+
+forward(
+    __name__,
+    "torchx_tracker",
+    "torchx_specs.trackers.api",
+    "torchx_specs.trackers.lookup",
+    "torchx_specs.settings",
+    names={
+        "tracker_config_env_var_name": "torchx_specs.settings",
+        "load_group": "torchx.util.entrypoints",
+        "load_module": "torchx._modules",
+    },
+)

@@ -1,0 +1,15 @@
+"""CUDA helpers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx._forward import forward
+
+if TYPE_CHECKING:
+    from torchx_apps.cuda import *
+
+forward(
+    __name__,
+    "torchx_apps.cuda",
+)

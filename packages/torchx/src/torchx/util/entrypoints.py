@@ -1,0 +1,53 @@
+"""Entry points, as older plugins and their callers load them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from torchx_specs.plugins.entry_points import EntryPoint, entry_points
+
+T = TypeVar("T")
+
+_NO_DEFAULT: Final = object()
+
+
+def load_value(value: str) -> Any:
+    """Imports what an entry point names: a module, or ``module:attribute``."""
+    module, _, attribute = value.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in filter(None, attribute.split(".")):
+        found = getattr(found, part)
+    return found
+
+
+def load(group: str, name: str, default: Any = _NO_DEFAULT) -> Any:
+    """Returns what the entry point ``name`` in ``group`` names, imported now.
+
+    Raises:
+        KeyError: there is none, and no default
+    """
+    for ep in entry_points(group):
+        if ep.name == name:
+            return load_value(ep.value)
+    if default is _NO_DEFAULT:
+        raise KeyError(f"no entry point '{name}' in group '{group}'")
+    return default
+
+
+def load_group(group: str) -> dict[str, Any]:
+    """Returns a function for each entry point of a group, by name.
+
+    The function imports ``module:attribute`` and calls it with its own arguments, or returns the
+    module if the entry point names a module.
+    """
+    return {ep.name: _defer_load_ep(ep) for ep in entry_points(group)}
+
+
+def _defer_load_ep(ep: EntryPoint) -> Callable[..., Any]:
+    def run(*args: object, **kwargs: object) -> Any:
+        found = load_value(ep.value)
+        return found(*args, **kwargs) if ":" in ep.value else found
+
+    return run

@@ -1,0 +1,39 @@
+"""Files that components and configuration come from."""
+
+from __future__ import annotations
+
+import os
+
+import torchx
+
+COMPONENTS_DIR = "components"
+
+
+def get_abspath(relpath: str) -> str:
+    """Returns the path of a file that came with this distribution."""
+    return os.path.join(os.path.dirname(os.path.abspath(torchx.__file__)), relpath)
+
+
+def read_conf_file(conf_file: str) -> str:
+    """Returns the text of a file.
+
+    A local file wins; then the entry point ``get_file_contents`` of the group ``torchx.file``, then
+    a file that came with this distribution.
+
+    Raises:
+        FileNotFoundError: there is none
+    """
+    from torchx.util.entrypoints import load
+
+    if os.path.isfile(conf_file):
+        with open(conf_file, encoding="utf-8") as fp:
+            return fp.read()
+    get_file_contents = load("torchx.file", "get_file_contents", default=None)
+    if get_file_contents is not None:
+        return str(get_file_contents(conf_file))
+    with open(get_abspath(conf_file), encoding="utf-8") as fp:
+        return fp.read()
+
+
+def _get_file_contents(conf_file: str) -> str:
+    return read_conf_file(conf_file)

@@ -1,0 +1,27 @@
+"""Version of the distribution, and the image that components use by default."""
+
+from __future__ import annotations
+
+from torchx.util.entrypoints import load as load
+from torchx_specs.images import IMAGE, get_image
+from torchx_specs.version import __version__ as __version__
+
+_version = __version__
+
+
+def _get_torchx_image(version: str) -> str:
+    """Returns the default image; a site's entry point ``get_torchx_image`` in the group
+    ``torchx.version`` decides.
+    """
+    return str(
+        load("torchx.version", "get_torchx_image", default=lambda _version: get_image())(version)
+    )
+
+
+def _image() -> str:
+    from torchx_specs.plugins.entry_points import entry_points
+
+    return _get_torchx_image(__version__) if entry_points("torchx.version") else IMAGE
+
+
+TORCHX_IMAGE: str = _image()

@@ -1,0 +1,12 @@
+"""Older path of the docker workspace."""
+
+from __future__ import annotations
+
+from torchx._backend import forward_backend
+
+forward_backend(
+    __name__,
+    "torchx_workspace_docker.docker_workspace",
+    extra="docker",
+    distribution="torchx-workspace-docker",
+)

@@ -1,0 +1,251 @@
+"""Every example on upstream's pages, under its own names, as users have it in their code.
+
+The examples themselves are beside the tests of ``torchx-specs``, which run those that need neither
+runner nor command with ``torchx_specs`` in the place of ``torchx.specs``.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import sys
+import types
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from torchx.runner import Runner
+from torchx.schedulers import Scheduler
+from torchx.schedulers.api import DescribeAppResponse, ListAppResponse, Stream
+from torchx.specs import (
+    AppDef,
+    AppDryRunInfo,
+    AppState,
+    CfgVal,
+    Resource,
+    Role,
+    _named_resource_factories,
+    named_resources,
+    runopts,
+)
+
+PACKAGES = Path(__file__).parents[2]
+EXAMPLES = PACKAGES / "torchx-specs" / "tests" / "mission" / "examples.txt"
+
+#: Examples that cannot run as they stand; torchx-specs' tests say why, line by line.
+ERRATA = {
+    "specs-reference:292",
+    "specs-reference:572",
+    "specs-reference-older:36",
+    "specs-reference-older:174",
+    "specs-reference-older:199",
+    "advanced-usage:181",
+}
+
+
+class Example(NamedTuple):
+    page: str
+    line: int
+    kind: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def read_examples() -> Iterator[Example]:
+    for part in EXAMPLES.read_text("utf-8").split("==== ")[1:]:
+        head, _, text = part.partition("\n")
+        where, kind = head.split()
+        page, line = where.split(":")
+        yield Example(page, int(line), kind, text)
+
+
+RUNNABLE = [e for e in read_examples() if e.kind in ("python", "doctest") and e.where not in ERRATA]
+
+
+class FakeCluster(Scheduler[Mapping[str, CfgVal]]):
+    """A fake backend whose jobs succeed at once; it keeps what was submitted."""
+
+    submitted: list[tuple[AppDef, Mapping[str, CfgVal]]] = []
+    cancelled: list[str] = []
+
+    def __init__(self, session_name: str, **kwargs: object) -> None:
+        super().__init__("fake", session_name)
+
+    def _run_opts(self) -> runopts:
+        opts = runopts()
+        for name in ("namespace", "image_repo", "queue"):
+            opts.add(name, type_=str, help="")
+        return opts
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[AppDef]:
+        return AppDryRunInfo(app, repr)
+
+    def schedule(self, dryrun_info: AppDryRunInfo[AppDef]) -> str:
+        self.submitted.append((dryrun_info.request, dryrun_info.cfg))
+        return f"{dryrun_info.request.name}_{len(self.submitted)}"
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        roles = [Role("trainer", "i")]
+        return DescribeAppResponse(app_id=app_id, state=AppState.SUCCEEDED, roles=roles)
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
+        return []
+
+    def _cancel_existing(self, app_id: str) -> None:
+        self.cancelled.append(app_id)
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: Any = None,
+        until: Any = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        return [f"{role_name}/{k} of {app_id}\n"]
+
+
+#: What the pages take for granted: imports, and things defined elsewhere on them.
+PRELUDE = """
+import torchx.specs as specs
+from torchx.specs import *
+from torchx.specs import named_resources
+from torchx.runner import get_runner
+runner = get_runner()
+app = AppDef("given", roles=[Role("trainer", "i", entrypoint="true", resource=resource(cpu=1))])
+app_handle = "kubernetes://torchx/given_1"
+"""
+
+
+@pytest.fixture(autouse=True)
+def cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[list[tuple[AppDef, Mapping[str, CfgVal]]]]:
+    """Runners whose ``kubernetes`` and ``local_cwd`` are fakes, and a folder with ``train.py``."""
+    monkeypatch.setitem(sys.modules, "examples", types.ModuleType("examples"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    FakeCluster.submitted, FakeCluster.cancelled = [], []
+    factories: Any = dict.fromkeys(("kubernetes", "local_cwd"), FakeCluster)
+    monkeypatch.setattr("torchx.runner.get_runner", lambda **_: Runner("torchx", factories))
+    monkeypatch.setitem(sys.modules, "setuptools", fake_setuptools())
+    for name in ("gpu_x_1", "gpu_x2"):
+        _named_resource_factories[name] = lambda: Resource(cpu=16, gpu=2, memMB=122_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield FakeCluster.submitted
+    named_resources.reset()
+
+
+def fake_setuptools() -> types.ModuleType:
+    module = types.ModuleType("setuptools")
+    module.calls = []  # type: ignore[attr-defined]
+    module.setup = lambda **options: module.calls.append(options)  # type: ignore[attr-defined]
+    return module
+
+
+def run(example: Example, names: dict[str, Any]) -> None:
+    text = example.text
+    if example.where == "quick-reference:298":
+        # as it says itself, the first part is a file of its own
+        Path("my_component.py").write_text(text.partition("# Launch it:")[0])
+    if example.kind == "doctest":
+        parsed = doctest.DocTestParser().get_doctest(text, names, example.where, None, example.line)
+        report: list[str] = []
+        results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(
+            parsed, out=report.append, clear_globs=False
+        )
+        names.update(parsed.globs)
+        assert results.failed == 0, "".join(report)
+        return
+    tree = ast.parse(text)
+    exec(compile(tree, example.where, "exec"), names)  # noqa: S102 - upstream's examples
+
+
+def names_before(example: Example) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "examples"}
+    exec(PRELUDE, names)  # noqa: S102
+    if example.page == "quick-reference":
+        return names
+    for earlier in RUNNABLE:
+        if earlier.page == example.page and earlier.line < example.line:
+            run(earlier, names)
+    return names
+
+
+#: Has ``roles=[...]`` in it; :meth:`TestWhatTheExamplesDo.test_submit` puts roles there.
+PLACEHOLDER = "quick-reference:117"
+
+
+@pytest.mark.parametrize(
+    "example", [e for e in RUNNABLE if e.where != PLACEHOLDER], ids=lambda e: e.where
+)
+def test_example(example: Example) -> None:
+    run(example, names_before(example))
+
+
+def example_at(where: str) -> Example:
+    (example,) = [e for e in RUNNABLE if e.where == where]
+    return example
+
+
+def test_all_are_there() -> None:
+    assert len(RUNNABLE) == 59
+
+
+Submitted = list[tuple[AppDef, Mapping[str, CfgVal]]]
+
+
+class TestWhatTheExamplesDo:
+    def test_submit(self, cluster: Submitted) -> None:
+        example = example_at(PLACEHOLDER)
+        names = names_before(example)
+        names["AppDef"] = lambda name, roles: AppDef(name, [*names["app"].roles])
+        run(example, names)
+        (ddp, cfg), (direct, _) = cluster
+        assert ddp.roles[0].num_replicas == 2
+        assert cfg["namespace"] == "default"
+        assert direct.name == "my_job"
+        assert names["app_handle"] == "kubernetes://torchx/my_job_2"
+
+    def test_cancel_and_delete(self, cluster: Submitted) -> None:
+        example = example_at("quick-reference:198")
+        names = names_before(example)
+        run(example, names)
+        # it has succeeded already, so there is nothing to cancel, only something to delete
+        assert FakeCluster.cancelled == ["given_1"]
+
+    def test_log_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
+        example = example_at("quick-reference:206")
+        run(example, names_before(example))
+        assert capsys.readouterr().out == "trainer/0 of given_1\n"
+
+    def test_custom_component(self, cluster: Submitted) -> None:
+        example = example_at("quick-reference:298")
+        run(example, names_before(example))
+        by_name, by_call = (app.roles[0] for app, _ in cluster)
+        assert by_name.args == by_call.args == ["-m", "my_train"]
+        assert by_name.resource.gpu == by_call.resource.gpu == 2
+
+    def test_scheduler_config(self, cluster: Submitted) -> None:
+        example = example_at("quick-reference:419")
+        run(example, names_before(example))
+        ((_, cfg),) = cluster
+        assert cfg["image_repo"] == "my-registry.example.com/images"
+
+    def test_setup(self) -> None:
+        example = example_at("advanced-usage:24")
+        run(example, names_before(example))
+        ((options),) = sys.modules["setuptools"].calls
+        assert options["entry_points"]["torchx.named_resources"] == [
+            "gpu_x2 = my_module.resources:gpu_x2"
+        ]

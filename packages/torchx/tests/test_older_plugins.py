@@ -1,0 +1,274 @@
+"""Older-style plugins reach the hooks."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from torchx_specs.errors import PluginError
+from torchx_specs.plugins.manager import get_manager
+
+Install = Callable[..., Path]
+
+SCHEDULER = """
+from torchx.schedulers.api import Scheduler
+
+class Acme(Scheduler):
+    def __init__(self, session_name, **kwargs):
+        super().__init__("acme", session_name)
+        self.kwargs = kwargs
+    def _submit_dryrun(self, app, cfg): ...
+    def schedule(self, info): ...
+    def describe(self, app_id): ...
+    def list(self, cfg=None): return []
+    def _cancel_existing(self, app_id): ...
+
+def create_scheduler(session_name, **kwargs):
+    return Acme(session_name, **kwargs)
+
+def strict(session_name, foo="default"):
+    return Acme(session_name, foo=foo)
+"""
+
+
+def test_scheduler_gets_the_environment_as_keywords(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(
+        "acme-torchx",
+        {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]},
+        {"acme_sched.py": SCHEDULER},
+    )
+    monkeypatch.setenv("TORCHX_FOO", "7")
+    record = get_manager().schedulers()["acme"]
+    assert str(record.origin) == "acme_torchx 1.2"
+    scheduler = record.load()("session", bar=2)
+    assert scheduler.kwargs["foo"] == "7"
+    assert scheduler.kwargs["bar"] == 2
+    assert record.load()("session", foo=1).kwargs["foo"] == 1
+
+
+def test_scheduler_with_a_strict_signature_gets_what_it_takes(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(
+        "acme-torchx",
+        {"torchx.schedulers": ["s = acme_sched:strict"]},
+        {"acme_sched.py": SCHEDULER},
+    )
+    monkeypatch.setenv("TORCHX_FOO", "7")
+    assert get_manager().schedulers()["s"].load()("x", other=1).kwargs == {"foo": "7"}
+
+
+def test_a_plugin_scheduler_hides_none_of_ours(install: Install) -> None:
+    before = set(get_manager().schedulers())
+    install("acme-torchx", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
+    from torchx.schedulers import get_scheduler_factories
+
+    assert set(get_manager().schedulers()) == before | {"acme"}
+    factories = get_scheduler_factories()
+    assert next(iter(factories)) == "acme"
+    assert set(get_scheduler_factories(skip_defaults=True)) >= {"acme"}
+    assert "local_cwd" not in get_scheduler_factories(skip_defaults=True)
+
+
+def test_reregistering_an_upstream_scheduler_is_no_conflict(install: Install) -> None:
+    install(
+        "acme-torchx",
+        {
+            "torchx.schedulers": [
+                "local_cwd = torchx.schedulers.local_scheduler:create_scheduler",
+                "cwd2 = torchx.schedulers.local_scheduler:create_scheduler",
+            ]
+        },
+    )
+    catalog = get_manager().schedulers()
+    assert not catalog.conflicts
+    assert "cwd2" in catalog
+
+
+def test_a_taken_name_is_an_error_that_names_both(install: Install) -> None:
+    install("one-dist", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
+    install("two-dist", {"torchx.schedulers": ["acme = other_sched:create_scheduler"]})
+    with pytest.raises(PluginError, match=r"one_dist 1\.2.*two_dist 1\.2"):
+        get_manager().schedulers()["acme"]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("no_such_module:create", "No module named 'no_such_module'"),
+        ("acme_sched:nothing", "has no attribute 'nothing'"),
+        ("raises:create", "RuntimeError: broken on import"),
+    ],
+)
+def test_an_entry_point_that_names_nothing_tells_when_used(
+    install: Install, value: str, says: str
+) -> None:
+    install(
+        "acme-torchx",
+        {"torchx.schedulers": [f"acme = {value}"]},
+        {"acme_sched.py": SCHEDULER, "raises.py": "raise RuntimeError('broken on import')"},
+    )
+    assert "acme" in get_manager().schedulers()
+    with pytest.raises(PluginError, match=f"acme_torchx 1.2.*{says}"):
+        get_manager().schedulers()["acme"].load()("session")
+
+
+def test_named_resource(install: Install) -> None:
+    install(
+        "acme-torchx",
+        {"torchx.named_resources": ["gpu_x2 = acme_res:gpu_x2"]},
+        {
+            "acme_res.py": "from torchx.specs import Resource\n"
+            "def gpu_x2():\n    return Resource(cpu=16, gpu=2, memMB=122_000)\n"
+        },
+    )
+    from torchx.specs import resource
+
+    found = resource(h="GPU_X2")
+    assert (found.cpu, found.gpu, found.memMB) == (16, 2, 122_000)
+    assert found.get_resource_name() == "gpu_x2"
+    assert resource(h="gpu.small").gpu == 1
+
+
+def test_components_replace_the_built_ins(install: Install) -> None:
+    install(
+        "acme-torchx", {"torchx.components": ["foo = acme_comp", "_0 = torchx.components.dist"]}
+    )
+    added = [c for c in get_manager().components() if c.replaces_builtins]
+    assert [(c.group, c.module) for c in added] == [
+        ("_0", "torchx_components.dist"),
+        ("foo", "acme_comp"),
+    ]
+
+
+def test_components_may_be_named_by_a_function(install: Install) -> None:
+    install(
+        "acme-torchx",
+        {"torchx.components": ["a = acme_comp:by_name", "b = acme_comp:by_module"]},
+        {
+            "acme_comp.py": "import json\n"
+            "def by_name():\n    return 'json'\n"
+            "def by_module():\n    return json\n"
+        },
+    )
+    found = {c.group: c.module for c in get_manager().components() if c.replaces_builtins}
+    assert found == {"a": "json", "b": "json"}
+
+
+def test_trackers_and_event_handlers(install: Install) -> None:
+    install(
+        "acme-torchx",
+        {
+            "torchx.tracker": ["acme = acme_track:create"],
+            "torchx.event_handlers": ["null = acme_track:handler"],
+        },
+        {
+            "acme_track.py": "import logging\n"
+            "def create(config):\n    return ('tracker', config)\n"
+            "def handler():\n    return logging.NullHandler()\n"
+        },
+    )
+    assert get_manager().trackers()["acme"].load()("cfg") == ("tracker", "cfg")
+    assert isinstance(get_manager().event_handlers()["null"].load()(), logging.NullHandler)
+
+
+COMMAND = '''
+from torchx.cli.cmd_base import SubCommand
+
+class CmdQuota(SubCommand):
+    """Shows the quota.
+
+    At length.
+    """
+    def add_arguments(self, subparser):
+        subparser.add_argument("--team", default="none")
+        subparser.add_argument("words", nargs="*")
+    def run(self, args):
+        print(f"quota of {args.team} {args.words}")
+
+def not_a_command():
+    return object()
+'''
+
+
+def test_argparse_commands_become_click_commands(install: Install) -> None:
+    from click.testing import CliRunner
+
+    install(
+        "acme-torchx",
+        {"torchx.cli.cmds": ["quota = acme_cmd:CmdQuota", "odd = acme_cmd:not_a_command"]},
+        {"acme_cmd.py": COMMAND},
+    )
+    commands = get_manager().commands()
+    assert commands["quota"].summary_text() == "Shows the quota."
+    command = commands["quota"].load()()
+    done = CliRunner().invoke(command, ["--team", "ml", "a", "b"])
+    assert (done.exit_code, done.output) == (0, "quota of ml ['a', 'b']\n")
+    shown = CliRunner().invoke(command, ["--help"])
+    assert shown.exit_code == 0
+    assert "usage: torchx quota" in shown.output
+    assert "--team" in shown.output
+    assert CliRunner().invoke(command, ["--tem"]).exit_code == 2
+    with pytest.raises(PluginError, match=r"'odd' of acme_torchx 1\.2.*SubCommand"):
+        commands["odd"].load()()
+
+
+def test_a_broken_command_says_so_in_the_help(install: Install) -> None:
+    install("acme-torchx", {"torchx.cli.cmds": ["quota = no_such:CmdQuota"]})
+    assert "no_such" in get_manager().commands()["quota"].summary_text()
+
+
+def test_a_broken_older_plugin_harms_nothing_else(install: Install) -> None:
+    path = install(
+        "acme-torchx",
+        {
+            "torchx.components": ["a = acme_comp:raises"],
+            "torchx.named_resources": ["good = acme_comp:good"],
+        },
+        {
+            "acme_comp.py": "from torchx.specs import Resource\n"
+            "def raises():\n    raise RuntimeError('no')\n"
+            "def good():\n    return Resource(1, 0, 1)\n"
+        },
+    )
+    manager = get_manager()
+    assert not [c for c in manager.components() if c.replaces_builtins]
+    assert any("RuntimeError: no" in p.message for p in manager.problems)
+    assert manager.named_resources()["good"].load()().cpu == 1
+    code = "from torchx.specs import resource; print(resource(h='good').cpu)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "1\n"
+
+
+def test_component_files_from_a_plugin(install: Install) -> None:
+    install(
+        "acme-torchx",
+        {"torchx.file": ["get_file_contents = acme_files:read"]},
+        {
+            "acme_files.py": "def read(path):\n"
+            "    if path != 'store://comp.py':\n"
+            "        raise FileNotFoundError(path)\n"
+            "    return (\n"
+            "        'from torchx.specs import AppDef\\n'\n"
+            "        'def fn(name: str) -> AppDef:\\n    return AppDef(name)\\n'\n"
+            "    )\n"
+        },
+    )
+    from torchx.specs.finder import get_component
+    from torchx.util.io import read_conf_file
+
+    assert get_component("store://comp.py:fn").fn("x").name == "x"
+    assert "def fn" in read_conf_file("store://comp.py")

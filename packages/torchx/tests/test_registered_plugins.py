@@ -1,0 +1,215 @@
+"""``torchx_plugins.*`` packages and ``@register``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from torchx.plugins import (
+    PluginRegistry,
+    PluginType,
+    RegistrationError,
+    halve_mem_down_to,
+    powers_of_two_gpus,
+    registry,
+    resource_tags,
+)
+from torchx.specs import Resource
+from torchx_specs.plugins.manager import get_manager
+
+Install = Callable[..., Path]
+
+RESOURCES = """
+from torchx.plugins import powers_of_two_gpus, register
+from torchx.specs import Resource
+
+@register.named_resource(name="my.res", aliases=["al"], fractionals=powers_of_two_gpus)
+def my_res(fraction: float = 1.0) -> Resource:
+    return Resource(cpu=int(8 * fraction), gpu=int(8 * fraction), memMB=int(1024 * fraction))
+"""
+SCHEDULERS = """
+from torchx.plugins import register
+
+@register.scheduler()
+def foo(session_name, **kwargs):
+    return ("foo", session_name, kwargs)
+
+@register.tracker()
+def wrong(config): ...
+"""
+
+
+@pytest.fixture
+def plugins(install: Install) -> None:
+    install(
+        "acme-plugins",
+        modules={
+            "torchx_plugins/named_resources/r.py": RESOURCES,
+            "torchx_plugins/schedulers/s.py": SCHEDULERS,
+            "torchx_plugins/schedulers/reexports.py": (
+                "from torchx_plugins.schedulers.s import foo"
+            ),
+            "torchx_plugins/schedulers/_private.py": "raise RuntimeError('never imported')",
+            "torchx_plugins/schedulers/broken.py": "raise RuntimeError('x')",
+            "torchx_plugins/schedulers/folder/deep.py": (
+                "from torchx.plugins import register\n"
+                "@register.scheduler(name='deep')\n"
+                "def create(session_name, **kwargs): ...\n"
+            ),
+        },
+    )
+
+
+@pytest.mark.usefixtures("plugins")
+def test_resources_with_aliases_and_slices() -> None:
+    from torchx.specs import resource
+
+    assert set(registry().get(PluginType.NAMED_RESOURCE)) >= {
+        "my.res",
+        "al",
+        "my.res_8",
+        "my.res_4",
+        "my.res_2",
+        "my.res_1",
+    }
+    half = resource(h="my.res_4")
+    assert (half.cpu, half.gpu, half.memMB) == (4, 4, 512)
+    assert half.is_fractional()
+    assert half.get_resource_name() == "my.res_4"
+    assert not resource(h="my.res_8").is_fractional()
+    assert resource(h="al").tags[resource_tags.RESOURCE_NAME] == "my.res"
+
+
+@pytest.mark.usefixtures("plugins")
+def test_schedulers_reach_the_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHX_FOO", "7")
+    catalog = get_manager().schedulers()
+    assert "deep" in catalog
+    name, session, kwargs = catalog["foo"].load()("session", a=1)
+    assert (name, session, kwargs["foo"], kwargs["a"]) == ("foo", "session", "7", 1)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_what_is_wrong_is_recorded_and_shown() -> None:
+    errors = registry().load_errors()
+    assert RegistrationError("torchx_plugins.schedulers.broken", "RuntimeError: x") in errors
+    wrong = next(e for e in errors if e.name == "wrong")
+    assert "is a tracker but is under the scheduler namespace" in wrong.error
+    get_manager().schedulers()
+    shown = "\n".join(p.message for p in get_manager().problems)
+    assert "torchx_plugins.schedulers.broken: RuntimeError: x" in shown
+
+
+@pytest.mark.usefixtures("plugins")
+def test_the_report_is_yaml() -> None:
+    report = yaml.safe_load(str(registry()))
+    assert report["scheduler"] == [
+        {"name": "deep", "module": "torchx_plugins.schedulers.folder.deep"},
+        {"name": "foo", "module": "torchx_plugins.schedulers.s"},
+    ]
+    resources = report["named_resource"][0]
+    assert resources["aliases"] == ["al"]
+    assert resources["fractionals"] == ["my.res_1", "my.res_2", "my.res_4", "my.res_8"]
+    assert report["tracker"][-1]["name"] == "wrong"
+    assert report["errors"] == [
+        {"module": "torchx_plugins.schedulers.broken", "error": "RuntimeError: x"}
+    ]
+    assert registry().to_dict()["scheduler"] == report["scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [("0", set()), ("1", {"foo"}), ("2", {"ep"}), ("3", {"foo", "ep"})],
+)
+def test_the_switch_for_sources(
+    install: Install, monkeypatch: pytest.MonkeyPatch, source: str, names: set[str]
+) -> None:
+    install(
+        "acme-plugins",
+        {"torchx.schedulers": ["ep = acme:create"]},
+        {"torchx_plugins/schedulers/s.py": SCHEDULERS},
+    )
+    monkeypatch.setenv("TORCHX_PLUGINS_SOURCE", source)
+    assert set(registry().get(PluginType.SCHEDULER)) == names
+    assert set(get_manager().schedulers()) & {"foo", "ep"} == names
+
+
+def test_a_bad_switch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHX_PLUGINS_SOURCE", "7")
+    registry.cache_clear()
+    with pytest.raises(ValueError, match="TORCHX_PLUGINS_SOURCE=7"):
+        registry()
+    registry.cache_clear()
+
+
+def test_the_first_of_two_names_wins(install: Install) -> None:
+    install(
+        "acme-plugins",
+        modules={
+            "torchx_plugins/schedulers/a.py": SCHEDULERS,
+            "torchx_plugins/schedulers/b.py": SCHEDULERS.replace('("foo"', '("other"'),
+        },
+    )
+    assert registry().get(PluginType.SCHEDULER)["foo"]("s")[0] == "foo"
+    assert any(
+        "already registered by torchx_plugins.schedulers.a" in e.error for e in registry().errors
+    )
+
+
+def test_equal_resources_may_be_registered_twice(install: Install) -> None:
+    install(
+        "acme-plugins",
+        modules={
+            "torchx_plugins/named_resources/a.py": RESOURCES,
+            "torchx_plugins/named_resources/b.py": RESOURCES,
+        },
+    )
+    assert "my.res" in registry().get(PluginType.NAMED_RESOURCE)
+    assert registry().errors == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "slices"),
+    [(8, {1.0: "8", 0.5: "4", 0.25: "2", 0.125: "1"}), (1, {1.0: "1"})],
+)
+def test_powers_of_two(gpus: int, slices: dict[float, str]) -> None:
+    assert powers_of_two_gpus(Resource(1, gpus, 1024)) == slices
+
+
+@pytest.mark.parametrize("gpus", [0, 3, -1])
+def test_powers_of_two_refuses(gpus: int) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        powers_of_two_gpus(Resource(1, gpus, 1024))
+
+
+# recorded from torchx-nightly 2026.10.26
+@pytest.mark.parametrize(
+    ("gib", "least", "slices"),
+    [
+        (8, 1, {1.0: "8", 0.5: "4", 0.25: "2", 0.125: "1"}),
+        (8, 3, {1.0: "8", 0.5: "4"}),
+        (6, 3, {1.0: "6", 0.5: "3"}),
+        (6, 4, {1.0: "6"}),
+        (5, 5, {1.0: "5"}),
+    ],
+)
+def test_halving_memory(gib: int, least: int, slices: dict[float, str]) -> None:
+    assert halve_mem_down_to(minGiB=least)(Resource(1, 0, gib * 1024)) == slices
+
+
+@pytest.mark.parametrize(("memory", "least"), [(6 * 1024, 1), (6 * 1024, 2), (1000, 1), (0, 1)])
+def test_halving_memory_refuses(memory: int, least: int) -> None:
+    with pytest.raises(ValueError, match="GiB"):
+        halve_mem_down_to(minGiB=least)(Resource(1, 0, memory))
+
+
+def test_clear_looks_again(install: Install) -> None:
+    own = PluginRegistry()
+    assert "late" not in own.get(PluginType.SCHEDULER)
+    install("late-dist", {"torchx.schedulers": ["late = x:y"]})
+    assert "late" not in own.get(PluginType.SCHEDULER)
+    own.clear()
+    assert "late" in own.get(PluginType.SCHEDULER)

@@ -1,0 +1,30 @@
+"""What the measured scripts use of either project, under one name."""
+
+from __future__ import annotations
+
+try:
+    import torchx_specs as specs
+    from torchx_runner import get_runner
+except ModuleNotFoundError:  # the peer
+    from torchx import specs
+    from torchx.runner import get_runner
+
+__all__ = ["app", "get_runner", "specs"]
+
+
+def app(roles: int, replicas: int, entrypoint: str, *args: str) -> specs.AppDef:
+    """An app of ``roles`` equal roles."""
+    return specs.AppDef(
+        name="bench",
+        roles=[
+            specs.Role(
+                name=f"role{number}",
+                image="",
+                entrypoint=entrypoint,
+                args=list(args),
+                num_replicas=replicas,
+                resource=specs.Resource(cpu=1, gpu=0, memMB=1),
+            )
+            for number in range(roles)
+        ],
+    )

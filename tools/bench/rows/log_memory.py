@@ -1,0 +1,40 @@
+"""How much memory following a log of 2 GB takes, above what the process has before."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from api import app, get_runner
+
+SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000_000
+LINE = "a line of a log that is long enough to be like one, and that comes again and again"
+
+
+def memory(key: str) -> float:
+    """This process's memory in MB. Not ru_maxrss: that begins with what the parent process had."""
+    found = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found.group(1)) / 1024
+
+
+folder = tempfile.mkdtemp(prefix="torchx-bench-")
+try:
+    with get_runner() as runner:
+        # What a process has loaded before it follows anything: one short job, followed.
+        cfg = {"log_dir": folder}
+        handle = runner.run(app(1, 1, "/bin/echo", "hello"), "local_cwd", cfg)
+        assert list(runner.log_lines(handle, "role0", 0, should_tail=True))
+        idle = memory("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        job = app(1, 1, "/bin/sh", "-c", f"yes '{LINE}' | head -c {SIZE}")
+        handle = runner.run(job, "local_cwd", cfg)
+        size = sum(len(line) for line in runner.log_lines(handle, "role0", 0, should_tail=True))
+        peak = memory("VmHWM")
+    assert size > 0.98 * SIZE, size
+finally:
+    shutil.rmtree(folder, ignore_errors=True)
+print({"megabytes": peak - idle, "idle": round(idle)})

@@ -1,0 +1,17 @@
+"""First use of the data model, the whole process."""
+
+import torchx_specs as specs
+
+opts = specs.runopts()
+opts.add("queue", type_=str, default="main", help="the queue")
+specs.AppDef(
+    name="bench",
+    roles=[
+        specs.Role(
+            name="role",
+            image="image",
+            args=[specs.macros.app_id],
+            resource=specs.Resource(cpu=1, gpu=0, memMB=1),
+        )
+    ],
+)

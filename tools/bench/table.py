@@ -1,0 +1,137 @@
+"""What is measured: one row for each of the design's figures, in its order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure.
+
+    Attributes:
+        name: What selects it on the command line.
+        work: What is done, for the table.
+        limit: Ours divided by the peer's, at most; for ``absolute`` rows the value itself.
+        ours: The command, its program looked up in the environment; a ``.py`` is one of ``rows/``.
+        peer: The same for the peer; None where it has nothing to compare.
+        clock: ``process`` takes the time of the whole process, ``script`` what it prints.
+        rounds: How often each side runs, in turn.
+        needs: Distributions of ours beyond what ``torchx`` needs.
+    """
+
+    name: str
+    work: str
+    limit: float
+    ours: tuple[str, ...]
+    peer: tuple[str, ...] | None
+    clock: str = "process"
+    rounds: int = 9
+    needs: tuple[str, ...] = ()
+
+    @property
+    def absolute(self) -> bool:
+        return self.peer is None
+
+
+def script(name: str, work: str, limit: float, rounds: int, *command: str, needs: str = "") -> Row:
+    """A row whose script is the same for both and takes its own time."""
+    distributions = (needs,) if needs else ()
+    return Row(name, work, limit, command, command, "script", rounds, distributions)
+
+
+def command(name: str, limit: float, *words: str) -> Row:
+    """A row that is one call of the command, the whole process."""
+    return Row(name, f"`{' '.join(words)}`", limit, words, words)
+
+
+ECHO = ("-s", "local_cwd", "utils.echo", "--msg", "hi")
+
+ROWS = (
+    Row(
+        "specs",
+        "`import torchx_specs` and first use of AppDef, Role, Resource, runopts, macros, "
+        "beside the same with `torchx.specs`",
+        0.40,
+        ("specs_ours.py",),
+        ("specs_peer.py",),
+    ),
+    command("help", 0.50, "torchx", "--help"),
+    command("dryrun", 0.45, "torchx", "run", "--dryrun", *ECHO),
+    command("run", 0.45, "torchx", "run", "--wait", *ECHO),
+    script(
+        "replicas",
+        "`local_cwd`, one role × 256 replicas of `/bin/true`, `run` to `wait` returned",
+        0.06,
+        3,
+        "many_replicas.py",
+    ),
+    script("log-finished", "read a finished 200,000-line log", 0.10, 5, "log_finished.py"),
+    script("log-follow", "follow 200,000 lines while written", 0.40, 5, "log_follow.py"),
+    script(
+        "dryrun-local",
+        "dry run, 100 roles × 100 replicas, `local_cwd`",
+        0.05,
+        3,
+        *("dryrun.py", "local_cwd", "100", "100"),
+    ),
+    script(
+        "dryrun-slurm",
+        "the same, `slurm`",
+        0.05,
+        3,
+        *("dryrun.py", "slurm", "100", "100"),
+        needs="torchx-sched-slurm",
+    ),
+    script(
+        "list-slurm",
+        "`Runner.list` on Slurm, 10,000 ended jobs in its accounting (needs Slurm here, and root)",
+        0.10,
+        1,
+        *("slurm_list.py", "10000"),
+        needs="torchx-sched-slurm",
+    ),
+    Row(
+        "dryrun-batch",
+        "dry run, 10 roles × 1000 replicas, `kubernetes` (`batch`; peer: Volcano)",
+        0.01,
+        ("dryrun.py", "kubernetes", "10", "1000"),
+        ("dryrun.py", "kubernetes", "10", "1000", "queue=default"),
+        "script",
+        2,
+        ("torchx-sched-k8s",),
+    ),
+    script(
+        "dryrun-volcano",
+        "the same, `volcano`",
+        0.15,
+        2,
+        *("dryrun.py", "kubernetes", "10", "1000", "queue=default"),
+        needs="torchx-sched-k8s",
+    ),
+    Row(
+        "tracker-write",
+        "`import torchx_tracker` and one `add_metadata` on a local disk, beside `torchx.tracker`",
+        0.50,
+        ("tracker_write.py",),
+        ("tracker_write.py",),
+    ),
+    script("tracker-runs", "10,000 runs listed", 0.20, 5, "tracker_runs.py", "all"),
+    script(
+        "tracker-children",
+        "10,000 runs listed by parent",
+        0.20,
+        5,
+        *("tracker_runs.py", "parent-3"),
+    ),
+    script("tracker-artifacts", "1,000 artifacts of a run read", 0.20, 5, "tracker_artifacts.py"),
+    Row(
+        "log-memory",
+        "memory above idle while a 2 GB log is followed",
+        50.0,
+        ("log_memory.py",),
+        None,
+        "script",
+        1,
+    ),
+)

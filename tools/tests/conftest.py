@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# The tools are scripts that import each other from their own folder, not a package.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
