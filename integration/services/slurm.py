@@ -143,8 +143,10 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
     if accounting:
         _start_database(folder)
         _write(folder / "slurmdbd.conf", SLURMDBD_CONF.format_map(values), 0o600)
-        # slurmdbd reads its configuration from beside slurm.conf
-        _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], variables)
+        # slurmdbd reads its configuration from beside slurm.conf, and has no setting for the
+        # database's socket: the client library's own variable is the way.
+        of_database = {**variables, "MYSQL_UNIX_PORT": _database_socket(folder)}
+        _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], of_database)
         _wait(folder, "slurmdbd", lambda: _says(["sacctmgr", "-n", "list", "cluster"], variables))
         _run(["sacctmgr", "-i", "add", "cluster", "torchx"], variables)
         _run(["sacctmgr", "-i", "add", "account", "research"], variables)
@@ -236,17 +238,20 @@ def _start_database(folder: Path) -> None:
         ],
         {},
     )
-    # The plugin has no setting for a socket but this one, of the client library's own.
-    sock = "/run/mysqld/mysqld.sock"
-    Path(sock).parent.mkdir(exist_ok=True)
-    if Path(sock).exists():
-        raise ServiceError(f"{sock} exists: another database runs on this machine")
+    sock = _database_socket(folder)
     command = ["mariadbd", "--no-defaults", *options, f"--socket={sock}", "--skip-networking"]
     command += ["--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=0"]
     command += [f"--pid-file={folder}/mariadb.pid"]
     _spawn(folder, "mariadb", command, {})
     ping = ["mariadb-admin", f"--socket={sock}", "ping"]
     _wait(folder, "mariadb", lambda: _says(ping, {}, "alive"))
+
+
+def _database_socket(folder: Path) -> str:
+    """Returns where the database of this cluster listens: not the machine's own socket, which
+    another database may have, or have left behind.
+    """
+    return str(folder / "mysql.sock")
 
 
 def _free_ports(count: int) -> list[int]:
