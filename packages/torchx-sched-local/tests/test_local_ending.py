@@ -80,6 +80,24 @@ def test_what_does_not_end_is_killed(
     assert scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == -9
 
 
+@pytest.mark.parametrize("by_another", [False, True])
+def test_kill_gives_no_time(
+    scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_another: bool
+) -> None:
+    monkeypatch.setattr(ending, "GRACE", 3600.0)
+    script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.01; done"
+    app_id = submit(scheduler, sh(script))
+    [pid] = read_pids(tmp_path / "pid")
+    killer = create_scheduler("other") if by_another else scheduler
+    killer.kill(app_id)
+    assert all_gone([pid])
+    found = scheduler.describe(app_id)
+    assert found.state == AppState.CANCELLED
+    assert found.roles_statuses[0].replicas[0].exit_code == -9
+    killer.kill(app_id)
+    killer.kill("there_is_none")
+
+
 def test_stopped_processes_end_as_well(scheduler: LocalScheduler, tmp_path: Path) -> None:
     app_id = submit(scheduler, sh(f"echo $$ > {tmp_path}/pid; exec sleep 5555"))
     [pid] = read_pids(tmp_path / "pid")

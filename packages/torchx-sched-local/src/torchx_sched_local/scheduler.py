@@ -437,6 +437,21 @@ class LocalScheduler(Scheduler[LocalOpts]):
             local_app.set_state(AppState.CANCELLED)
             local_app.close()
 
+    def kill(self, app_id: str) -> None:
+        """Ends an app at once: its processes get no time to end by themselves.
+
+        Args:
+            app_id: the app; nothing happens if there is none, or if it has ended
+
+        Raises:
+            BackendError: its processes do not end
+        """
+        stored = self._stored(app_id)
+        if stored is None:
+            self._cancel_existing(app_id)
+        else:
+            stored.cancel(grace=0)
+
     def _delete_existing(self, app_id: str) -> None:
         """Ends an app and removes its folder."""
         self._cancel_existing(app_id)

@@ -116,11 +116,14 @@ class StoredApp:
         for _ in log_lines(journal, tail=Tail(is_over, [journal], check_every)):
             pass
 
-    def cancel(self) -> None:
+    def cancel(self, grace: float | None = None) -> None:
         """Ends the app, and returns when it has ended.
 
         The processes are ended from here, as a supervisor may be stopped or gone; it is left to a
         living one to write down the end.
+
+        Args:
+            grace: seconds that the processes have to end by themselves, the usual time if None
 
         Raises:
             BackendError: it cannot be ended
@@ -133,7 +136,7 @@ class StoredApp:
             self.folder.mark_cancelled()
         except OSError as e:
             raise BackendError(f"cannot cancel {run.app_id}: {e.strerror or e}") from e
-        end_all(self._processes)
+        end_all(self._processes, grace)
         if self._is_supervised():
             self.wait(_SUPERVISOR_SECONDS)
         else:
