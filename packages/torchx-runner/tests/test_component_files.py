@@ -193,6 +193,14 @@ def test_a_file_without_a_function_named(cwd: Path) -> None:
         finder.get_component("comp.py")
 
 
+def test_a_function_that_is_not_there(cwd: Path) -> None:
+    write(cwd / "comp.py", f"from typing import *\nfrom shutil import copy\n{COMPONENT}")
+    with pytest.raises(ComponentNotFoundException, match=r"functions in it: f$"):
+        finder.get_component("comp.py:nope")
+    with pytest.raises(ComponentNotFoundException, match="did you mean 'copy'"):
+        finder.get_component("comp.py:copyy")
+
+
 def test_files_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(path: str) -> str:
         raise OSError

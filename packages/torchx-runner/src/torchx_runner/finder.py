@@ -390,9 +390,12 @@ class CustomComponentsFinder(ComponentsFinder):
             )
         module = self._load()
         if not hasattr(module, function):
+            names = _function_names(module)
+            # What it imports may be a component too, but isn't what one looks for here.
+            own = [name for name in names if getattr(module, name).__module__ == module.__name__]
             raise ComponentNotFoundException(
-                f"{path} has no function '{function}';{nearest(function, _function_names(module))}"
-                f" functions in it: {', '.join(_function_names(module)) or 'none'}"
+                f"{path} has no function '{function}';{nearest(function, names)}"
+                f" functions in it: {', '.join(own) or 'none'}"
             )
         return [make_component(f"{path}:{function}", module, function, validators)]
 
