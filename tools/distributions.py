@@ -213,7 +213,8 @@ DISTRIBUTIONS = (
         "TorchX magics for IPython and Jupyter",
         floor=3,
         ours=("torchx-specs", "torchx-runner"),
-        others=("ipython>=8.0",),
+        others=("ipython>=8.0", FSSPEC),
+        test=("ipykernel>=6.20", "nbclient>=0.8", "nbformat>=5.7"),
     ),
     Distribution(
         "torchx-testing",
@@ -243,7 +244,8 @@ DISTRIBUTIONS = (
             "torchx-sched-lsf",
             "torchx-workspace-docker",
         ),
-        others=(CLICK,),
+        # Clients import importlib-metadata without declaring it: upstream's 0.7.0 brought it along.
+        others=(CLICK, "importlib-metadata"),
         extras={
             "kubernetes": ("torchx-sched-k8s",),
             "aws": ("torchx-sched-aws",),

@@ -1,7 +1,22 @@
-"""Older path of the notebook magics; they come with ``torchx-notebook``."""
+"""Older path of the notebook magics; they come with ``torchx-notebook``.
+
+Importing this in a running IPython adds them, as importing ``torchx_notebook`` does.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
 from torchx._forward import forward, install_hint
+
+if TYPE_CHECKING:
+    from torchx_notebook import WORKSPACE as WORKSPACE
+    from torchx_notebook import get_workspace as get_workspace
+    from torchx_notebook import workspacefile as workspacefile
+
+if "IPython" in sys.modules and importlib.util.find_spec("torchx_notebook") is not None:
+    import torchx_notebook
 
 forward(__name__, "torchx_notebook", missing=install_hint("notebook", "torchx-notebook"))

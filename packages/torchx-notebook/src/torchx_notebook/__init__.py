@@ -1,0 +1,36 @@
+"""Jobs from files that exist only in a notebook.
+
+Importing this in IPython or Jupyter adds the cell magic ``%%workspacefile``; ``get_workspace()`` is
+the workspace that such cells have filled. Elsewhere importing it adds nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torchx_notebook.files import WORKSPACE, get_workspace, workspacefile, write_file
+
+__all__ = [
+    "WORKSPACE",
+    "get_workspace",
+    "load_ipython_extension",
+    "workspacefile",
+    "write_file",
+]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Adds the magics to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
+    shell.register_magic_function(workspacefile, magic_kind="cell", magic_name="workspacefile")
+
+
+def _running_shell() -> Any:
+    # a process that has not imported IPython runs in no shell of it
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+_shell = _running_shell()
+if _shell is not None:
+    load_ipython_extension(_shell)

@@ -1,0 +1,157 @@
+"""Notebooks that are executed, each in a kernel of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+import torchx_notebook
+from torchx_notebook import get_workspace, write_file
+from torchx_specs.errors import WorkspaceError
+from torchx_specs.workspace import Workspace, copy_workspace
+
+Execute = Callable[..., "list[str]"]
+
+# Runs each job as a process, in the folder that the workspace was copied to.
+SCHEDULER = """
+import subprocess
+from torchx_runner import Runner
+from torchx_specs import AppDef, AppDryRunInfo, Resource, Role
+from torchx_specs.schedulers import Scheduler
+from torchx_specs.workspace.dir import TmpDirWorkspaceMixin
+from torchx_notebook import get_workspace
+
+class InFolder(TmpDirWorkspaceMixin, Scheduler):
+    def __init__(self, session_name, **kwargs):
+        super().__init__("in_folder", session_name)
+    def _submit_dryrun(self, app, cfg):
+        return AppDryRunInfo(app, repr)
+    def schedule(self, info):
+        role = info.request.roles[0]
+        command = [role.entrypoint, *role.args]
+        print(subprocess.check_output(command, cwd=role.image, text=True), end='')
+        return "job"
+    def describe(self, app_id): ...
+    def list(self, cfg=None): return []
+    def _cancel_existing(self, app_id): ...
+
+def launch(*args):
+    role = Role("r", "", entrypoint="cat", args=list(args), resource=Resource(1, 0, 1))
+    with Runner("nb", {"in_folder": InFolder}) as runner:
+        return runner.run(AppDef("app", [role]), "in_folder", workspace=get_workspace())
+"""
+
+
+@pytest.fixture
+def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
+    """Executes cells as a notebook; gives what each of them has printed."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+
+    def run(*cells: str) -> list[str]:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+        # not a kernel spec of whoever runs this: the Python that runs the tests
+        client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}})
+        client.create_kernel_manager()
+        client.km.kernel_cmd = [
+            sys.executable,
+            "-m",
+            "ipykernel_launcher",
+            "-f",
+            "{connection_file}",
+        ]
+        client.execute()
+        return [
+            "".join(
+                o.text for o in cell.outputs if o.output_type == "stream" and o.name == "stdout"
+            )
+            for cell in notebook.cells
+        ]
+
+    return run
+
+
+def test_a_job_reads_what_a_cell_says(execute: Execute) -> None:
+    out = execute(
+        SCHEDULER,
+        "%%workspacefile app/data.txt\nfirst: é ${app_id} $$",
+        "launch('app/data.txt')",
+        "%%workspacefile app/data.txt\nsecond",
+        "launch('app/data.txt')",
+    )
+    assert out == [
+        "",
+        "Added app/data.txt to workspace memory://torchx-workspace/\n",
+        "first: é ${app_id} $$\n",
+        "Added app/data.txt to workspace memory://torchx-workspace/\n",
+        "second\n",
+    ]
+
+
+@pytest.mark.parametrize("code", ["%load_ext torchx_notebook", "from torchx_notebook import *"])
+def test_the_magic_comes_with_the_import(execute: Execute, code: str) -> None:
+    out = execute(code, "%%workspacefile ' a b.txt'\nx")
+    assert out[-1] == "Added  a b.txt to workspace memory://torchx-workspace/\n"
+
+
+def test_a_bad_path_is_one_line_below_the_cell(execute: Execute) -> None:
+    with pytest.raises(CellExecutionError) as failed:
+        execute("import torchx_notebook", "%%workspacefile ../x\nprint(1)")
+    assert failed.value.ename == "UsageError"
+    assert "workspace file '../x': must be below the workspace" in str(failed.value)
+    assert "Traceback" not in str(failed.value)
+
+
+@pytest.fixture
+def empty_workspace() -> None:
+    fs = fsspec.filesystem("memory")
+    if fs.exists("/torchx-workspace"):
+        fs.rm("/torchx-workspace", recursive=True)
+
+
+@pytest.mark.usefixtures("empty_workspace")
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("", "name a file"),
+        (".", "name a file"),
+        ("folder/", "name a file"),
+        ("/etc/x", "below the workspace"),
+        ("..", "below the workspace"),
+        ("a/../../x", "below the workspace"),
+        ("folder", "is a folder"),
+    ],
+)
+def test_paths_that_are_no_file_of_the_workspace(path: str, says: str) -> None:
+    write_file("folder/file", "")
+    with pytest.raises(WorkspaceError, match=says):
+        write_file(path, "text")
+    assert fsspec.filesystem("memory").find("/torchx-workspace") == [
+        "/torchx-workspace/folder/file"
+    ]
+
+
+@pytest.mark.usefixtures("empty_workspace")
+def test_a_copy_of_the_workspace_has_the_files(tmp_path: Path) -> None:
+    assert write_file("./a/../b/c.txt", "x\n") == "b/c.txt"
+    write_file("b/c.txt", "new\n")
+    copy_workspace(Workspace.from_str(get_workspace()), str(tmp_path / "out"))
+    found = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert [(p.name, p.read_text()) for p in found] == [("c.txt", "new\n")]
+
+
+def test_importing_it_elsewhere_needs_no_shell(tmp_path: Path) -> None:
+    code = "import sys, torchx_notebook; print(sorted({'IPython', 'fsspec'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == "[]\n"
+    assert torchx_notebook.get_workspace() == "memory://torchx-workspace/"
