@@ -135,6 +135,7 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
             "AccountingStorageType=accounting_storage/slurmdbd\n"
             f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={ports[1]}\n"
             f"AccountingStoragePass={folder}/munge.socket\nAccountingStoreFlags=job_comment\n"
+            "AccountingStorageEnforce=associations,limits,qos\n"
             "JobAcctGatherType=jobacct_gather/none"
         )
     _write(folder / "slurm.conf", SLURM_CONF.format_map(values), 0o644)
@@ -150,7 +151,11 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
         _wait(folder, "slurmdbd", lambda: _says(["sacctmgr", "-n", "list", "cluster"], variables))
         _run(["sacctmgr", "-i", "add", "cluster", "torchx"], variables)
         _run(["sacctmgr", "-i", "add", "account", "research"], variables)
-        _run(["sacctmgr", "-i", "add", "user", "root", "account=research"], variables)
+        _run(["sacctmgr", "-i", "add", "qos", "one", "MaxJobsPerUser=1"], variables)
+        _run(
+            ["sacctmgr", "-i", "add", "user", "root", "account=research", "qos=normal,one"],
+            variables,
+        )
     start_controller(folder)
     for number in range(1, nodes + 1):
         command = ["slurmd", "-D", "-N", f"n{number}"]

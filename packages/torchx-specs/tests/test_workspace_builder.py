@@ -350,6 +350,15 @@ class TestChoiceOfBuilder:
         assert opts["workspace_type"].default == "recording"
         assert "one of: recording, dir" in opts["workspace_type"].help
 
+    def test_the_scheduler_says_what_a_shared_option_means(self, builder: RecordingBuilder) -> None:
+        class Folders(RecordingScheduler):
+            def _run_opts(self) -> runopts:
+                opts = super()._run_opts()
+                opts.add("job_dir", type_=str, help="the folder of the job")
+                return opts
+
+        assert dict(Folders().run_opts())["job_dir"].help == "the folder of the job"
+
     def test_only_what_the_scheduler_can_run(
         self, builder: RecordingBuilder, project: Path
     ) -> None:

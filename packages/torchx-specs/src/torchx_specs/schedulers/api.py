@@ -164,12 +164,16 @@ class Scheduler(ABC, Generic[T]):
     # -- options
 
     def run_opts(self) -> runopts:
-        """Returns the options this scheduler takes, those of its workspace included."""
+        """Returns the options this scheduler takes, those of its workspace included.
+
+        Of an option that both have, the scheduler says what it means.
+        """
         from torchx_specs.workspace.api import WorkspaceMixin
 
         opts = self._run_opts()
         if isinstance(self, WorkspaceMixin):
             opts.update(self.workspace_opts())
+            opts.update(self._run_opts())
         return opts
 
     def _run_opts(self) -> runopts:
