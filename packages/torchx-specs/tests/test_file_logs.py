@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.schedulers import file_events
+from torchx_specs.schedulers import file_events, file_logs
 from torchx_specs.schedulers.file_logs import BLOCK_BYTES, Tail, log_lines, prefixed
 
 METHODS = ["events", "poll"] if sys.platform.startswith("linux") else ["poll"]
@@ -282,6 +282,41 @@ def test_log_that_was_cut_off_is_read_from_its_beginning(tmp_path: Path, method:
     follower.until(2)
     finished.set()
     assert follower.result() == ["a long line before\n", "after\n"]
+
+
+class NfsDouble:
+    """The module ``os`` as on NFS: of an open file one sees what there was when it was opened."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+    def open(self, path: str, flags: int) -> int:
+        fd = os.open(path, flags)
+        self.sizes[fd] = os.fstat(fd).st_size
+        return fd
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        return os.pread(fd, max(0, min(size, self.sizes[fd] - position)), position)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_end_is_read_though_a_shared_file_system_shows_it_late(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_logs, "os", NfsDouble())
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("one\n")
+    follower = Follower(path, tail(finished, method))
+    follower.until(1)
+    with path.open("a") as log:
+        log.write("two\nthree")
+    time.sleep(0.2)
+    assert follower.lines == ["one\n"]
+    finished.set()
+    assert follower.result() == ["one\n", "two\n", "three"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -157,6 +157,8 @@ def _blocks(path: str, tail: Tail | None, window: _Window | None) -> Iterator[It
         while True:
             # asked before reading: what was written before the end is then read for certain
             finished = finished or pause.is_finished() or (window is not None and window.is_over())
+            if finished:
+                log.refresh()
             begin = window.begin() if window and not log.position else 0
             # likewise: what is there now is older than an end that nobody has seen yet
             size = log.size() if window else None
@@ -207,6 +209,23 @@ class _Log:
                 return False
             self.position = position
         return True
+
+    def refresh(self) -> None:
+        """Makes what another machine has written visible, on a shared file system.
+
+        NFS keeps for seconds what it knows of an open file, or of one that isn't there; opening a
+        file, or its folder, asks the server anew.
+        """
+        try:
+            if self._fd < 0:
+                os.scandir(os.path.dirname(self._path) or ".").close()
+                return
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # whoever reads it tells of it
+        if os.path.sameopenfile(fd, self._fd):
+            fd, self._fd = self._fd, fd
+        os.close(fd)
 
     def size(self) -> int:
         """Returns the size of the log as it is now."""
