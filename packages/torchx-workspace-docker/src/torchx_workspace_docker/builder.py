@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from torchx_specs.errors import RequestError, WorkspaceError
@@ -12,6 +12,7 @@ from torchx_specs.run_options import CfgVal, runopts
 from torchx_specs.workspace import (
     Built,
     BuiltReference,
+    FileDigests,
     Workspace,
     WorkspaceBuilder,
     tree_digest,
@@ -44,12 +45,14 @@ class Plan:
         files: what is added
         tree: digest of the files
         has_dockerfile: the workspace says by itself how it is built
+        digests: of the single files
     """
 
     base: str
     files: tuple[WorkspaceFile, ...]
     tree: str
     has_dockerfile: bool
+    digests: FileDigests = field(default_factory=FileDigests, compare=False, repr=False)
 
 
 class DockerBuilder(WorkspaceBuilder):
@@ -114,7 +117,8 @@ class DockerBuilder(WorkspaceBuilder):
             raise RequestError("the role has no image for the workspace to be added to")
         files = workspace_files(workspace, IGNORE_FILES)
         _check_size(files, cfg)
-        tree = tree_digest(files)
+        digests = FileDigests.of(workspace)
+        tree = tree_digest(files, digests)
         digest = hashlib.sha256()
         for part in (_FORMAT, role_image, str(workspace) if _dockerfile(files) else "", tree):
             digest.update(b"%d %s\n" % (len(part.encode()), part.encode()))
@@ -123,7 +127,7 @@ class DockerBuilder(WorkspaceBuilder):
         return BuiltReference(
             f"{_repository(repository)}:{digest.hexdigest()}",
             workspace,
-            Plan(role_image, tuple(files), tree, _dockerfile(files)),
+            Plan(role_image, tuple(files), tree, _dockerfile(files), digests),
         )
 
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
@@ -131,6 +135,7 @@ class DockerBuilder(WorkspaceBuilder):
         details = plan.details
         if not isinstance(details, Plan):
             raise WorkspaceError(f"{plan.image} was planned by another builder")
+        details.digests.save()  # not while planning: a dry run leaves no file
         if self.remote and not details.has_dockerfile:
             from torchx_workspace_docker.registry_build import build_in_registry
 
@@ -153,7 +158,7 @@ def check_unchanged(plan: Plan) -> None:
     Raises:
         WorkspaceError: it is not
     """
-    if tree_digest(plan.files) != plan.tree:
+    if tree_digest(plan.files, plan.digests) != plan.tree:
         raise WorkspaceError("the workspace has changed since it was planned; submit again")
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torchx_specs.workspace.builder import Built as Built
     from torchx_specs.workspace.builder import BuiltReference as BuiltReference
     from torchx_specs.workspace.builder import WorkspaceBuilder as WorkspaceBuilder
+    from torchx_specs.workspace.digests import FileDigests as FileDigests
     from torchx_specs.workspace.dir import copy_workspace as copy_workspace
     from torchx_specs.workspace.spec import Workspace as Workspace
     from torchx_specs.workspace.tree import WorkspaceFile as WorkspaceFile
@@ -35,10 +36,11 @@ __getattr__, __dir__, __all__ = attach(
             "BuiltReference",
             "WorkspaceBuilder",
         ),
+        "torchx_specs.workspace.digests": ("FileDigests",),
         "torchx_specs.workspace.dir": ("copy_workspace",),
         "torchx_specs.workspace.spec": ("Workspace",),
         "torchx_specs.workspace.tree": ("WorkspaceFile", "tree_digest", "workspace_files"),
         "torchx_specs.workspace.walk": ("walk_workspace",),
     },
-    submodules=("api", "builder", "dir", "ignore", "spec", "tree", "walk"),
+    submodules=("api", "builder", "digests", "dir", "ignore", "spec", "tree", "walk"),
 )

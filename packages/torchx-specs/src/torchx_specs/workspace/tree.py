@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
+    from torchx_specs.workspace.digests import FileDigests
     from torchx_specs.workspace.spec import Workspace
 
 _DEFAULT_MODE = 0o644
@@ -114,16 +115,23 @@ def workspace_files(
     return [found[path] for path in paths]
 
 
-def tree_digest(files: Iterable[WorkspaceFile]) -> str:
+def tree_digest(files: Iterable[WorkspaceFile], digests: FileDigests | None = None) -> str:
     """Returns the SHA-256 of a tree in hexadecimal.
 
     Of paths, contents, executable bits and links; times and owners make no difference.
+
+    Args:
+        files: the tree
+        digests: what is known of the files' contents; without it, every file is read
 
     Raises:
         WorkspaceError: a file cannot be read
     """
     import hashlib
 
+    from torchx_specs.workspace.digests import FileDigests
+
+    known = FileDigests() if digests is None else digests
     tree = hashlib.sha256()
     for entry in files:
         path = entry.path.encode("utf-8", "surrogateescape")
@@ -131,10 +139,7 @@ def tree_digest(files: Iterable[WorkspaceFile]) -> str:
             kind, content = b"link", entry.link.encode("utf-8", "surrogateescape")
         else:
             kind = b"exec" if entry.mode & 0o111 else b"file"
-            digest = hashlib.sha256()
-            for chunk in entry.chunks():
-                digest.update(chunk)
-            content = digest.digest()
+            content = known.digest(entry)
         # lengths keep the end of one entry from passing for the beginning of the next
         tree.update(b"%s %d %d\n%s%s" % (kind, len(path), len(content), path, content))
     return tree.hexdigest()
