@@ -64,7 +64,7 @@ ROLE_PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "env value type": ({"env": {"A": 1}}, "env['A'] must be a str, got 1"),
     "env value None": ({"env": {"A": None}}, "env['A'] must be a str, got None"),
     "env value NUL": ({"env": {"A": "\0"}}, "env['A'] contains a NUL"),
-    "env name": ({"env": {"A=B": "c"}}, "env has 'A=B', which is no name"),
+    "env name": ({"env": {"=B": "c"}}, "env has '=B', which is no name"),
     "empty env name": ({"env": {"": "c"}}, "env has '', which is no name"),
     "resource type": ({"resource": "gpu.small"}, "write resource(h='gpu.small')"),
 }
@@ -542,6 +542,16 @@ def test_which_parent_run_wins(
     env = {} if role_env is None else {"TORCHX_PARENT_RUN_ID": role_env}
     info = runner.dryrun(AppDef("job", [new_role(env=env)]), "fake", parent_run_id=argument)
     assert env_of(info).get("TORCHX_PARENT_RUN_ID") == expected
+
+
+def test_a_name_with_an_equals_sign_is_what_a_process_would_see(
+    runner: Runner, new_role: NewRole, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = AppDef("job", [new_role(env={"A=1": "2", "B": "c=d"})])
+    env = env_of(runner.dryrun(app, "fake"))
+    assert (env["A"], env["B"], "A=1" in env) == ("1=2", "c=d", False)
+    assert "env has 'A=1', which is no name: the job sees 'A', with '1=' before" in caplog.text
+    assert app.roles[0].env == {"A=1": "2", "B": "c=d"}
 
 
 def test_trackers_reach_every_role_unless_it_has_its_own(

@@ -298,6 +298,7 @@ class Runner:
             request_checks.raise_problems(problems)
             if backend is None:
                 raise AssertionError("unreachable: an unknown scheduler is a problem")
+            job_env.split_names(app)
             job_env.inject(app, scheduler, self._name, parent_run_id, get_configured_trackers())
             if workspaces.takes_workspace(backend):
                 workspaces.settle(backend, app.roles, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,6 +18,31 @@ from torchx_specs.templates import macros
 
 if TYPE_CHECKING:
     from torchx_specs.app import AppDef
+
+logger = logging.getLogger(__name__)
+
+
+def split_names(app: AppDef) -> None:
+    """Gives a variable whose name holds a ``=`` the name that a process would see.
+
+    Nothing but the first ``=`` divides name and value in a process's environment, so ``{"A=1":
+    "2"}`` always was ``A`` with the value ``1=2``. torchft's launcher for Slurm writes such a name.
+
+    Args:
+        app: changed in place
+    """
+    for role in app.roles:
+        for key in [key for key in role.env if "=" in key]:
+            name, _, rest = key.partition("=")
+            logger.warning(
+                "role '%s': env has '%s', which is no name: the job sees '%s', with '%s=' before"
+                " the value",
+                role.name,
+                key,
+                name,
+                rest,
+            )
+            role.env[name] = f"{rest}={role.env.pop(key)}"
 
 
 def inject(

@@ -145,7 +145,8 @@ def _env_problems(env: object) -> Iterator[str]:
         yield f"env must be a dict of str to str, got {env!r:.100}"
         return
     for key, value in env.items():
-        if not isinstance(key, str) or not key or "=" in key or "\0" in key:
+        # One with a `=` behind its first character is taken apart by job_env.split_names.
+        if not isinstance(key, str) or not key or key[0] == "=" or "\0" in key:
             yield f"env has {key!r}, which is no name of an environment variable"
         elif not isinstance(value, str):
             yield f"env['{key}'] must be a str, got {value!r}"
