@@ -1,0 +1,258 @@
+"""A double of AWS: Batch, SageMaker training and what both need of CloudWatch Logs, at HTTP level.
+
+It is no AWS. It speaks the services' own protocols on a port of this machine, holds every request
+and answer against botocore's service models, and really runs the jobs, as processes without images
+(``aws_double_batch`` and ``aws_double_sagemaker`` say what it knows of the services' behaviour).
+Clients reach it as they reach any endpoint::
+
+    double = AwsDouble()
+    double.batch.add_queue("default")
+    os.environ.update(double.variables)
+    ...
+    double.close()
+    double.check()  # nobody has sent, and it has not answered, what the models do not know
+
+As a process of its own: ``aws_double.py [--port PORT] [--queue NAME ...]``; it prints its address.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socketserver
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from aws_double_batch import Batch
+from aws_double_logs import Logs
+from aws_double_sagemaker import SageMaker
+from aws_double_wire import Call, ServiceError, ViolationError, Wire, encode_error
+
+REGION = "us-east-1"
+
+#: Faults that every service knows: code, message, HTTP status of Batch and of the others.
+ERRORS = {
+    "throttling": {
+        "batch": ("TooManyRequestsException", "Too Many Requests", 429),
+        "": ("ThrottlingException", "Rate exceeded", 400),
+    },
+    "expired": {
+        "": ("ExpiredTokenException", "The security token included in the request is expired", 403)
+    },
+    "denied": {
+        "": (
+            "AccessDeniedException",
+            "User: arn:aws:iam::1:user/double is not authorized to perform: {service}:{operation}",
+            403,
+        )
+    },
+    "unavailable": {"": ("ServiceUnavailableException", "Service Unavailable", 503)},
+}
+
+
+@dataclass
+class Fault:
+    """Something that goes wrong with requests.
+
+    Args:
+        operation: which ones, ``*`` for all
+        error: a key of :data:`ERRORS`, empty for no error
+        after: so many requests go well before
+        times: so many are hit then
+        latency: how long an answer takes, in seconds
+    """
+
+    operation: str = "*"
+    error: str = ""
+    after: int = 0
+    times: int = 1_000_000
+    latency: float = 0.0
+
+
+class AwsDouble:
+    """The server, in threads of this process.
+
+    Attributes:
+        batch: the service
+        sagemaker: the service
+        logs: the service
+        faults: what goes wrong; tests add to it
+        counts: how often each operation was asked for, refused requests included
+        calls: the last of them
+        violations: what the services' models do not know
+        most_at_once: how many requests were under way at the same time, at most
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.logs = Logs()
+        self.batch = Batch(self.logs)
+        self.sagemaker = SageMaker(self.logs)
+        self.faults: list[Fault] = []
+        self.counts: Counter[str] = Counter()
+        self.calls: deque[Call] = deque(maxlen=10_000)
+        self.violations: list[str] = []
+        self.most_at_once = 0
+        self._at_once = 0
+        self._lock = threading.Lock()
+        self._wire = Wire()
+        self._server = _Server(("127.0.0.1", port), _handler(self))
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables with which clients find it."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "double",
+            "AWS_SECRET_ACCESS_KEY": "double",
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def reset(self) -> None:
+        """Forgets faults and counts; jobs stay."""
+        with self._lock:
+            self.faults.clear()
+            self.counts.clear()
+            self.calls.clear()
+            self.most_at_once = 0
+
+    def close(self) -> None:
+        """Ends the server and everything that runs."""
+        self.batch.close()
+        self.sagemaker.close()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Fails if a request or an answer was none that the services' models know."""
+        assert not self.violations, self.violations
+
+    # -- requests
+
+    def answer(
+        self, method: str, target: str, headers: Any, body: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """Returns status, body and headers."""
+        service = "batch" if target.startswith("/v1/") else "json"
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            call = self._wire.decode(method, target, headers, body)
+            service = call.service
+            with self._lock:
+                self.counts[call.name] += 1
+                self.calls.append(call)
+                fault = self._fault(call.name)
+            if fault is not None:
+                time.sleep(fault.latency)
+                if fault.error:
+                    raise _error(fault.error, call)
+            operation = getattr(getattr(self, call.service), call.name, None)
+            if operation is None:
+                raise ViolationError(f"the double has no {call.service}.{call.name}")
+            return 200, self._wire.encode(call, operation(call)), {}
+        except ServiceError as e:
+            return e.status, *encode_error(service, e)
+        except ViolationError as e:
+            self.violations.append(str(e))
+            error = ServiceError("SerializationException", f"the double of AWS: {e}")
+            return 400, *encode_error(service, error)
+        except Exception:
+            self.violations.append(traceback.format_exc())
+            error = ServiceError("InternalFailure", "the double of AWS is broken")
+            return 500, *encode_error(service, error)
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+    def _fault(self, name: str) -> Fault | None:
+        for fault in self.faults:
+            if fault.operation in ("*", name):
+                if fault.after > 0:
+                    fault.after -= 1
+                elif fault.times > 0:
+                    fault.times -= 1
+                    return fault
+        return None
+
+
+def _error(kind: str, call: Call) -> ServiceError:
+    known = ERRORS[kind]
+    code, message, status = known.get(call.service, known[""])
+    return ServiceError(code, message.format(service=call.service, operation=call.name), status)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def server_bind(self) -> None:
+        # without HTTPServer's look-up of the host's name
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no news."""
+
+
+def _handler(double: AwsDouble) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, answer, headers = double.answer(self.command, self.path, self.headers, body)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer)
+            self.wfile.flush()
+
+        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names http.server asks for
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler
+
+
+def main() -> None:
+    """Runs until it is ended."""
+    parser = argparse.ArgumentParser(description="a double of AWS Batch and SageMaker")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--queue", action="append", default=[])
+    options = parser.parse_args()
+    double = AwsDouble(options.port)
+    for name in options.queue:
+        double.batch.add_queue(name)
+    print(f"a double of AWS: {double.url}", flush=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        double.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,805 @@
+"""AWS Batch of the double: queues, job definitions, and jobs whose nodes are real processes.
+
+What of the documented behaviour is here: the way from SUBMITTED to SUCCEEDED or FAILED; the main
+node begins, the children follow once it runs; the main node alone decides how a job of several
+nodes ends and whether it is tried again; when it has ended, the children are stopped. That takes
+the service a moment (``child_notice``), in which children end by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aws_double_definitions import (
+    NAME,
+    SUBMISSION_BYTES,
+    apply_override,
+    check_definition,
+    check_retries,
+    check_timeout,
+    is_retried,
+    node_containers,
+    refuse,
+)
+from aws_double_logs import Logs
+from aws_double_process import ContainerProcess, StartError
+from aws_double_wire import Call, now_ms, page
+
+ACCOUNT = "123456789012"
+LOG_GROUP = "/aws/batch/job"
+MAIN_ADDRESS = "127.0.0.1"
+_ENDED = ("SUCCEEDED", "FAILED")
+
+
+@dataclass
+class Queue:
+    """A job queue.
+
+    Args:
+        name: its name
+        state: ``ENABLED`` or ``DISABLED``
+        fair_share: it has a scheduling policy, so that jobs need a share identifier
+        slots: how many nodes run at the same time; 0 keeps every job RUNNABLE
+        reason: the status reason of jobs that wait there
+        region: of its ARN
+    """
+
+    name: str
+    state: str = "ENABLED"
+    fair_share: bool = False
+    slots: int = 1_000_000
+    reason: str = ""
+    region: str = "us-east-1"
+    used: int = 0
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:batch:{self.region}:{ACCOUNT}:job-queue/{self.name}"
+
+
+@dataclass
+class _Node:
+    """One container of a job."""
+
+    index: int
+    container: dict[str, Any]
+    status: str = "SUBMITTED"
+    reason: str = ""
+    started: int = 0
+    stopped: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+    process: ContainerProcess | None = None
+
+
+@dataclass
+class _Job:
+    id: str
+    name: str
+    queue: Queue
+    definition: dict[str, Any]
+    nodes: list[_Node]
+    multinode: bool
+    main: int = 0
+    created: int = 0
+    started: int = 0
+    stopped: int = 0
+    status: str = "SUBMITTED"
+    reason: str = ""
+    share: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+    retries: dict[str, Any] = field(default_factory=dict)
+    timeout: dict[str, Any] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    depends_on: list[dict[str, str]] = field(default_factory=list)
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+    cancelled: bool = False
+    terminated: bool = False
+    ending: str = ""
+    retried_by_service: bool = False
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:batch:{self.queue.region}:{ACCOUNT}:job/{self.id}"
+
+
+class Batch:
+    """The service.
+
+    Attributes:
+        pace: how long a job stays in each status on its way, in seconds
+        child_notice: how long after the main node's end children are left alone
+        grace: how long a container may take to end, before it is killed
+        timeout_scale: seconds of this clock in one of a job's timeout
+        missing_images: images that no registry has
+        refused_roles: roles that nobody may take on
+    """
+
+    def __init__(self, logs: Logs) -> None:
+        self.pace = 0.02
+        self.child_notice = 1.0
+        self.grace = 2.0
+        self.timeout_scale = 1.0
+        self.missing_images: set[str] = set()
+        self.refused_roles: set[str] = set()
+        self._logs = logs
+        self._changed = threading.Condition(threading.RLock())
+        self._queues: dict[str, Queue] = {}
+        self._definitions: dict[str, list[dict[str, Any]]] = {}
+        self._jobs: dict[str, _Job] = {}
+        self._closed = False
+
+    # -- what tests do
+
+    def add_queue(self, name: str, **fields: Any) -> Queue:
+        """Makes a queue."""
+        queue = self._queues[name] = Queue(name, **fields)
+        return queue
+
+    def fill(self, queue: str, count: int, **fields: Any) -> None:
+        """Puts jobs into a queue that have ended long ago.
+
+        Args:
+            queue: its name
+            count: how many
+            fields: of the jobs: ``tags``, ``status``
+        """
+        container = {"image": "filled", "resourceRequirements": []}
+        definition = {
+            "jobDefinitionArn": f"arn:aws:batch:us-east-1:{ACCOUNT}:job-definition/filled:1",
+            "containerProperties": container,
+        }
+        for i in range(count):
+            job = _Job(
+                id=str(uuid.uuid4()),
+                name=f"{queue}-filled-{i}",
+                queue=self._queues[queue],
+                definition=definition,
+                nodes=[_Node(0, container, status="SUCCEEDED")],
+                multinode=False,
+                created=now_ms() - 60_000,
+                status="SUCCEEDED",
+            )
+            for key, value in fields.items():
+                setattr(job, key, copy.copy(value))
+            self._jobs[job.id] = job
+
+    def reclaim(self, name: str) -> None:
+        """Takes the machine of the main node of a job away, as EC2 does with spot instances."""
+        with self._changed:
+            job = next(j for j in self._jobs.values() if j.name == name and j.status == "RUNNING")
+            job.retried_by_service = True
+            process = job.nodes[job.main].process
+        assert process is not None
+        process.stop(0)
+
+    def close(self) -> None:
+        """Ends everything that runs."""
+        self._closed = True
+        with self._changed:
+            processes = [node.process for job in self._jobs.values() for node in job.nodes]
+            for job in self._jobs.values():
+                job.ending = job.ending or "the double ends"
+            self._changed.notify_all()
+        for process in processes:
+            if process is not None:
+                process.stop(0)
+
+    def statuses(self, name: str) -> list[str]:
+        """Returns the status of each node of the job of that name."""
+        with self._changed:
+            job = next(j for j in self._jobs.values() if j.name == name)
+            return [node.status for node in job.nodes]
+
+    # -- queues
+
+    def DescribeJobQueues(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
+        wanted = call.params.get("jobQueues")
+        queues = list(self._queues.values())
+        if wanted:
+            queues = [queue for queue in queues if queue.name in wanted or queue.arn in wanted]
+        part, token = page(queues, call.params.get("nextToken"), call.params.get("maxResults", 100))
+        return {"jobQueues": [_described_queue(queue) for queue in part], "nextToken": token}
+
+    def _queue(self, name: str) -> Queue:
+        for queue in self._queues.values():
+            if name in (queue.name, queue.arn):
+                return queue
+        raise refuse(f"Job Queue {name} not found")
+
+    # -- job definitions
+
+    def RegisterJobDefinition(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        check_definition(call.params)
+        name = call.params["jobDefinitionName"]
+        with self._changed:
+            revisions = self._definitions.setdefault(name, [])
+            revision = len(revisions) + 1
+            arn = f"arn:aws:batch:{call.region}:{ACCOUNT}:job-definition/{name}:{revision}"
+            revisions.append(
+                {
+                    **copy.deepcopy(call.params),
+                    "jobDefinitionArn": arn,
+                    "revision": revision,
+                    "status": "ACTIVE",
+                    "containerOrchestrationType": "ECS",
+                }
+            )
+        return {"jobDefinitionName": name, "jobDefinitionArn": arn, "revision": revision}
+
+    def DescribeJobDefinitions(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        params = call.params
+        if params.get("jobDefinitions") and params.get("jobDefinitionName"):
+            raise refuse("jobDefinitions and jobDefinitionName cannot be used together")
+        with self._changed:
+            found = [d for revisions in self._definitions.values() for d in reversed(revisions)]
+        if params.get("jobDefinitions"):
+            wanted = set(params["jobDefinitions"])
+            found = [d for d in found if d["jobDefinitionArn"] in wanted or _short(d) in wanted]
+        if params.get("jobDefinitionName"):
+            found = [d for d in found if d["jobDefinitionName"] == params["jobDefinitionName"]]
+        if params.get("status"):
+            found = [d for d in found if d["status"] == params["status"]]
+        part, token = page(found, params.get("nextToken"), min(params.get("maxResults", 100), 100))
+        return {"jobDefinitions": part, "nextToken": token}
+
+    def DeregisterJobDefinition(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        with self._changed:
+            self._definition(call.params["jobDefinition"], exactly=True)["status"] = "INACTIVE"
+        return {}
+
+    def _definition(self, name: str, exactly: bool = False) -> dict[str, Any]:
+        short = name.rpartition("/")[2]
+        base, _, revision = short.partition(":")
+        found = [
+            d
+            for d in reversed(self._definitions.get(base, []))
+            if d["status"] == "ACTIVE" and (not revision or str(d["revision"]) == revision)
+        ]
+        if not found or (exactly and not revision):
+            raise refuse(f"Job definition {name} not found or not active")
+        return found[0]
+
+    # -- jobs
+
+    def SubmitJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        params = call.params
+        if len(json.dumps(params).encode()) > SUBMISSION_BYTES:
+            raise refuse("The request exceeds the maximum of 30 KiB")
+        if not NAME.match(params["jobName"]):
+            raise refuse(f"jobName is invalid: {params['jobName']:.200}")
+        check_retries(params.get("retryStrategy"))
+        check_timeout(params.get("timeout"))
+        if "arrayProperties" in params:
+            raise refuse("the double has no array jobs")
+        with self._changed:
+            queue = self._queue(params["jobQueue"])
+            if queue.state != "ENABLED":
+                raise refuse(f"Job Queue {queue.arn} is not ENABLED")
+            if queue.fair_share and not params.get("shareIdentifier"):
+                raise refuse("shareIdentifier must be specified: the queue has a scheduling policy")
+            if params.get("shareIdentifier") and not queue.fair_share:
+                raise refuse("shareIdentifier can't be specified: there is no scheduling policy")
+            definition = copy.deepcopy(self._definition(params["jobDefinition"]))
+            multinode = definition["type"] == "multinode"
+            if multinode:
+                if "containerOverrides" in params:
+                    raise refuse("containerOverrides can't be used with a multinode job")
+                properties = definition["nodeProperties"]
+                containers = node_containers(properties, params.get("nodeOverrides"))
+            else:
+                if "nodeOverrides" in params:
+                    raise refuse("nodeOverrides need a multinode job")
+                containers = [copy.deepcopy(definition["containerProperties"])]
+                apply_override(containers[0], params.get("containerOverrides", {}))
+            job = _Job(
+                id=str(uuid.uuid4()),
+                name=params["jobName"],
+                queue=queue,
+                definition=definition,
+                nodes=[_Node(i, container) for i, container in enumerate(containers)],
+                multinode=multinode,
+                main=definition["nodeProperties"]["mainNode"] if multinode else 0,
+                created=now_ms(),
+                share=params.get("shareIdentifier", ""),
+                parameters={**definition.get("parameters", {}), **params.get("parameters", {})},
+                retries=params.get("retryStrategy") or definition.get("retryStrategy", {}),
+                timeout=params.get("timeout") or definition.get("timeout", {}),
+                tags=dict(params.get("tags", {})),
+                depends_on=params.get("dependsOn", []),
+            )
+            self._jobs[job.id] = job
+        threading.Thread(target=self._run, args=(job,), daemon=True).start()
+        return {"jobArn": job.arn, "jobName": job.name, "jobId": job.id}
+
+    def DescribeJobs(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        wanted = call.params["jobs"]
+        if not 1 <= len(wanted) <= 100:
+            raise refuse(f"jobs has between 1 and 100 ids, not {len(wanted)}")
+        found = []
+        with self._changed:
+            for text in wanted:
+                identity, hash_sign, index = text.rpartition("/")[2].partition("#")
+                job = self._jobs.get(identity)
+                if job is None:
+                    continue
+                if not hash_sign:
+                    found.append(_described_job(job))
+                elif job.multinode and index.isdigit() and int(index) < len(job.nodes):
+                    found.append(_described_node(job, job.nodes[int(index)]))
+            return {"jobs": copy.deepcopy(found)}
+
+    def ListJobs(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        params = call.params
+        filters = params.get("filters", [])
+        limit = params.get("maxResults", 100)
+        if not 1 <= limit <= 100:
+            raise refuse(f"maxResults is between 1 and 100, not {limit}")
+        if len(filters) > 1:
+            raise refuse("only one filter can be used")
+        with self._changed:
+            if params.get("multiNodeJobId"):
+                found = self._listed_nodes(params)
+            else:
+                if not params.get("jobQueue"):
+                    raise refuse("one of jobQueue, arrayJobId and multiNodeJobId is needed")
+                queue = self._queue(params["jobQueue"])
+                jobs = [job for job in self._jobs.values() if job.queue is queue]
+                jobs.sort(key=lambda job: job.created, reverse=True)
+                if filters:
+                    jobs = [job for job in jobs if _passes(job, filters[0])]
+                if not filters or filters[0]["name"] == "SHARE_IDENTIFIER":
+                    # without a filter and a status, Batch lists what runs
+                    status = params.get("jobStatus", "RUNNING")
+                    jobs = [job for job in jobs if job.status == status]
+                found = [_listed(job) for job in jobs]
+        part, token = page(found, params.get("nextToken"), limit)
+        return {"jobSummaryList": part, "nextToken": token}
+
+    def _listed_nodes(self, params: dict[str, Any]) -> list[dict[str, Any]]:
+        job = self._job(params["multiNodeJobId"])
+        status = params.get("jobStatus", "RUNNING")
+        return [_listed(job, node) for node in job.nodes if node.status == status]
+
+    def TerminateJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        with self._changed:
+            job = self._job(call.params["jobId"])
+            if job.status not in _ENDED:
+                job.terminated = True
+                job.ending = call.params["reason"]
+                self._changed.notify_all()
+        return {}
+
+    def CancelJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        with self._changed:
+            job = self._job(call.params["jobId"])
+            if job.status in ("SUBMITTED", "PENDING", "RUNNABLE"):
+                job.cancelled = True
+                job.ending = call.params["reason"]
+                self._changed.notify_all()
+        return {}
+
+    def _job(self, name: str) -> _Job:
+        job = self._jobs.get(name.rpartition("/")[2].partition("#")[0])
+        if job is None:
+            raise refuse(f"Job {name} does not exist")
+        return job
+
+    # -- tags
+
+    def TagResource(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        self._tags(call.params["resourceArn"]).update(call.params["tags"])
+        return {}
+
+    def UntagResource(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        for key in call.params["tagKeys"]:
+            self._tags(call.params["resourceArn"]).pop(key, None)
+        return {}
+
+    def ListTagsForResource(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        return {"tags": dict(self._tags(call.params["resourceArn"])) or None}
+
+    def _tags(self, arn: str) -> dict[str, str]:
+        if ":job-definition/" in arn:
+            tags: dict[str, str] = self._definition(arn).setdefault("tags", {})
+            return tags
+        return self._job(arn).tags
+
+    # -- the way of a job
+
+    def _run(self, job: _Job) -> None:
+        try:
+            if job.depends_on:
+                self._to(job, "PENDING")
+                self._wait_for_others(job)
+            for attempt in itertools.count(1):
+                self._to(job, "RUNNABLE", job.queue.reason)
+                with self._slots(job):
+                    self._to(job, "STARTING")
+                    self._pause(job)
+                    succeeded = self._attempt(job, attempt)
+                main = job.nodes[job.main]
+                code, why = main.details.get("exitCode"), main.details.get("reason", "")
+                if succeeded or job.ending:
+                    break
+                if not is_retried(job.retries, attempt, code, why, main.reason):
+                    break
+                for node in job.nodes:
+                    node.status, node.details, node.reason = "RUNNABLE", {}, ""
+            self._finish(job, "SUCCEEDED" if succeeded and not job.ending else "FAILED")
+        except _EndedEarlyError:
+            self._finish(job, "FAILED")
+
+    def _to(self, job: _Job, status: str, reason: str = "") -> None:
+        """Goes to a status after staying in the one before it for a while."""
+        self._pause(job)
+        with self._changed:
+            job.status, job.reason = status, reason
+            for node in job.nodes:
+                node.status = status
+
+    def _pause(self, job: _Job) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: bool(job.ending), self.pace)
+            if job.ending:
+                raise _EndedEarlyError
+
+    def _wait_for_others(self, job: _Job) -> None:
+        with self._changed:
+            while True:
+                others = [self._jobs.get(item.get("jobId", "")) for item in job.depends_on]
+                if any(other is None or other.status == "FAILED" for other in others):
+                    job.ending = "Dependent Job failed"
+                if job.ending:
+                    raise _EndedEarlyError
+                if all(other is not None and other.status == "SUCCEEDED" for other in others):
+                    return
+                self._changed.wait(0.05)
+
+    @contextlib.contextmanager
+    def _slots(self, job: _Job) -> Iterator[None]:
+        queue, count = job.queue, len(job.nodes)
+        with self._changed:
+            while queue.used + count > queue.slots:
+                if job.ending:
+                    raise _EndedEarlyError
+                self._changed.wait(0.1)
+            queue.used += count
+        try:
+            yield
+        finally:
+            with self._changed:
+                queue.used -= count
+                self._changed.notify_all()
+
+    def _attempt(self, job: _Job, attempt: int) -> bool:
+        """Runs all nodes once; returns whether the main node succeeded."""
+        main = job.nodes[job.main]
+        children = [node for node in job.nodes if node is not main]
+        began = now_ms()
+        if self._start(job, main, attempt):
+            with self._changed:
+                job.status = "RUNNING"
+                job.started = main.started
+            for node in children:
+                self._start(job, node, attempt)
+            self._until_ended(job, main)
+        self._end_children(job, children)
+        for node in job.nodes:
+            self._note_end(job, node, main)
+        with self._changed:
+            job.stopped = main.stopped
+            job.attempts.append(_attempted(main, began))
+            for node in job.nodes:
+                node.attempts.append(_attempted(node, began))
+        return main.status == "SUCCEEDED"
+
+    def _start(self, job: _Job, node: _Node, attempt: int) -> bool:
+        prefix, group = _log_place(job, node)
+        task = uuid.uuid4().hex
+        stream = f"{prefix}/{task}"
+        details = {
+            "taskArn": f"arn:aws:ecs:{job.queue.region}:{ACCOUNT}:task/double/{task}",
+            "logStreamName": stream,
+        }
+        process = None
+        try:
+            self._check_start(node)
+            self._logs.create(group, stream)
+            process = ContainerProcess(
+                _command(job, node),
+                _environment(job, node, attempt),
+                lambda line: self._logs.put(group, stream, line),
+            )
+        except StartError as e:
+            details["reason"] = str(e)
+        with self._changed:
+            node.details = details
+            node.process = process
+            if process is None:
+                node.status, node.reason = "FAILED", "Task failed to start"
+                node.stopped = now_ms()
+            else:
+                node.status, node.started = "RUNNING", now_ms()
+            self._changed.notify_all()
+        return process is not None
+
+    def _check_start(self, node: _Node) -> None:
+        container = node.container
+        for key in ("executionRoleArn", "jobRoleArn"):
+            if container.get(key) in self.refused_roles:
+                raise StartError(f"ECS was unable to assume the role '{container[key]}'")
+        if container["image"] in self.missing_images:
+            raise StartError(
+                "CannotPullContainerError: Error response from daemon: pull access denied for"
+                f" {container['image']}, repository does not exist or may require 'docker login'"
+            )
+
+    def _until_ended(self, job: _Job, main: _Node) -> None:
+        assert main.process is not None
+        limit = job.timeout.get("attemptDurationSeconds")
+        deadline = time.monotonic() + limit * self.timeout_scale if limit else float("inf")
+        while not main.process.ended.wait(0.01):
+            if job.ending:
+                main.process.stop(self.grace)
+            elif time.monotonic() > deadline:
+                main.process.stop(self.grace)
+                main.reason = "Job attempt duration exceeded timeout"
+
+    def _end_children(self, job: _Job, children: list[_Node]) -> None:
+        deadline = time.monotonic() + (0 if job.ending else self.child_notice)
+        for node in children:
+            if node.process is not None:
+                node.process.ended.wait(max(0.0, deadline - time.monotonic()))
+        stopping = []
+        for node in children:
+            if node.process is not None and not node.process.ended.is_set():
+                node.reason = "Stopped: the main node has ended"
+                stopping.append(threading.Thread(target=node.process.stop, args=(self.grace,)))
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join()
+
+    def _note_end(self, job: _Job, node: _Node, main: _Node) -> None:
+        process = node.process
+        if process is None or not process.ended.is_set():
+            if node is not main and node.status not in _ENDED:
+                node.status, node.reason = "FAILED", "the main node did not start"
+                node.stopped = now_ms()
+            return
+        with self._changed:
+            node.details["exitCode"] = process.exit_code
+            node.stopped = now_ms()
+            node.status = "SUCCEEDED" if process.exit_code == 0 else "FAILED"
+            if job.ending:
+                node.status, node.reason = "FAILED", job.ending
+            elif node is main and job.retried_by_service:
+                node.reason = "Host EC2 (instance i-0123456789abcdef0) terminated."
+                job.retried_by_service = False
+            elif not node.reason:
+                node.reason = "Essential container in task exited"
+            node.process = None
+
+    def _finish(self, job: _Job, status: str) -> None:
+        with self._changed:
+            job.reason = job.ending or job.nodes[job.main].reason
+            job.stopped = job.stopped or now_ms()
+            for node in job.nodes:
+                if node.status not in _ENDED:
+                    node.status, node.reason, node.stopped = "FAILED", job.reason, now_ms()
+            job.status = status
+            self._changed.notify_all()
+
+
+class _EndedEarlyError(Exception):
+    """The job was cancelled or terminated before it ran."""
+
+
+def _short(definition: dict[str, Any]) -> str:
+    return f"{definition['jobDefinitionName']}:{definition['revision']}"
+
+
+def _passes(job: _Job, given: dict[str, Any]) -> bool:
+    values = given.get("values", [])
+    name = given.get("name")
+    if name == "JOB_NAME":
+        return any(_starts(job.name, value) for value in values)
+    if name == "JOB_DEFINITION":
+        arn = job.definition["jobDefinitionArn"]
+        return any(_starts(arn.rpartition("/")[2], value) or arn == value for value in values)
+    if name == "SHARE_IDENTIFIER":
+        return job.share in values
+    if name == "AFTER_CREATED_AT":
+        return job.created > int(values[0])
+    if name == "BEFORE_CREATED_AT":
+        return job.created < int(values[0])
+    raise refuse(f"no such filter: {name}")
+
+
+def _starts(text: str, pattern: str) -> bool:
+    if pattern.endswith("*"):
+        return text.lower().startswith(pattern[:-1].lower())
+    return text.lower() == pattern.lower()
+
+
+def _command(job: _Job, node: _Node) -> list[str]:
+    words = []
+    for word in node.container.get("command", []):
+        for name, value in job.parameters.items():
+            word = word.replace(f"Ref::{name}", value)
+        words.append(word)
+    return words
+
+
+def _environment(job: _Job, node: _Node, attempt: int) -> dict[str, str]:
+    environment = {
+        item["name"]: item.get("value", "") for item in node.container.get("environment", ())
+    }
+    own = {
+        "AWS_BATCH_JOB_ID": f"{job.id}#{node.index}" if job.multinode else job.id,
+        "AWS_BATCH_JOB_ATTEMPT": str(attempt),
+        "AWS_BATCH_JQ_NAME": job.queue.name,
+        "AWS_BATCH_CE_NAME": "double",
+    }
+    if job.multinode:
+        own |= {
+            "AWS_BATCH_JOB_NODE_INDEX": str(node.index),
+            "AWS_BATCH_JOB_MAIN_NODE_INDEX": str(job.main),
+            "AWS_BATCH_JOB_NUM_NODES": str(len(job.nodes)),
+        }
+        if node.index != job.main:
+            own["AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"] = MAIN_ADDRESS
+    return {**environment, **own}
+
+
+def _log_place(job: _Job, node: _Node) -> tuple[str, str]:
+    name = job.definition["jobDefinitionArn"].rpartition("/")[2].partition(":")[0]
+    options = node.container.get("logConfiguration", {}).get("options", {})
+    prefix = options.get("awslogs-stream-prefix", name[:200])
+    return f"{prefix}/default", options.get("awslogs-group", LOG_GROUP)
+
+
+def _attempted(node: _Node, began: int) -> dict[str, Any]:
+    keys = ("exitCode", "reason", "logStreamName", "taskArn")
+    return {
+        "container": {key: node.details[key] for key in keys if key in node.details},
+        "startedAt": node.started or began,
+        "stoppedAt": node.stopped,
+        "statusReason": node.reason,
+    }
+
+
+def _described_queue(queue: Queue) -> dict[str, Any]:
+    policy = f"arn:aws:batch:{queue.region}:{ACCOUNT}:scheduling-policy/double"
+    return {
+        "jobQueueName": queue.name,
+        "jobQueueArn": queue.arn,
+        "state": queue.state,
+        "status": "VALID",
+        "statusReason": "JobQueue Healthy",
+        "priority": 1,
+        "computeEnvironmentOrder": [
+            {
+                "order": 1,
+                "computeEnvironment": f"arn:aws:batch:{queue.region}:{ACCOUNT}"
+                ":compute-environment/double",
+            }
+        ],
+        "jobQueueType": "ECS",
+        "schedulingPolicyArn": policy if queue.fair_share else None,
+    }
+
+
+def _common(job: _Job) -> dict[str, Any]:
+    return {
+        "jobName": job.name,
+        "jobQueue": job.queue.arn,
+        "createdAt": job.created,
+        "jobDefinition": job.definition["jobDefinitionArn"],
+        "parameters": job.parameters,
+        "retryStrategy": job.retries or {"attempts": 1, "evaluateOnExit": []},
+        "dependsOn": job.depends_on or None,
+        "tags": job.tags or None,
+        "platformCapabilities": [],
+        "isCancelled": job.cancelled,
+        "isTerminated": job.terminated,
+        **({"timeout": job.timeout} if job.timeout else {}),
+        **({"shareIdentifier": job.share} if job.share else {}),
+    }
+
+
+def _described_job(job: _Job) -> dict[str, Any]:
+    found = {
+        **_common(job),
+        "jobId": job.id,
+        "jobArn": job.arn,
+        "status": job.status,
+        "attempts": job.attempts,
+        # which the model says is always there
+        "startedAt": job.started,
+    }
+    if job.reason:
+        found["statusReason"] = job.reason
+    if job.status in _ENDED:
+        found["stoppedAt"] = job.stopped
+    if not job.multinode:
+        found["container"] = _described_container(job.nodes[0])
+        return found
+    groups = job.definition["nodeProperties"]["nodeRangeProperties"]
+    found["nodeProperties"] = {
+        **job.definition["nodeProperties"],
+        "numNodes": len(job.nodes),
+        "nodeRangeProperties": groups,
+    }
+    return found
+
+
+def _described_node(job: _Job, node: _Node) -> dict[str, Any]:
+    found = {
+        **_common(job),
+        "jobId": f"{job.id}#{node.index}",
+        "jobArn": f"{job.arn}#{node.index}",
+        "status": node.status,
+        "attempts": node.attempts,
+        "startedAt": node.started,
+        "container": _described_container(node),
+        "nodeDetails": {"nodeIndex": node.index, "isMainNode": node.index == job.main},
+    }
+    if node.reason:
+        found["statusReason"] = node.reason
+    if node.status in _ENDED:
+        found["stoppedAt"] = node.stopped
+    return found
+
+
+def _described_container(node: _Node) -> dict[str, Any]:
+    container = dict(node.container)
+    if container.get("instanceType") == "":
+        del container["instanceType"]
+    return {**container, **node.details}
+
+
+def _listed(job: _Job, node: _Node | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "jobId": job.id,
+        "jobArn": job.arn,
+        "jobName": job.name,
+        "createdAt": job.created,
+        "status": job.status,
+        "statusReason": job.reason or None,
+        "startedAt": job.started or None,
+        "stoppedAt": job.stopped if job.status in _ENDED else None,
+        "jobDefinition": job.definition["jobDefinitionArn"],
+        "isCancelled": job.cancelled,
+        "isTerminated": job.terminated,
+    }
+    if job.share:
+        found["shareIdentifier"] = job.share
+    if job.multinode:
+        found["nodeProperties"] = {"numNodes": len(job.nodes), "isMainNode": False}
+    if node is not None:
+        found.update(
+            jobId=f"{job.id}#{node.index}",
+            jobArn=f"{job.arn}#{node.index}",
+            status=node.status,
+            statusReason=node.reason or None,
+            nodeProperties={
+                "isMainNode": node.index == job.main,
+                "numNodes": len(job.nodes),
+                "nodeIndex": node.index,
+            },
+        )
+    code = (node or job.nodes[0]).details.get("exitCode")
+    if code is not None and (node or not job.multinode):
+        found["container"] = {"exitCode": code}
+    return found

@@ -1,0 +1,225 @@
+"""CloudWatch Logs of the double: streams in memory, read page by page."""
+
+from __future__ import annotations
+
+import bisect
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from aws_double_wire import Call, ServiceError, now_ms
+
+#: The most that one event may have, in bytes: the log driver of containers splits what is longer.
+EVENT_BYTES = 262_118
+_PAGE_BYTES = 1 << 20
+_TOKEN = re.compile(r"([fb])/(\d+)/\w+\Z")
+
+
+@dataclass
+class _Stream:
+    created: int
+    times: list[int] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    visible: list[float] = field(default_factory=list)
+    pages: int = 0
+
+
+class Logs:
+    """The log groups.
+
+    Attributes:
+        page_lines: how many events a page has at most
+        empty_page_every: so many pages of a stream, one is empty though there is more, as the real
+            service's may be; 0 for never
+        delay: how long it takes until an event can be read, in seconds
+        drop_empty_lines: real containers' log driver sends no event for an empty line
+    """
+
+    def __init__(self) -> None:
+        self.page_lines = 10_000
+        self.empty_page_every = 0
+        self.delay = 0.0
+        self.drop_empty_lines = False
+        self._groups: dict[str, dict[str, _Stream]] = {}
+        self._lock = threading.Lock()
+
+    # -- what containers do
+
+    def create(self, group: str, stream: str) -> None:
+        """Makes a stream, and its group."""
+        with self._lock:
+            self._groups.setdefault(group, {}).setdefault(stream, _Stream(now_ms()))
+
+    def put(self, group: str, stream: str, message: str, timestamp: int | None = None) -> None:
+        """Writes a line."""
+        if not message and self.drop_empty_lines:
+            return
+        self.create(group, stream)
+        with self._lock:
+            found = self._groups[group][stream]
+            at = now_ms() if timestamp is None else timestamp
+            found.times.append(max(at, found.times[-1] if found.times else at))
+            found.messages.append(message)
+            found.visible.append(time.monotonic() + self.delay)
+
+    def remove_group(self, group: str) -> None:
+        """Removes a group with all its streams."""
+        with self._lock:
+            self._groups.pop(group, None)
+
+    def streams(self, group: str) -> list[str]:
+        """Returns the names of a group's streams."""
+        with self._lock:
+            return list(self._groups.get(group, ()))
+
+    # -- operations
+
+    def GetLogEvents(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
+        params = call.params
+        with self._lock:
+            stream = self._stream(params)
+            end = _visible(stream)
+            if "endTime" in params:
+                end = min(end, bisect.bisect_left(stream.times, params["endTime"]))
+            first = bisect.bisect_left(stream.times, params.get("startTime", 0))
+            limit = min(params.get("limit", 10_000), self.page_lines)
+            direction, at = self._position(params, first, end)
+            stream.pages += 1
+            if self.empty_page_every and stream.pages % self.empty_page_every == 0 and at < end:
+                token = f"f/{at:020}/e{stream.pages}"
+                return {"events": [], "nextForwardToken": token, "nextBackwardToken": token}
+            if direction == "f":
+                low, high = at, _cut(stream, at, min(end, at + limit))
+            else:
+                low, high = max(first, at - limit), max(first, at)
+            events = [
+                {
+                    "timestamp": stream.times[i],
+                    "message": stream.messages[i],
+                    "ingestionTime": stream.times[i],
+                }
+                for i in range(low, max(low, high))
+            ]
+        token = params.get("nextToken")
+        forward = token if token and direction == "f" and not events else f"f/{high:020}/s"
+        return {
+            "events": events,
+            "nextForwardToken": forward if direction == "f" else f"f/{max(low, high):020}/s",
+            "nextBackwardToken": f"b/{low:020}/s",
+        }
+
+    def DescribeLogStreams(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        params = call.params
+        if params.get("orderBy") == "LastEventTime" and params.get("logStreamNamePrefix"):
+            raise ServiceError(
+                "InvalidParameterException",
+                "Cannot order by LastEventTime with a logStreamNamePrefix.",
+            )
+        with self._lock:
+            group = self._group(params)
+            prefix = params.get("logStreamNamePrefix", "")
+            names = sorted(name for name in group if name.startswith(prefix))
+            if params.get("orderBy") == "LastEventTime":
+                names.sort(key=lambda name: group[name].times[-1:] or [0])
+            if params.get("descending"):
+                names.reverse()
+            start = int(params["nextToken"]) if params.get("nextToken") else 0
+            end = start + params.get("limit", 50)
+            found = [_described(params["logGroupName"], n, group[n]) for n in names[start:end]]
+        return {"logStreams": found, "nextToken": str(end) if end < len(names) else None}
+
+    def FilterLogEvents(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        params = call.params
+        if params.get("filterPattern"):
+            raise ServiceError("InvalidParameterException", "the double knows no filterPattern")
+        with self._lock:
+            group = self._group(params)
+            prefix = params.get("logStreamNamePrefix", "")
+            names = params.get("logStreamNames") or [n for n in group if n.startswith(prefix)]
+            events = []
+            for name in names:
+                stream = group.get(name)
+                if stream is None:
+                    raise _missing("stream")
+                for i in range(_visible(stream)):
+                    at = stream.times[i]
+                    if params.get("startTime", 0) <= at <= params.get("endTime", at):
+                        events.append((at, name, i, stream.messages[i]))
+        events.sort()
+        start = int(params["nextToken"]) if params.get("nextToken") else 0
+        end = start + min(params.get("limit", 10_000), self.page_lines)
+        return {
+            "events": [
+                {
+                    "logStreamName": name,
+                    "timestamp": at,
+                    "message": text,
+                    "ingestionTime": at,
+                    "eventId": f"{name}:{i}",
+                }
+                for at, name, i, text in events[start:end]
+            ],
+            "searchedLogStreams": [],
+            "nextToken": str(end) if end < len(events) else None,
+        }
+
+    def DescribeLogGroups(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        prefix = call.params.get("logGroupNamePrefix", "")
+        with self._lock:
+            names = sorted(name for name in self._groups if name.startswith(prefix))
+        return {"logGroups": [{"logGroupName": name} for name in names]}
+
+    def _group(self, params: dict[str, Any]) -> dict[str, _Stream]:
+        group = self._groups.get(params.get("logGroupName", ""))
+        if group is None:
+            raise _missing("group")
+        return group
+
+    def _stream(self, params: dict[str, Any]) -> _Stream:
+        stream = self._group(params).get(params["logStreamName"])
+        if stream is None:
+            raise _missing("stream")
+        return stream
+
+    def _position(self, params: dict[str, Any], first: int, end: int) -> tuple[str, int]:
+        token = params.get("nextToken")
+        if not token:
+            return ("f", first) if params.get("startFromHead") else ("b", end)
+        found = _TOKEN.match(token)
+        if found is None:
+            raise ServiceError("InvalidParameterException", "The specified nextToken is invalid.")
+        return found[1], int(found[2])
+
+
+def _missing(what: str) -> ServiceError:
+    return ServiceError("ResourceNotFoundException", f"The specified log {what} does not exist.")
+
+
+def _visible(stream: _Stream) -> int:
+    return bisect.bisect_right(stream.visible, time.monotonic())
+
+
+def _cut(stream: _Stream, low: int, high: int) -> int:
+    """Returns where a page ends that may not have more than so many bytes."""
+    room = _PAGE_BYTES
+    for i in range(low, high):
+        room -= len(stream.messages[i].encode()) + 26
+        if room < 0 and i > low:
+            return i
+    return high
+
+
+def _described(group: str, name: str, stream: _Stream) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "logStreamName": name,
+        "creationTime": stream.created,
+        "arn": f"arn:aws:logs:us-east-1:123456789012:log-group:{group}:log-stream:{name}",
+        "storedBytes": 0,
+    }
+    if stream.times:
+        found["firstEventTimestamp"] = stream.times[0]
+        found["lastEventTimestamp"] = stream.times[-1]
+        found["lastIngestionTime"] = stream.times[-1]
+    return found

@@ -1,0 +1,280 @@
+"""The wire of the double of AWS: HTTP requests to operations and back, by botocore's models.
+
+Every request and every response is held against the model: members that it does not know, members
+that are missing, types, ranges, lengths, enumerations, patterns. What a client may get wrong and a
+service answers (a value that breaks a constraint) becomes the service's own error; what no client
+of that service could send, or the double itself gets wrong, is a violation and fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import botocore.session
+from botocore.model import OperationModel, ServiceModel, Shape
+
+#: How each service names a value that breaks one of its constraints.
+CONSTRAINT_ERRORS = {
+    "batch": "ClientException",
+    "logs": "InvalidParameterException",
+    "sagemaker": "ValidationException",
+}
+_CREDENTIAL = re.compile(r"Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request")
+_LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
+_CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r" ", r"\p{Alnum}": "a-zA-Z0-9"}
+
+
+class ServiceError(Exception):
+    """What the service answers instead of a result."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+class ViolationError(Exception):
+    """A request or a response that the service's model does not know."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request, understood.
+
+    Args:
+        service: ``batch``, ``logs`` or ``sagemaker``
+        operation: the operation's model
+        params: its parameters
+        region: the region that it is signed for
+        token: the session token that it is signed with
+    """
+
+    service: str
+    operation: OperationModel
+    params: dict[str, Any] = field(default_factory=dict)
+    region: str = ""
+    token: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.operation.name)
+
+
+class Wire:
+    """Knows the services' models."""
+
+    def __init__(self) -> None:
+        session = botocore.session.Session()
+        self.models: dict[str, ServiceModel] = {
+            name: session.get_service_model(name) for name in CONSTRAINT_ERRORS
+        }
+        self._targets = {
+            str(model.metadata["targetPrefix"]): name
+            for name, model in self.models.items()
+            if model.metadata["protocol"] == "json"
+        }
+        self._routes = list(_routes(self.models["batch"]))
+
+    def decode(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Call:
+        """Returns what a request asks for, held against the model.
+
+        Raises:
+            ServiceError: it is not signed, or a value breaks a constraint
+            ViolationError: no client of that service sends this
+        """
+        service, operation, params = self._operation(method, target, headers, body)
+        signed = _CREDENTIAL.search(headers.get("Authorization", ""))
+        if signed is None:
+            raise ServiceError(
+                "MissingAuthenticationTokenException", "the request isn't signed", 403
+            )
+        if signed[3] != service:
+            raise ServiceError(
+                "SignatureDoesNotMatch", f"signed for {signed[3]}, sent to {service}", 403
+            )
+        call = Call(service, operation, params, signed[2], headers.get("X-Amz-Security-Token", ""))
+        wrong, broken = _problems(operation.input_shape, params, operation.name)
+        if wrong:
+            raise ViolationError(f"request {service}.{operation.name}: {'; '.join(wrong)}")
+        if broken:
+            raise ServiceError(
+                CONSTRAINT_ERRORS[service],
+                f"{len(broken)} validation error(s) detected: {'; '.join(broken)}",
+            )
+        return call
+
+    def _operation(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[str, OperationModel, dict[str, Any]]:
+        prefix, dot, name = headers.get("X-Amz-Target", "").partition(".")
+        if dot:
+            if prefix not in self._targets or (method, target) != ("POST", "/"):
+                raise ViolationError(f"no such target: {method} {target} {prefix}.{name}")
+            service = self._targets[prefix]
+            version = self.models[service].metadata["jsonVersion"]
+            if headers.get("Content-Type") != f"application/x-amz-json-{version}":
+                raise ViolationError(f"wrong content type: {headers.get('Content-Type')}")
+            return service, self.models[service].operation_model(name), _json(body)
+        parts = urlsplit(target)
+        for verb, pattern, operation in self._routes:
+            found = pattern.fullmatch(parts.path)
+            if verb == method and found:
+                params = {name: unquote(value) for name, value in found.groupdict().items()}
+                query = parse_qs(parts.query)
+                members = operation.input_shape.members if operation.input_shape else {}
+                for name, shape in members.items():
+                    key = shape.serialization.get("name", name)
+                    if shape.serialization.get("location") == "querystring" and key in query:
+                        params[name] = query[key] if shape.type_name == "list" else query[key][0]
+                return "batch", operation, {**params, **_json(body)}
+        raise ViolationError(f"no such operation: {method} {target}")
+
+    def encode(self, call: Call, result: Mapping[str, Any]) -> bytes:
+        """Returns the body of an answer, held against the model.
+
+        Raises:
+            ViolationError: the double is wrong
+        """
+        shape = call.operation.output_shape
+        if shape is None:
+            return b""
+        wrong, broken = _problems(shape, result, call.name)
+        if wrong or broken:
+            raise ViolationError(f"answer {call.service}.{call.name}: {'; '.join(wrong + broken)}")
+        return json.dumps(_plain(result)).encode()
+
+
+def encode_error(service: str, error: ServiceError) -> tuple[bytes, dict[str, str]]:
+    """Returns the body and the headers of an error."""
+    if service == "batch":
+        return json.dumps({"message": error.message}).encode(), {"x-amzn-errortype": error.code}
+    return json.dumps({"__type": error.code, "message": error.message}).encode(), {}
+
+
+def _routes(model: ServiceModel) -> Iterator[tuple[str, re.Pattern[str], OperationModel]]:
+    for name in model.operation_names:
+        operation = model.operation_model(name)
+        pattern = "".join(
+            f"(?P<{part[1:-1]}>.+)" if part.startswith("{") else re.escape(part)
+            for part in re.split(r"(\{\w+\})", operation.http["requestUri"])
+        )
+        yield operation.http["method"], re.compile(pattern), operation
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(body) if body else {}
+    except ValueError as e:
+        raise ViolationError(f"the body is no JSON: {e}") from None
+    if not isinstance(data, dict):
+        raise ViolationError("the body is no JSON object")
+    return data
+
+
+def _plain(value: Any) -> Any:
+    """Returns a result as JSON has it: times as seconds."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.timestamp() if isinstance(value, datetime) else value
+
+
+def _problems(shape: Shape | None, value: Any, path: str) -> tuple[list[str], list[str]]:
+    """Returns what the model does not know, and which constraints are broken."""
+    wrong: list[str] = []
+    broken: list[str] = []
+    if shape is None:
+        return ([f"{path}: takes nothing"] if value else []), broken
+    _check(shape, value, path, wrong, broken)
+    return wrong, broken
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "structure": (Mapping,),
+    "map": (Mapping,),
+    "list": (list, tuple),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "long": (int,),
+    "float": (int, float),
+    "double": (int, float),
+    "timestamp": (int, float, datetime),
+}
+
+
+def _check(shape: Any, value: Any, path: str, wrong: list[str], broken: list[str]) -> None:
+    kind = shape.type_name
+    fits = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    if not fits:
+        wrong.append(f"{path}: {kind} expected, got {value!r:.80}")
+        return
+    if kind == "structure":
+        given = {name: item for name, item in value.items() if item is not None}
+        missing = sorted(set(shape.required_members) - given.keys())
+        wrong.extend(f"{path}.{name}: missing" for name in missing)
+        for name, item in given.items():
+            if name in shape.members:
+                _check(shape.members[name], item, f"{path}.{name}", wrong, broken)
+            else:
+                wrong.append(f"{path}.{name}: no such member")
+    elif kind == "list":
+        _check_range(shape, len(value), path, "items", broken)
+        for i, item in enumerate(value):
+            _check(shape.member, item, f"{path}[{i}]", wrong, broken)
+    elif kind == "map":
+        _check_range(shape, len(value), path, "entries", broken)
+        for key, item in value.items():
+            _check(shape.key, key, f"{path} (key)", wrong, broken)
+            _check(shape.value, item, f"{path}[{key}]", wrong, broken)
+    elif kind == "string":
+        _check_range(shape, len(value), path, "characters", broken)
+        if shape.enum and value not in shape.enum:
+            broken.append(f"Value '{value:.80}' at '{path}' must be one of its enumeration")
+        pattern = shape.metadata.get("pattern")
+        if pattern and not _matches(pattern, value):
+            broken.append(f"Value '{value:.80}' at '{path}' must satisfy pattern: {pattern}")
+    elif kind in ("integer", "long", "float", "double"):
+        _check_range(shape, value, path, "", broken)
+
+
+def _check_range(shape: Any, size: float, path: str, unit: str, broken: list[str]) -> None:
+    low, high = shape.metadata.get("min"), shape.metadata.get("max")
+    if (low is not None and size < low) or (high is not None and size > high):
+        broken.append(f"'{path}' has {size} {unit}, allowed: {low} to {high}")
+
+
+def _matches(pattern: str, value: str) -> bool:
+    """Returns True if a value satisfies one of the models' patterns, which are Java's."""
+    if pattern in (".*", ".+"):  # whose dot stops at more line ends than Python's
+        return not _LINE_ENDS.search(value) and (pattern == ".*" or bool(value))
+    for name, same in _CLASSES.items():
+        pattern = pattern.replace(name, same)
+    return re.fullmatch(pattern, value) is not None
+
+
+def now_ms() -> int:
+    """Returns the time in milliseconds, as Batch and CloudWatch Logs count it."""
+    return int(datetime.now(timezone.utc).timestamp() * 1000)
+
+
+def page(items: list[Any], token: str | None, limit: int) -> tuple[list[Any], str | None]:
+    """Returns one page of a list, and the token of the next one.
+
+    Raises:
+        ServiceError: no such token
+    """
+    try:
+        start = int(token.removeprefix("page-")) if token else 0
+    except ValueError:
+        raise ServiceError("ClientException", f"invalid nextToken: {token}") from None
+    end = start + limit
+    return items[start:end], f"page-{end}" if end < len(items) else None
