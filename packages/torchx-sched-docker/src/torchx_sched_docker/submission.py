@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_sched_docker.engine import (
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: How many requests the engine gets at the same time.
 PARALLEL = 8
+#: How long to wait before another look at a network, in seconds.
+_LOOK_AGAIN = 0.01
 
 T = TypeVar("T")
 
@@ -41,7 +44,7 @@ def start(client: DockerClient, job: DockerJob, images: Iterable[str], pull: str
     """
     submission = _Submission(client, job)
     try:
-        submission.fetch(list(images), pull)
+        submission.prepare(list(images), pull)
         submission.run()
     except BaseException:
         submission.undo()
@@ -74,11 +77,22 @@ class _Submission:
         self._client = client
         self._job = job
         self._created: dict[int, str] = {}
+        self._containers = _containers(client)
+        self._network = ""
 
-    def fetch(self, images: list[str], pull: str) -> None:
-        """Fetches images; one that cannot be is used as it is, if it is here."""
+    def prepare(self, images: list[str], pull: str) -> None:
+        """Makes the network and fetches images; one that cannot be fetched is used as it is, if it
+        is here.
+        """
+        steps: list[Callable[[], object]] = []
+        if self._uses_own_network():
+            steps.append(self._make_network)
         if pull != "never":
-            in_parallel(lambda image: self._fetch(image, pull), images)
+            steps += [functools.partial(self._fetch, image, pull) for image in images]
+        in_parallel(lambda step: step(), steps)
+
+    def _make_network(self) -> None:
+        self._network = make_network(self._client, self._job.app_id)
 
     def _fetch(self, image: str, pull: str) -> None:
         here = self._is_here(image)
@@ -115,15 +129,32 @@ class _Submission:
             return True
 
     def run(self) -> None:
-        """Makes the network, then the containers; starts them once all of them could be made.
+        """Makes the containers, and starts them once all of them could be made.
 
-        The first replica is started before the others, so that they find its host.
+        The first replica is in the network before the others are started, so that they find its
+        host.
         """
-        if self._uses_own_network():
-            make_network(self._client, self._job.app_id)
         in_parallel(self._create, self._job.containers)
-        self._start(*self._job.containers[:1])
-        in_parallel(self._start, self._job.containers[1:])
+        first, others = self._job.containers[:1], self._job.containers[1:]
+        with ThreadPoolExecutor(1) as pool:
+            started = [pool.submit(self._start, container) for container in first]
+            if others:
+                self._wait_for_first(started)
+            in_parallel(self._start, others)
+            for call in started:
+                call.result()
+
+    def _wait_for_first(self, started: list[Future[None]]) -> None:
+        """Waits until the first container is in the network, or its start has ended.
+
+        The engine says nothing of a container that it is just starting, but of its network.
+        """
+        while not wait(started, timeout=_LOOK_AGAIN).done:
+            with engine_errors(f"look at the network {self._network}"):
+                if self._network and self._client.api.inspect_network(self._network)["Containers"]:
+                    return
+        for call in started:
+            call.result()
 
     def _uses_own_network(self) -> bool:
         own = network_name(self._job.app_id)
@@ -137,10 +168,10 @@ class _Submission:
                 # the name may change (a cancelled container's does), this alias stays
                 endpoint = self._client.api.create_endpoint_config(aliases=[hostname])
                 kwargs["networking_config"] = {network: endpoint}
-            created = self._client.containers.create(
+            created = self._containers.create(
                 container.image, container.command, detach=True, **kwargs
             )
-        self._created[id(container)] = str(created.id)
+        self._created[id(container)] = str(created)
 
     def _start(self, container: DockerContainer) -> None:
         with engine_errors(f"start the container {container.kwargs.get('name', '')}"):
@@ -150,6 +181,17 @@ class _Submission:
         """Removes what was made, as far as the engine lets it."""
         with contextlib.suppress(BackendError):
             remove_app(self._client, self._job.app_id)
+
+
+def _containers(client: DockerClient) -> Any:
+    """Returns the library's containers, without the look it takes at each one it has made."""
+    from docker.models.containers import ContainerCollection
+
+    class Containers(ContainerCollection):  # type: ignore[misc]
+        def get(self, container_id: str) -> str:
+            return container_id
+
+    return Containers(client)
 
 
 def remove_app(client: DockerClient, app_id: str) -> None:
