@@ -334,9 +334,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _get_replica_env(self, replica_params: ReplicaParam) -> dict[str, str]:
         """Returns the whole environment of a replica: this process's, and what it asks for."""
-        env = os.environ.copy()
-        env.update(replica_params.env)
-        env["PATH"] = join_path(replica_params.env.get("PATH"), os.environ.get("PATH"))
+        environ = getattr(replica_params, "environ", None)
+        inherited = dict(os.environ) if environ is None else environ
+        env = {**inherited, **replica_params.env}
+        env["PATH"] = join_path(replica_params.env.get("PATH"), inherited.get("PATH"))
         env.setdefault("PYTHONUNBUFFERED", "x")
         return env
 

@@ -31,9 +31,11 @@ class SupervisedParam(ReplicaParam):
 
     Attributes:
         attempt: which attempt it is, 0 for the first
+        environ: what the process inherits; None for what this process has now
     """
 
     attempt: int = 0
+    environ: dict[str, str] | None = None
 
 
 def spawner(
@@ -51,13 +53,15 @@ def spawner(
         local_app: the replica is added to it
     """
     roles = list(request.role_params.items())
+    # once for all of them: reading it takes longer than starting a process
+    environ = dict(os.environ)
 
     def spawn(place: Place, attempt: int) -> PopenProtocol:
         role, params = roles[place[0]]
         param = params[place[1]]
         marks = {
             ENV_RESTART_COUNT: str(attempt),
-            ENV_REPLICA: with_token(os.environ, token(*place)),
+            ENV_REPLICA: with_token(environ, token(*place)),
         }
         supervised = SupervisedParam(
             param.args,
@@ -68,6 +72,7 @@ def spawner(
             param.cwd,
         )
         supervised.attempt = attempt
+        supervised.environ = environ
         if not attempt:
             _make_folder(request.role_log_dirs[role][place[1]])
         replica = popen(role, place[1], supervised)
