@@ -71,6 +71,8 @@ def start(
     # Bridges of other engines on this machine are left alone: this one uses addresses of its own.
     settings = {
         "bridge": "none",
+        # what host-gateway means, which needs a bridge otherwise
+        "host-gateway-ip": "127.0.0.1",
         "live-restore": live_restore,
         "default-address-pools": [{"base": addresses, "size": 24}],
         "shutdown-timeout": 3,
