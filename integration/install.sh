@@ -6,7 +6,7 @@
 # Starting a service is the business of its tests (a fixture in integration/SERVICE/conftest.py).
 set -euo pipefail
 
-SERVICES=(local slurm docker registry)
+SERVICES=(local slurm docker registry aws)
 
 packages=()
 
@@ -36,6 +36,11 @@ docker_() {
 registry_() {
     docker_
     packages+=(docker-registry)
+}
+
+# moto comes from PyPI; the jobs of its Batch run in containers.
+aws_() {
+    docker_
 }
 
 install_packages() {

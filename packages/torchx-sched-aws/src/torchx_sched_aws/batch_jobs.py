@@ -14,6 +14,7 @@ from torchx_sched_aws.batch_request import DEFINITION_PREFIX, containers_of, rol
 from torchx_sched_aws.batch_states import (
     DELETED,
     exit_code,
+    has_failed_by_itself,
     job_state,
     reason_of,
     restarts,
@@ -51,12 +52,18 @@ class Jobs:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._ids: dict[str, str] = {}
+        self._deleted: set[str] = set()
         self._lock = threading.Lock()
 
     def remember(self, app_id: str, job_id: str) -> None:
         """Notes Batch's id of an app, which never changes."""
         with self._lock:
             self._ids[app_id] = job_id
+
+    def forget(self, app_id: str) -> None:
+        """Leaves an app out of lists: Batch says only of what has ended since that it is gone."""
+        with self._lock:
+            self._deleted.add(app_id)
 
     def find(self, app_id: str) -> dict[str, Any] | None:
         """Returns what Batch says of an app's job, None if there is none or it was deleted.
@@ -140,11 +147,12 @@ class Jobs:
         def of_queue(queue: str) -> list[ListAppResponse]:
             # the filter is what makes Batch tell of jobs in all states in one list
             query = {"name": "AFTER_CREATED_AT", "values": ["1"]}
-            return [
+            items = (
                 _list_item(queue, job, session_name)
                 for job in self._summaries(queue, query)
                 if _is_ours(job) and job.get("statusReason") != DELETED
-            ]
+            )
+            return [item for item in items if item.app_id not in self._deleted]
 
         if len(names) < 2:
             return [item for name in names for item in of_queue(name)]
@@ -188,6 +196,8 @@ def describe(
     reason = reason_of(job)
     several = bool(job.get("nodeProperties"))
     statuses = []
+    # the main node alone decides what Batch says of a job
+    broken = several and any(map(has_failed_by_itself, nodes.values()))
     first = 0
     for role in roles:
         replicas = [
@@ -196,14 +206,16 @@ def describe(
         ]
         statuses.append(RoleStatus(role.name, replicas))
         first += role.num_replicas
+    if state == AppState.SUCCEEDED and broken:
+        state = AppState.FAILED
     failed = [
         replica
         for status in statuses
         for replica in status.replicas
-        if replica.state == AppState.FAILED and replica.exit_code not in (None, 0)
+        if replica.state == AppState.FAILED and replica.reason
     ]
     message = reason
-    if failed and several:
+    if state == AppState.FAILED and failed and several:
         one = failed[0]
         message = f"{one.role}/{one.id}: {one.reason}"
     return DescribeAppResponse(
@@ -292,6 +304,8 @@ def _replica(
         # Batch ends the other nodes with the main one, and says FAILED of those it has ended
         if app == AppState.CANCELLED and state != AppState.SUCCEEDED:
             state = AppState.CANCELLED
+        elif app == AppState.SUCCEEDED and state == AppState.FAILED:
+            state = state if has_failed_by_itself(node) else AppState.CANCELLED
         elif not is_terminal(state):
             state = app
     container = node.get("container") or {}

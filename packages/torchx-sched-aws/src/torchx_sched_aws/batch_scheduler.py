@@ -33,7 +33,7 @@ from torchx_sched_aws.batch_request import format_request, make_request
 from torchx_sched_aws.batch_states import CANCELLED, DELETED, job_state
 from torchx_sched_aws.batch_states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.batch_submission import submit
-from torchx_sched_aws.clients import Clients, aws_errors
+from torchx_sched_aws.clients import AwsError, Clients, aws_errors
 from torchx_sched_aws.cloudwatch import SETTLE, milliseconds
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
 from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER
@@ -186,10 +186,15 @@ class AWSBatchScheduler(BuilderWorkspaceMixin, Scheduler[AWSBatchOpts]):
         batch = self._clients.client("batch")
         with aws_errors(f"mark {app_id} as deleted"):
             batch.tag_resource(resourceArn=job["jobArn"], tags={TAG_DELETED: "true"})
+        self._jobs.forget(app_id)
         definition = job.get("jobDefinition")
         if definition:
-            with aws_errors(f"deregister the job definition {definition}"):
-                batch.deregister_job_definition(jobDefinition=definition)
+            try:
+                with aws_errors(f"deregister the job definition {definition}"):
+                    batch.deregister_job_definition(jobDefinition=definition)
+            except AwsError as e:
+                if e.code != "ClientException":  # another app that shared it was deleted before
+                    raise
 
     def _end(self, job: Mapping[str, Any], reason: str) -> None:
         # a job that has not started yet is cancelled by the same request

@@ -61,6 +61,16 @@ def was_deleted(job: Mapping[str, Any], mark: str) -> bool:
     return job.get("statusReason") == DELETED or mark in (job.get("tags") or {})
 
 
+def has_failed_by_itself(node: Mapping[str, Any]) -> bool:
+    """Returns True if a node has failed, and was not only stopped because the job was over."""
+    if job_state(node) != AppState.FAILED:
+        return False
+    code = exit_code(node)
+    if code is None:
+        return bool((node.get("container") or {}).get("reason"))
+    return code not in (0, -9, -15)
+
+
 def exit_code(job: Mapping[str, Any]) -> int | None:
     """Returns the exit code of a job's or node's container, negative for a signal."""
     code = (job.get("container") or {}).get("exitCode")

@@ -1,0 +1,168 @@
+"""The conformance suite on ``aws_batch``: jobs of one node through moto and the Docker Engine, jobs
+of several through the double, and both against a real queue where one is named.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, ClassVar, NoReturn
+
+import pytest
+from aws_double import AwsDouble
+from conftest import QUEUE, Moto
+from docker_engine import BUSYBOX
+
+from torchx_runner import Runner
+from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_specs import AppDef
+from torchx_testing.hostile import HostileValue
+from torchx_testing.schedulers import SchedulerConformance
+
+JSON = "AWS's API is JSON; such values are refused before submission"
+TOGETHER = "CloudWatch has both outputs in one stream"
+SEVERAL_NODES = "moto tells of no nodes, and has one log for all of them; the double does both"
+
+
+TOO_LARGE = "a job definition has 24 KiB at most; larger ones are refused before submission"
+# as many as fit into a job definition, whichever they are
+CHUNK = 41
+
+
+class BatchConformance(SchedulerConformance):
+    """What holds wherever the jobs run."""
+
+    scheduler_name = "aws_batch"
+    cannot_carry = {"size: long": TOO_LARGE}
+    hostile_chunk = CHUNK
+
+    def _why_not(self, value: HostileValue) -> str | None:
+        return self.cannot_carry.get(value.name)  # and not what only begins so
+
+    def test_odd_lines_stay_whole(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.declare("empty lines", "CloudWatch keeps no event without a text")
+        script = (
+            "echo; printf 'a\\tb\\n'; printf 'x\\342\\200\\250y\\n'; printf ' indented \\n';"
+            " head -c 60000 /dev/zero | tr '\\0' z; echo; echo end"
+        )
+        handle = self.submit(runner, cfg, self.sh(script))
+        self.finish(runner, handle)
+        assert self.complete_lines(runner, handle, "end") == [
+            "a\tb\n",
+            "x\u2028y\n",
+            " indented \n",
+            "z" * 60000 + "\n",
+            "end\n",
+        ]
+
+
+class TestBatchThroughMoto(BatchConformance):
+    """Jobs of one node, in containers."""
+
+    image = BUSYBOX
+    unsupported = {
+        "exit_code": "moto's DescribeJobs tells no exit code",
+        "retries": "moto does not retry",
+        "several_roles": SEVERAL_NODES,
+        "rank0": SEVERAL_NODES,
+        "describe_roles": SEVERAL_NODES,
+        "streams": TOGETHER,
+        "undecodable_output": "moto fails a job whose output is not UTF-8",
+        "not_utf8": JSON,
+    }
+    poll_interval = 0.2
+
+    @pytest.fixture
+    def scheduler(self, use_moto: Moto) -> Iterator[AWSBatchScheduler]:
+        scheduler = AWSBatchScheduler("conformance", log_settle=1)
+        yield scheduler
+        scheduler.close()
+
+    @pytest.fixture
+    def cfg(self) -> dict[str, Any]:
+        return {"queue": QUEUE}
+
+    @pytest.fixture(autouse=True)
+    def _pending(self, use_moto: Moto, request: pytest.FixtureRequest) -> Iterator[None]:
+        """A job that waits for another one stays pending."""
+        if "cancel_a_pending" not in request.node.name:
+            yield
+            return
+        batch = AWSBatchScheduler("other")
+        role = self.sh("sleep 60")
+        job = batch.submit(AppDef("long", [role]), {"queue": QUEUE})
+        found = batch.describe(job)
+        assert found is not None
+        type(self).pending_cfg = {"depends_on": [found.metadata["aws_batch/job_id"]]}
+        yield
+        batch.cancel(job)
+        batch.close()
+
+    def _not_here(self, what: str, reason: str) -> NoReturn:
+        self.declare(what, reason)
+        pytest.skip(f"not through moto: {what}: {reason}")
+
+    def test_replicas(self) -> None:  # type: ignore[override]
+        self._not_here("several replicas", SEVERAL_NODES)
+
+    def test_one_failed_replica_fails_the_app(self) -> None:  # type: ignore[override]
+        self._not_here("several replicas", SEVERAL_NODES)
+
+    def test_lines_come_while_the_job_runs(self) -> None:  # type: ignore[override]
+        self._not_here("lines of a job that runs", "moto writes the log when the job has ended")
+
+    def test_odd_lines_stay_whole(self) -> None:  # type: ignore[override]
+        self._not_here("odd lines", "moto strips lines, and cuts what Docker's log keeps in parts")
+
+
+class TestBatchThroughDouble(BatchConformance):
+    """Jobs of one node and of several, as processes; the double drops what Batch would drop."""
+
+    image = "any"
+    python = sys.executable
+    unsupported = {"streams": TOGETHER, "not_utf8": JSON}
+    poll_interval = 0.05
+    long_job = 8
+    pending_cfg = {"queue": "full"}
+
+    @pytest.fixture
+    def scheduler(self, use_double: AwsDouble) -> Iterator[AWSBatchScheduler]:
+        use_double.batch.add_queue("full", slots=0)
+        use_double.logs.drop_empty_lines = True
+        scheduler = AWSBatchScheduler("conformance", log_settle=0.5)
+        yield scheduler
+        scheduler.close()
+        use_double.check()
+
+    @pytest.fixture
+    def cfg(self) -> dict[str, Any]:
+        return {"queue": QUEUE}
+
+
+REAL_QUEUE = os.environ.get("TORCHX_TEST_AWS_QUEUE", "")
+
+
+@pytest.mark.skipif(not REAL_QUEUE, reason="no TORCHX_TEST_AWS_QUEUE: a queue of a real account")
+class TestBatchReal(BatchConformance):
+    """A real account; the image that TORCHX_TEST_AWS_IMAGE may name has a ``sh``."""
+
+    image = os.environ.get("TORCHX_TEST_AWS_IMAGE", "public.ecr.aws/docker/library/busybox:1")
+    unsupported: ClassVar[dict[str, str]] = {
+        "streams": TOGETHER,
+        "not_utf8": JSON,
+        "cancel_pending": "a real queue starts jobs when it can",
+    }
+    timeout = 900.0
+    poll_interval = 5.0
+    long_job = 120
+
+    @pytest.fixture
+    def scheduler(self) -> Iterator[AWSBatchScheduler]:
+        scheduler = AWSBatchScheduler("conformance")
+        yield scheduler
+        scheduler.close()
+
+    @pytest.fixture
+    def cfg(self) -> dict[str, Any]:
+        return {"queue": REAL_QUEUE}
