@@ -1,7 +1,7 @@
-"""The last line of ``.ci/run``: how many tests and checks passed, failed, were skipped.
+"""The end of ``.ci/run``: what failed, and how many tests and checks passed, failed, were skipped.
 
 ``python3 tools/summary.py FOLDER EXIT_CODE`` adds up the JUnit reports in ``FOLDER`` and the
-sessions in its ``nox.json``; a session counts as one check unless its tests are counted already.
+sessions in its ``nox*.json``; a session counts as one check unless its tests are counted already.
 Exits 1 if anything failed, ``EXIT_CODE`` included.
 """
 
@@ -27,15 +27,25 @@ def count_tests(report: Path) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
+def failures(report: Path) -> list[str]:
+    """A line for each test of a report that failed: which one, and the beginning of why."""
+    found = []
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314
+        for bad in [*case.iter("failure"), *case.iter("error")]:
+            why = " ".join((bad.get("message") or "").split())[:300]
+            found.append(f"FAILED {case.get('classname')}::{case.get('name')}: {why}")
+    return found
+
+
 def main(folder: Path, exit_code: int) -> int:
     passed = failed = skipped = 0
     for report in sorted(folder.glob("*.xml")):
         counts = count_tests(report)
         print(f"{report.stem}: {counts[0]} passed, {counts[1]} failed, {counts[2]} skipped")
         passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
-    nox = folder / "nox.json"
-    sessions = json.loads(nox.read_text("utf-8"))["sessions"] if nox.exists() else []
-    for session in sessions:
+        print(*failures(report), sep="\n", end="\n" if counts[1] else "")
+    reports = sorted(folder.glob("nox*.json"))
+    for session in (s for path in reports for s in json.loads(path.read_text("utf-8"))["sessions"]):
         print(f"nox -s {session['signatures'][0]}: {session['result']}")
         passed += session["result"] == "success"
         failed += session["result"] in ("failed", "aborted")

@@ -76,15 +76,20 @@ def test_every_module_is_imported_and_a_missing_one_is_an_error(
 def test_the_summary_adds_up_tests_and_sessions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    suite = '<testsuites><testsuite tests="5" failures="1" errors="0" skipped="2"/></testsuites>'
-    (tmp_path / "a.xml").write_text(suite, "utf-8")
+    case = '<testcase classname="a.b" name="c"><failure message="x &lt;\n y"/></testcase>'
+    suite = f'<testsuite tests="5" failures="1" errors="0" skipped="2">{case}</testsuite>'
+    (tmp_path / "a.xml").write_text(f"<testsuites>{suite}</testsuites>", "utf-8")
     sessions = [
         {"signatures": ["lint"], "result": "success"},
         {"signatures": ["types"], "result": "failed"},
     ]
-    (tmp_path / "nox.json").write_text(json.dumps({"sessions": sessions}), "utf-8")
+    for number, session in enumerate(sessions):
+        report = json.dumps({"sessions": [session]})
+        (tmp_path / f"nox-{number}.json").write_text(report, "utf-8")
     assert summary.main(tmp_path, 1) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 2 failed, 2 skipped"
+    out = capsys.readouterr().out.splitlines()
+    assert "FAILED a.b::c: x < y" in out
+    assert out[-1] == "3 passed, 2 failed, 2 skipped"
 
 
 def test_a_run_that_stopped_early_counts_as_failed(
