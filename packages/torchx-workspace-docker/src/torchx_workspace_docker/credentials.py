@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx_specs.errors import WorkspaceError
+from torchx_workspace_docker.ecr import PUBLIC, ecr_login
 
 _DOCKER_HUB = "https://index.docker.io/v1/"
 _HELPER_TIMEOUT = 60
@@ -38,10 +39,11 @@ class Credentials:
 
 
 def credentials_for(registry: str) -> Credentials | None:
-    """Returns what the Docker configuration has for a registry, None if nothing.
+    """Returns what the Docker configuration has for a registry, None if nothing; for Amazon's what
+    AWS gives.
 
     Raises:
-        WorkspaceError: the configuration is no JSON, or a credential helper fails
+        WorkspaceError: the configuration is no JSON, a credential helper fails, or AWS gives none
     """
     config = _config()
     names = [registry, f"https://{registry}", f"https://{registry}/v1/", f"https://{registry}/v2/"]
@@ -55,10 +57,18 @@ def credentials_for(registry: str) -> Credentials | None:
             if found:
                 return found
     auths = config.get("auths") or {}
-    for name in names:
-        if auths.get(name):
-            return _from_entry(auths[name], name)
-    return None
+    entry = next(((auths[name], name) for name in names if auths.get(name)), None)
+    try:
+        # before what docker login has left: Amazon's tokens expire after some hours
+        login = ecr_login(registry)
+    except WorkspaceError:
+        # public images need no login
+        if entry is None and registry != PUBLIC:
+            raise
+        login = None
+    if login is not None:
+        return Credentials(*login)
+    return _from_entry(*entry) if entry is not None else None
 
 
 def _config() -> Mapping[str, Any]:

@@ -1,0 +1,53 @@
+"""Logging in to Amazon's registries (ECR), by the token that AWS's SDK gets: no docker login.
+
+boto3 is not declared: who works with AWS has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+
+from torchx_specs.errors import WorkspaceError
+
+#: Amazon's registry of public images, whose tokens one region gives.
+PUBLIC = "public.ecr.aws"
+_PUBLIC_REGION = "us-east-1"
+_PRIVATE = re.compile(
+    r"[0-9]{12}\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.(?:amazonaws\.com(?:\.cn)?|on\.aws)"
+)
+
+
+def ecr_login(registry: str) -> tuple[str, str] | None:
+    """Returns user and password for a registry of Amazon's, good for some hours.
+
+    Args:
+        registry: host name of the registry
+
+    Returns:
+        None if the registry is not Amazon's, or boto3 is not installed
+
+    Raises:
+        WorkspaceError: AWS gives no token
+    """
+    private = _PRIVATE.fullmatch(registry)
+    if private is None and registry != PUBLIC:
+        return None
+    try:
+        from boto3.session import Session
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        return None
+    try:
+        session = Session()
+        if private is not None:
+            answer = session.client("ecr", region_name=private[1]).get_authorization_token()
+            token = answer["authorizationData"][0]["authorizationToken"]
+        else:
+            client = session.client("ecr-public", region_name=_PUBLIC_REGION)
+            token = client.get_authorization_token()["authorizationData"]["authorizationToken"]
+    except (BotoCoreError, ClientError) as e:
+        said = " ".join(str(e).split())
+        raise WorkspaceError(f"cannot log in to {registry}: {said}") from None
+    user, _, password = base64.b64decode(token).decode().partition(":")
+    return user, password
