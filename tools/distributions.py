@@ -200,6 +200,7 @@ DISTRIBUTIONS = (
         others=(URLLIB3,),
         extras={"docker": (DOCKER, REQUESTS)},
         plugin="torchx_workspace_docker.plugin",
+        optional=("boto3", "botocore"),
     ),
     Distribution(
         "torchx-resources-aws",
