@@ -200,6 +200,16 @@ def test_roles_of_one_name_and_wrong_options(scheduler: DockerScheduler) -> None
         containers(scheduler, role(), privilegd=True)
 
 
+def test_a_subclass_with_requests_of_its_own_checks_them_itself() -> None:
+    class OwnRequests(DockerScheduler):
+        def _submit_dryrun(self, app: AppDef, cfg: Any) -> Any: ...
+
+    app = AppDef("app", [role(image="")])
+    OwnRequests("test")._validate(app, "own")
+    with pytest.raises(RequestError, match="it has no image"):
+        DockerScheduler("test")._validate(app, "local_docker")
+
+
 def test_a_dry_run_imports_neither_docker_nor_yaml() -> None:
     code = (
         "import sys\n"
