@@ -1,0 +1,251 @@
+"""What refuses a request before it changes anything: rights, quotas, webhooks, what isn't there."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from k8s_double import quantities
+from k8s_double.errors import ApiError, forbidden, not_found, qualified
+from k8s_double.kinds import BY_KEY, JOBS, NAMESPACES, PODS, Kind
+from k8s_double.store import Object, Store
+
+
+@dataclass
+class Fault:
+    """An answer that a test has asked for instead of the right one.
+
+    Attributes:
+        code: of HTTP; 0 drops the connection without an answer
+        method: of HTTP, a regular expression
+        path: a regular expression, searched for in path and query
+        count: how many times, -1 for ever
+        after: how many matching requests are let through before
+        message: of the Status; what the double says by itself if empty
+        retry_after: seconds, in the header
+        delay: seconds before the answer
+        plain: the answer is text and no Status, as a proxy or a busy server gives it
+        served: the request is carried out, and only its answer is lost
+    """
+
+    code: int
+    method: str = ".*"
+    path: str = ""
+    count: int = 1
+    after: int = 0
+    message: str = ""
+    retry_after: int | None = None
+    delay: float = 0.0
+    plain: bool = False
+    served: bool = False
+
+
+@dataclass
+class Webhook:
+    """A validating admission webhook that refuses."""
+
+    name: str
+    message: str
+    resource: str = "jobs"
+    operation: str = "CREATE"
+    code: int = 403
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Denial:
+    """A right that a user doesn't have; ``*`` and an empty namespace stand for any."""
+
+    verb: str
+    resource: str
+    namespace: str = ""
+    user: str = ""
+
+
+_FAULT_WORDS = {
+    429: ("TooManyRequests", "Too many requests, please try again later."),
+    500: ("InternalError", "Internal error occurred: the double was asked to fail"),
+    503: ("ServiceUnavailable", "apiserver is shutting down"),
+    504: ("Timeout", "Timeout: request did not complete within requested timeout"),
+}
+
+
+class Admission:
+    """The refusals, and the lists that tests fill."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.faults: list[Fault] = []
+        self.webhooks: list[Webhook] = []
+        self.denials: list[Denial] = []
+        self._lock = threading.Lock()
+
+    def fault(self, method: str, target: str) -> Fault | None:
+        """Returns the fault that a request meets, and counts it."""
+        with self._lock:
+            for fault in self.faults:
+                if not re.fullmatch(fault.method, method) or not re.search(fault.path, target):
+                    continue
+                if fault.after > 0:
+                    fault.after -= 1
+                    continue
+                if fault.count > 0:
+                    fault.count -= 1
+                    if fault.count == 0:
+                        self.faults.remove(fault)
+                return fault
+        return None
+
+    def rights(self, user: str, verb: str, kind: Kind, sub: str, namespace: str, name: str) -> None:
+        """Checks what role-based access control would.
+
+        Raises:
+            ApiError: 403
+        """
+        resource = f"{kind.plural}/{sub}" if sub else kind.plural
+        for denial in self.denials:
+            if denial.verb not in ("*", verb) or denial.user not in ("", user):
+                continue
+            if denial.resource not in ("*", resource, qualified(kind.plural, kind.group)):
+                continue
+            if denial.namespace and denial.namespace != namespace:
+                continue
+            where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
+            raise forbidden(
+                kind.plural,
+                kind.group,
+                name,
+                f'User "{user}" cannot {verb} resource "{resource}" in API group "{kind.group}"'
+                f"{where}",
+            )
+
+    def created(self, kind: Kind, obj: Object) -> None:
+        """Checks a new object.
+
+        Raises:
+            ApiError: what refuses it
+        """
+        namespace = obj["metadata"].get("namespace", "")
+        name = obj["metadata"]["name"]
+        if kind.namespaced:
+            found = self.store.find(NAMESPACES, "", namespace)
+            if found is None:
+                raise not_found("namespaces", "", namespace)
+            if found["metadata"].get("deletionTimestamp"):
+                why = f"unable to create new content in namespace {namespace}"
+                why += " because it is being terminated"
+                raise forbidden(kind.plural, kind.group, name, why)
+        if kind is PODS:
+            self._references(obj)
+        self.hooks(kind, obj, "CREATE")
+        if kind.namespaced:
+            self._quotas(kind, obj)
+
+    def hooks(self, kind: Kind, obj: Object, operation: str) -> None:
+        """Asks the webhooks.
+
+        Raises:
+            ApiError: one refuses
+        """
+        labels = obj["metadata"].get("labels") or {}
+        for hook in self.webhooks:
+            if hook.operation not in ("*", operation):
+                continue
+            if hook.resource not in ("*", kind.plural, qualified(kind.plural, kind.group)):
+                continue
+            if any(labels.get(key) != value for key, value in hook.labels.items()):
+                continue
+            raise ApiError(
+                hook.code,
+                {400: "BadRequest", 403: "Forbidden"}.get(hook.code, ""),
+                f'admission webhook "{hook.name}" denied the request: {hook.message}',
+            )
+
+    def _references(self, pod: Object) -> None:
+        namespace, name = pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
+        account = pod["spec"].get("serviceAccountName") or "default"
+        if self.store.find(BY_KEY["serviceaccounts"], namespace, account) is None:
+            raise forbidden(
+                "pods",
+                "",
+                name,
+                f"error looking up service account {namespace}/{account}: serviceaccount"
+                f' "{account}" not found',
+            )
+        priority = pod["spec"].get("priorityClassName")
+        if not priority:
+            return
+        known = self.store.find(BY_KEY["priorityclasses.scheduling.k8s.io"], "", priority)
+        if known is not None:
+            pod["spec"]["priority"] = known.get("value", 0)
+        elif not priority.startswith("system-"):
+            raise forbidden("pods", "", name, f"no PriorityClass with name {priority} was found")
+
+    def _quotas(self, kind: Kind, obj: Object) -> None:
+        namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+        for quota in self.store.list(BY_KEY["resourcequotas"], namespace):
+            hard = {k: quantities.parsed(v) for k, v in (quota["spec"].get("hard") or {}).items()}
+            asked = {k: v for k, v in usage(kind, obj).items() if k in hard}
+            if kind is PODS:
+                wanted = [k for k in hard if k.partition(".")[0] in ("requests", "limits")]
+                lacking = [k for k in wanted if k not in asked and k.endswith(("cpu", "memory"))]
+                if lacking:
+                    containers = ",".join(c["name"] for c in obj["spec"]["containers"])
+                    told = "; ".join(f"{k} for: {containers}" for k in sorted(lacking))
+                    raise forbidden(
+                        kind.plural,
+                        kind.group,
+                        name,
+                        f"failed quota: {quota['metadata']['name']}: must specify {told}",
+                    )
+            if not asked:
+                continue
+            used: dict[str, Decimal] = dict.fromkeys(asked, Decimal(0))
+            for other in self.store.list(kind, namespace):
+                if kind is PODS and (other.get("status") or {}).get("phase") in (
+                    "Succeeded",
+                    "Failed",
+                ):
+                    continue
+                for key, amount in usage(kind, other).items():
+                    if key in used:
+                        used[key] += amount
+            over = sorted(k for k in asked if used[k] + asked[k] > hard[k])
+            if over:
+
+                def told_of(amounts: dict[str, Decimal], names: list[str] = over) -> str:
+                    return ",".join(f"{k}={quantities.shown(amounts[k])}" for k in names)
+
+                limits = ",".join(f"{k}={quota['spec']['hard'][k]}" for k in over)
+                raise forbidden(
+                    kind.plural,
+                    kind.group,
+                    name,
+                    f"exceeded quota: {quota['metadata']['name']}, requested: {told_of(asked)},"
+                    f" used: {told_of(used)}, limited: {limits}",
+                )
+
+    def answer(self, fault: Fault) -> ApiError:
+        """Returns what a fault answers."""
+        reason, words = _FAULT_WORDS.get(fault.code, ("", "the double was asked to fail"))
+        headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+        details = {} if fault.retry_after is None else {"retryAfterSeconds": fault.retry_after}
+        return ApiError(fault.code, reason, fault.message or words, details, headers)
+
+
+def usage(kind: Kind, obj: Object) -> dict[str, Decimal]:
+    """Returns what an object takes of a quota."""
+    found = {f"count/{qualified(kind.plural, kind.group)}": Decimal(1)}
+    if kind is JOBS or not kind.group:
+        found[kind.plural] = Decimal(1)
+    if kind is PODS:
+        for container in obj["spec"].get("containers") or []:
+            for part in ("requests", "limits"):
+                for name, amount in ((container.get("resources") or {}).get(part) or {}).items():
+                    key = f"{part}.{name}"
+                    found[key] = found.get(key, Decimal(0)) + quantities.parsed(amount)
+                    if part == "requests" and name in ("cpu", "memory"):
+                        found[name] = found[key]
+    return found

@@ -1,0 +1,140 @@
+"""A container's log, cut, stamped and read as containerd and the kubelet do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+#: Bytes after which containerd cuts a line in parts.
+LINE_LIMIT = 16 * 1024
+
+
+class Entry(NamedTuple):
+    """A line or a part of one; only the last part has the newline."""
+
+    stamp: int
+    stream: str
+    text: bytes
+
+    @property
+    def whole(self) -> bool:
+        return self.text.endswith(b"\n")
+
+
+class ContainerLog:
+    """What one run of a container has printed.
+
+    Args:
+        resolution: nanoseconds between two times the clock tells; a coarse one gives many lines the
+            same time
+    """
+
+    def __init__(self, resolution: int = 1) -> None:
+        self.entries: list[Entry] = []
+        self.closed = False
+        self._resolution = resolution
+        self._rest = {"stdout": b"", "stderr": b""}
+        self._more = threading.Condition()
+
+    def add(self, stream: str, data: bytes) -> None:
+        """Takes what was read from a container's pipe."""
+        lines = (self._rest[stream] + data).split(b"\n")
+        found: list[Entry] = []
+        for line in lines[:-1]:
+            found += self._parts(stream, line + b"\n")
+        rest = lines[-1]
+        while len(rest) > LINE_LIMIT:
+            found.append(Entry(self._now(), stream, rest[:LINE_LIMIT]))
+            rest = rest[LINE_LIMIT:]
+        self._rest[stream] = rest
+        self._append(found)
+
+    def close(self) -> None:
+        """The container has ended."""
+        rests = [(s, rest) for s, rest in self._rest.items() if rest]
+        self._append([Entry(self._now(), stream, rest) for stream, rest in rests])
+        with self._more:
+            self.closed = True
+            self._more.notify_all()
+
+    def wake(self) -> None:
+        """Lets readers look whether they are still wanted."""
+        with self._more:
+            self._more.notify_all()
+
+    def _parts(self, stream: str, line: bytes) -> list[Entry]:
+        found = []
+        while len(line) > LINE_LIMIT + 1:
+            found.append(Entry(self._now(), stream, line[:LINE_LIMIT]))
+            line = line[LINE_LIMIT:]
+        found.append(Entry(self._now(), stream, line))
+        return found
+
+    def _now(self) -> int:
+        stamp = time.time_ns()
+        return stamp - stamp % self._resolution
+
+    def _append(self, found: list[Entry]) -> None:
+        if found:
+            with self._more:
+                self.entries += found
+                self._more.notify_all()
+
+    def read(
+        self,
+        *,
+        since: int = 0,
+        stream: str = "",
+        tail: int | None = None,
+        timestamps: bool = False,
+        follow: bool = False,
+        limit: int | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Iterator[bytes]:
+        """Yields the log as the kubelet sends it.
+
+        Args:
+            since: nanoseconds since the epoch; what is older is left out
+            stream: only this one, ``stdout`` or ``stderr``
+            tail: entries from the end to begin with
+            timestamps: a time before each line
+            follow: wait for more until the container has ended
+            limit: bytes after which it ends
+            wanted: whether somebody still reads
+        """
+        with self._more:
+            at = 0 if tail is None else max(0, len(self.entries) - tail)
+        begun, sent = True, 0
+        while True:
+            with self._more:
+                entries, closed = self.entries[at : at + 1000], self.closed
+                if not entries and follow and not closed and wanted():
+                    self._more.wait(1)
+                    continue
+            chunk = b""
+            for entry in entries:
+                at += 1
+                if stream and entry.stream != stream:
+                    continue
+                if entry.stamp >= since:
+                    if timestamps and begun:
+                        chunk += stamped(entry.stamp) + b" "
+                    chunk += entry.text
+                begun = entry.whole
+            if limit is not None:
+                chunk = chunk[: limit - sent]
+            sent += len(chunk)
+            if chunk:
+                yield chunk
+            if not entries or not wanted() or (limit is not None and sent >= limit):
+                return
+
+
+def stamped(stamp: int) -> bytes:
+    """Returns a time as the kubelet writes it."""
+    seconds, fraction = divmod(stamp, 1_000_000_000)
+    at = datetime.fromtimestamp(seconds, timezone.utc)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z".encode()

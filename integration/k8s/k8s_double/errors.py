@@ -1,0 +1,168 @@
+"""Refusals in the words of an API server: Status objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ApiError(Exception):
+    """An answer that isn't success.
+
+    Args:
+        code: of HTTP
+        reason: of the Status, such as ``NotFound``
+        message: in the words of a real server
+        details: of the Status
+        headers: of the answer, such as ``Retry-After``
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.headers = headers or {}
+
+    def status(self) -> dict[str, Any]:
+        """Returns the Status object."""
+        found: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            found["reason"] = self.reason
+        if self.details:
+            found["details"] = self.details
+        found["code"] = self.code
+        return found
+
+
+def qualified(plural: str, group: str) -> str:
+    """Returns ``jobs.batch``, or ``pods`` in the core group."""
+    return f"{plural}.{group}" if group else plural
+
+
+def _details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        found["group"] = group
+    found["kind"] = kind
+    found.update(more)
+    return found
+
+
+def not_found(plural: str, group: str, name: str) -> ApiError:
+    what = qualified(plural, group)
+    return ApiError(404, "NotFound", f'{what} "{name}" not found', _details(name, group, plural))
+
+
+def no_such_path() -> ApiError:
+    """The answer for a group, version or resource that isn't served."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(plural: str, group: str, name: str) -> ApiError:
+    what = qualified(plural, group)
+    return ApiError(
+        409, "AlreadyExists", f'{what} "{name}" already exists', _details(name, group, plural)
+    )
+
+
+def conflict(plural: str, group: str, name: str, why: str = "") -> ApiError:
+    why = why or (
+        "the object has been modified; please apply your changes to the latest version and try"
+        " again"
+    )
+    return ApiError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}',
+        _details(name, group, plural),
+    )
+
+
+def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
+    what = qualified(plural, group)
+    named = f'{what} "{name}"' if name else what
+    return ApiError(403, "Forbidden", f"{named} is forbidden: {why}", _details(name, group, plural))
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def expired(message: str) -> ApiError:
+    return ApiError(410, "Expired", message)
+
+
+#: One field that is wrong: its path, the words before the value's ("Invalid value: ..."), reason.
+Cause = tuple[str, str, str]
+
+
+def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
+    """The answer that lists every field that is wrong."""
+    texts = [f"{field}: {message}" for field, message, _ in causes]
+    told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    listed = [{"reason": why, "message": message, "field": at} for at, message, why in causes]
+    return ApiError(
+        422,
+        "Invalid",
+        f'{qualified(kind, group)} "{name}" is invalid: {told}',
+        _details(name, group, kind, causes=listed),
+    )
+
+
+def required(field: str, detail: str = "") -> Cause:
+    return field, f"Required value: {detail}" if detail else "Required value", "FieldValueRequired"
+
+
+def invalid_value(field: str, value: object, detail: str) -> Cause:
+    return field, f"Invalid value: {_shown(value)}: {detail}", "FieldValueInvalid"
+
+
+def unsupported_value(field: str, value: object, supported: list[str]) -> Cause:
+    known = ", ".join(f'"{item}"' for item in supported)
+    return (
+        field,
+        f"Unsupported value: {_shown(value)}: supported values: {known}",
+        "FieldValueNotSupported",
+    )
+
+
+def not_allowed(field: str, detail: str) -> Cause:
+    return field, f"Forbidden: {detail}", "FieldValueForbidden"
+
+
+def missing(field: str, value: object) -> Cause:
+    return field, f"Not found: {_shown(value)}", "FieldValueNotFound"
+
+
+def duplicate(field: str, value: object) -> Cause:
+    return field, f"Duplicate value: {_shown(value)}", "FieldValueDuplicate"
+
+
+def too_long(field: str, limit: int) -> Cause:
+    return field, f"Too long: may not be more than {limit} bytes", "FieldValueTooLong"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

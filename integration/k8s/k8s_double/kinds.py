@@ -1,0 +1,152 @@
+"""What the double serves: one row for each kind of object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_CORE = "io.k8s.api.core.v1."
+_BATCH = "io.k8s.api.batch.v1."
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of object.
+
+    Attributes:
+        group: of the API, empty for the core
+        version: of the API
+        plural: in paths
+        kind: in objects
+        schema: name of its definition
+        namespaced: whether it is in a namespace
+        subresources: below one object
+        operator: which operator's kind it is, empty for Kubernetes' own
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    schema: str
+    namespaced: bool = True
+    subresources: tuple[str, ...] = ()
+    operator: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def key(self) -> str:
+        """Its name in the store."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+KINDS = (
+    Kind("", "v1", "namespaces", "Namespace", f"{_CORE}Namespace", False, ("status",)),
+    Kind("", "v1", "nodes", "Node", f"{_CORE}Node", False, ("status",)),
+    Kind("", "v1", "pods", "Pod", f"{_CORE}Pod", True, ("status", "log", "eviction")),
+    Kind("", "v1", "services", "Service", f"{_CORE}Service", True, ("status",)),
+    Kind("", "v1", "events", "Event", f"{_CORE}Event"),
+    Kind("", "v1", "secrets", "Secret", f"{_CORE}Secret"),
+    Kind("", "v1", "configmaps", "ConfigMap", f"{_CORE}ConfigMap"),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount", f"{_CORE}ServiceAccount"),
+    Kind("", "v1", "resourcequotas", "ResourceQuota", f"{_CORE}ResourceQuota", True, ("status",)),
+    Kind(
+        "",
+        "v1",
+        "persistentvolumeclaims",
+        "PersistentVolumeClaim",
+        f"{_CORE}PersistentVolumeClaim",
+        True,
+        ("status",),
+    ),
+    Kind("batch", "v1", "jobs", "Job", f"{_BATCH}Job", True, ("status",)),
+    Kind(
+        "scheduling.k8s.io",
+        "v1",
+        "priorityclasses",
+        "PriorityClass",
+        "io.k8s.api.scheduling.v1.PriorityClass",
+        False,
+    ),
+    Kind(
+        "jobset.x-k8s.io",
+        "v1alpha2",
+        "jobsets",
+        "JobSet",
+        "double.JobSet",
+        True,
+        ("status",),
+        "jobset",
+    ),
+    Kind(
+        "batch.volcano.sh",
+        "v1alpha1",
+        "jobs",
+        "Job",
+        "double.VolcanoJob",
+        True,
+        ("status",),
+        "volcano",
+    ),
+    Kind(
+        "scheduling.volcano.sh",
+        "v1beta1",
+        "queues",
+        "Queue",
+        "double.VolcanoQueue",
+        False,
+        ("status",),
+        "volcano",
+    ),
+    Kind(
+        "workload.codeflare.dev",
+        "v1beta1",
+        "appwrappers",
+        "AppWrapper",
+        "double.AppWrapper",
+        True,
+        ("status",),
+        "mcad",
+    ),
+    Kind(
+        "scheduling.sigs.k8s.io",
+        "v1alpha1",
+        "podgroups",
+        "PodGroup",
+        "double.PodGroup",
+        True,
+        ("status",),
+        "mcad",
+    ),
+    Kind(
+        "kueue.x-k8s.io",
+        "v1beta1",
+        "workloads",
+        "Workload",
+        "double.Workload",
+        True,
+        ("status",),
+        "kueue",
+    ),
+    Kind(
+        "kueue.x-k8s.io",
+        "v1beta1",
+        "localqueues",
+        "LocalQueue",
+        "double.LocalQueue",
+        True,
+        ("status",),
+        "kueue",
+    ),
+)
+BY_KEY = {kind.key: kind for kind in KINDS}
+OPERATORS = frozenset(kind.operator for kind in KINDS if kind.operator)
+
+PODS = BY_KEY["pods"]
+JOBS = BY_KEY["jobs.batch"]
+SERVICES = BY_KEY["services"]
+EVENTS = BY_KEY["events"]
+NAMESPACES = BY_KEY["namespaces"]
+NODES = BY_KEY["nodes"]

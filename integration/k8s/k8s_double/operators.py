@@ -1,0 +1,481 @@
+"""What the operators' objects show: played by name, not computed.
+
+Without a row the objects stay as they were created, as on a cluster whose operator is down. A row
+of :meth:`Operators.add` says which objects and what they show one after the other; ``pods: true``
+makes the pods that the operator would make, under its names and labels, so that they run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+from k8s_double.api import Api
+from k8s_double.errors import ApiError
+from k8s_double.kinds import BY_KEY, JOBS, PODS, SERVICES, Kind
+from k8s_double.scheduling import set_condition
+from k8s_double.store import Change, Object, copied, now
+
+VOLCANO = BY_KEY["jobs.batch.volcano.sh"]
+JOBSET = BY_KEY["jobsets.jobset.x-k8s.io"]
+APPWRAPPER = BY_KEY["appwrappers.workload.codeflare.dev"]
+WORKLOAD = BY_KEY["workloads.kueue.x-k8s.io"]
+
+#: The states that each name stands for, in their order.
+SEQUENCES: dict[str, dict[str, list[str]]] = {
+    VOLCANO.key: {
+        "pending": ["Pending"],
+        "running": ["Pending", "Running"],
+        "completed": ["Pending", "Running", "Completing", "Completed"],
+        "failed": ["Pending", "Running", "Failed"],
+        "terminated": ["Pending", "Running", "Terminating", "Terminated"],
+        "aborted": ["Pending", "Running", "Aborting", "Aborted"],
+        "restarting": ["Pending", "Running", "Restarting", "Pending", "Running"],
+        "a-phase-of-tomorrow": ["Pending", "Hibernating"],
+    },
+    JOBSET.key: {
+        "running": ["Running"],
+        "completed": ["Running", "Completed"],
+        "failed": ["Running", "Failed"],
+        "suspended": ["Suspended"],
+    },
+    APPWRAPPER.key: {
+        "pending": ["Pending"],
+        "running": ["Pending", "Running"],
+        "completed": ["Pending", "Running", "Completed"],
+        "running-hold-completion": ["Pending", "Running", "RunningHoldCompletion"],
+        "failed": ["Pending", "Running", "Failed"],
+        "deleted": ["Pending", "Deleted"],
+    },
+}
+
+_PHASE_OF = {
+    "Pending": "Pending",
+    "Inqueue": "Pending",
+    "Running": "Running",
+    "Completing": "Running",
+    "Completed": "Succeeded",
+    "Failed": "Failed",
+    "Terminated": "Failed",
+    "Aborted": "Failed",
+}
+
+
+class Operators:
+    """Plays the states, and makes pods."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.store = api.store
+        self.rows: list[dict[str, Any]] = []
+        self.kueue = False
+        self._steps: dict[str, list[str]] = {}
+        self._played: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Adds a row: ``kind`` (its key), ``sequence``, ``pods``.
+
+        Raises:
+            ValueError: there is no such sequence
+        """
+        known = SEQUENCES.get(row["kind"], {})
+        if row.get("sequence") and row["sequence"] not in known:
+            raise ValueError(f"no sequence named {row['sequence']}; there are {', '.join(known)}")
+        self.rows.append(dict(row))
+
+    def changed(self, change: Change) -> None:
+        """Looks at a new object."""
+        if change.type != "ADDED" or change.key not in SEQUENCES:
+            return
+        uid = change.obj["metadata"]["uid"]
+        for row in self.rows:
+            if row["kind"] == change.key:
+                with self._lock:
+                    self._played[uid] = row
+                    self._steps[uid] = list(SEQUENCES[change.key].get(row.get("sequence", ""), []))
+
+    def tick(self) -> None:
+        """Goes one step further with each object."""
+        for uid, steps in list(self._steps.items()):
+            row = self._played[uid]
+            kind = BY_KEY[row["kind"]]
+            obj = next((o for o in self.store.list(kind) if o["metadata"]["uid"] == uid), None)
+            if obj is None:
+                self._steps.pop(uid)
+                continue
+            if row.get("pods") and not self.store.owned(uid):
+                self._make(kind, obj)
+            if steps:
+                self._show(kind, obj, steps.pop(0), row)
+            elif row.get("pods"):
+                self._follow(kind, obj)
+            else:
+                self._steps.pop(uid)
+        if self.kueue:
+            self._admit()
+
+    # -- played
+
+    def _show(self, kind: Kind, obj: Object, phase: str, row: dict[str, Any]) -> None:
+        def change(found: Object) -> None:
+            if kind is VOLCANO:
+                _volcano_status(found, phase, row)
+            elif kind is JOBSET:
+                _jobset_status(found, phase)
+            else:
+                _appwrapper_status(found, phase)
+
+        self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
+
+    # -- made
+
+    def _make(self, kind: Kind, obj: Object) -> None:
+        if kind is VOLCANO:
+            made = _volcano_pods(obj)
+        elif kind is JOBSET:
+            made = _jobset_jobs(obj)
+        else:
+            made = _appwrapper_items(obj)
+        owner = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "name": obj["metadata"]["name"],
+            "uid": obj["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        for child_kind, child in made:
+            child["metadata"]["ownerReferences"] = [owner]
+            try:
+                self.api.create(child_kind, obj["metadata"]["namespace"], child)
+            except ApiError as e:
+                self.store.event(kind, obj, "FailedCreate", e.message, "Warning")
+
+    def _follow(self, kind: Kind, obj: Object) -> None:
+        """Shows what became of the pods."""
+        owned = self.store.owned(obj["metadata"]["uid"])
+        if kind is JOBSET:
+            jobs = [found for key, found in owned if key == JOBS.key]
+            if not jobs:
+                return
+            ends = [_end_of(job) for job in jobs]
+            if "Failed" in ends:
+                self._show(kind, obj, "Failed", {})
+            elif all(end == "Complete" for end in ends):
+                self._show(kind, obj, "Completed", {})
+            else:
+                self._show(kind, obj, "Running", {})
+            return
+        phases = [found["status"].get("phase") for key, found in owned if key == PODS.key]
+        if not phases:
+            return
+        if "Failed" in phases:
+            phase = "Failed"
+        elif all(p == "Succeeded" for p in phases):
+            phase = "Completed"
+        elif "Running" in phases or "Succeeded" in phases:
+            phase = "Running"
+        else:
+            phase = "Pending"
+
+        def change(found: Object) -> None:
+            if kind is VOLCANO:
+                _volcano_status(found, phase, {})
+                pods = [p for key, p in owned if key == PODS.key]
+                counts: dict[str, Counter[str]] = {}
+                for pod in pods:
+                    task = pod["metadata"]["labels"]["volcano.sh/task-spec"]
+                    counts.setdefault(task, Counter())[pod["status"].get("phase", "Pending")] += 1
+                found["status"]["taskStatusCount"] = {
+                    task: {"phase": dict(by)} for task, by in counts.items()
+                }
+            else:
+                _appwrapper_status(found, phase)
+
+        self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
+
+    # -- Kueue
+
+    def queue(self, kind: Kind, obj: Object) -> None:
+        """Suspends a new Job that names a queue, as Kueue's webhook does."""
+        labels = obj["metadata"].get("labels") or {}
+        queued = kind in (JOBS, JOBSET) and "kueue.x-k8s.io/queue-name" in labels
+        if self.kueue and queued and not obj["metadata"].get("ownerReferences"):
+            obj.setdefault("spec", {})["suspend"] = True
+
+    def _admit(self) -> None:
+        """Makes a Workload for each queued Job, and starts and stops Jobs as those say."""
+        for job in self.store.list(JOBS):
+            metadata = job["metadata"]
+            queue = (metadata.get("labels") or {}).get("kueue.x-k8s.io/queue-name")
+            if not queue or _end_of(job):
+                continue
+            owned = [o for key, o in self.store.owned(metadata["uid"]) if key == WORKLOAD.key]
+            if not owned:
+                self._make_workload(job, queue)
+                continue
+            workload = owned[0]
+            active = workload["spec"].get("active", True)
+            admitted = any(
+                c["type"] == "Admitted" and c["status"] == "True"
+                for c in (workload.get("status") or {}).get("conditions") or []
+            )
+            if not active and admitted:
+
+                def evict(found: Object) -> None:
+                    set_condition(found, "Admitted", "False", "NoReservation", "evicted")
+                    set_condition(
+                        found, "Evicted", "True", "Deactivated", "The workload is deactivated"
+                    )
+
+                self.store.mutate(WORKLOAD, metadata["namespace"], _name(workload), evict)
+                admitted = False
+            wanted = not (admitted and active)
+            if job["spec"].get("suspend") is not wanted:
+
+                def suspend(found: Object, value: bool = wanted) -> None:
+                    found["spec"]["suspend"] = value
+
+                self.store.mutate(JOBS, metadata["namespace"], metadata["name"], suspend)
+
+    def _make_workload(self, job: Object, queue: str) -> None:
+        metadata = job["metadata"]
+        body = {
+            "apiVersion": WORKLOAD.api_version,
+            "kind": "Workload",
+            "metadata": {
+                "name": f"job-{metadata['name'][:50]}-{metadata['uid'][:5]}",
+                "labels": {"kueue.x-k8s.io/job-uid": metadata["uid"]},
+                "ownerReferences": [
+                    {
+                        "apiVersion": "batch/v1",
+                        "kind": "Job",
+                        "name": metadata["name"],
+                        "uid": metadata["uid"],
+                        "controller": True,
+                        "blockOwnerDeletion": True,
+                    }
+                ],
+            },
+            "spec": {
+                "queueName": queue,
+                "active": True,
+                "podSets": [
+                    {
+                        "name": "main",
+                        "count": job["spec"]["parallelism"],
+                        "template": {"spec": copied(job["spec"]["template"]["spec"])},
+                    }
+                ],
+            },
+        }
+        made, _ = self.api.create(WORKLOAD, metadata["namespace"], body)
+        self._wait(made, "Pending", f"LocalQueue {queue} waits for quota")
+
+    def _wait(self, workload: Object, reason: str, message: str) -> None:
+        def change(obj: Object) -> None:
+            set_condition(obj, "QuotaReserved", "False", reason, message)
+
+        self.store.mutate(WORKLOAD, workload["metadata"]["namespace"], _name(workload), change)
+
+    def admit(self, namespace: str) -> int:
+        """Admits the Workloads that wait; returns how many."""
+        count = 0
+        for workload in self.store.list(WORKLOAD, namespace):
+            if workload["spec"].get("active", True):
+
+                def change(obj: Object) -> None:
+                    set_condition(obj, "QuotaReserved", "True", "QuotaReserved", "quota reserved")
+                    set_condition(obj, "Admitted", "True", "Admitted", "The workload is admitted")
+
+                self.store.mutate(WORKLOAD, namespace, _name(workload), change)
+                count += 1
+        return count
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _end_of(job: Object) -> str:
+    for condition in (job.get("status") or {}).get("conditions") or []:
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return str(condition["type"])
+    return ""
+
+
+def _volcano_status(obj: Object, phase: str, row: dict[str, Any]) -> None:
+    tasks = obj["spec"].get("tasks") or []
+    status = obj.setdefault("status", {})
+    reached = status.get("conditions") or []
+    state = {"phase": phase, "lastTransitionTime": now()}
+    if row.get("reason"):
+        state.update(reason=row["reason"], message=row.get("message", ""))
+    if not reached or reached[-1]["status"] != phase:
+        status["conditions"] = [*reached, {"status": phase, "lastTransitionTime": now()}]
+        status["state"] = state
+    pod_phase = _PHASE_OF.get(phase, "Running")
+    total = sum(task["replicas"] for task in tasks)
+    for key in ("pending", "running", "succeeded", "failed"):
+        status.pop(key, None)
+    status[pod_phase.lower()] = total
+    status["minAvailable"] = obj["spec"].get("minAvailable", total)
+    status["taskStatusCount"] = {
+        task["name"]: {"phase": {pod_phase: task["replicas"]}} for task in tasks
+    }
+    status["runningDuration"] = "1s"
+
+
+def _jobset_status(obj: Object, phase: str) -> None:
+    status = obj.setdefault("status", {})
+    parts = obj["spec"].get("replicatedJobs") or []
+    counts = {"ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
+    field = {"Running": "active", "Completed": "succeeded", "Failed": "failed"}.get(
+        phase, "suspended"
+    )
+    status["replicatedJobsStatus"] = [
+        {**counts, "name": part["name"], field: part["replicas"]} for part in parts
+    ]
+    status.setdefault("restarts", 0)
+    if phase == "Completed":
+        set_condition(obj, "Completed", "True", "AllJobsCompleted", "jobset completed successfully")
+        status["terminalState"] = "Completed"
+    elif phase == "Failed":
+        words = "jobset failed due to one or more job failures"
+        set_condition(obj, "Failed", "True", "FailedJobs", words)
+        status["terminalState"] = "Failed"
+    elif phase == "Suspended":
+        set_condition(obj, "Suspended", "True", "SuspendedJobs", "jobset is suspended")
+
+
+def _appwrapper_status(obj: Object, phase: str) -> None:
+    status = obj.setdefault("status", {})
+    pods = [
+        item
+        for item in (obj["spec"].get("resources") or {}).get("GenericItems") or []
+        if (item.get("generictemplate") or {}).get("kind") == "Pod"
+    ]
+    for key in ("pending", "running", "failed", "Succeeded"):
+        status.pop(key, None)
+    counts = {
+        "Pending": "pending",
+        "Running": "running",
+        "Failed": "failed",
+        "Completed": "Succeeded",
+        "RunningHoldCompletion": "Succeeded",
+    }
+    if phase in counts and pods:
+        status[counts[phase]] = len(pods)
+    status["state"] = phase
+    status["queuejobstate"] = phase
+    status["filterignore"] = True
+
+
+def _volcano_pods(obj: Object) -> list[tuple[Kind, Object]]:
+    name = obj["metadata"]["name"]
+    hosts = {
+        task["name"]: [f"{name}-{task['name']}-{i}.{name}" for i in range(task["replicas"])]
+        for task in obj["spec"].get("tasks") or []
+    }
+    env = []
+    for task, names in hosts.items():
+        word = task.replace("-", "_").upper()
+        env.append({"name": f"VC_{word}_HOSTS", "value": ",".join(names)})
+        env.append({"name": f"VC_{word}_NUM", "value": str(len(names))})
+    found = []
+    for task in obj["spec"].get("tasks") or []:
+        for i in range(task["replicas"]):
+            template = copied(task["template"])
+            metadata = template.get("metadata") or {}
+            spec = template["spec"]
+            spec.update(schedulerName="default-scheduler", subdomain=name)
+            spec["hostname"] = f"{name}-{task['name']}-{i}"[:63]
+            for container in spec["containers"]:
+                container.setdefault("env", []).extend(
+                    [
+                        *copied(env),
+                        {"name": "VC_TASK_INDEX", "value": str(i)},
+                        {"name": "VK_TASK_INDEX", "value": str(i)},
+                    ]
+                )
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"{name}-{task['name']}-{i}",
+                    "labels": {
+                        **(metadata.get("labels") or {}),
+                        "volcano.sh/job-name": name,
+                        "volcano.sh/job-namespace": obj["metadata"]["namespace"],
+                        "volcano.sh/queue-name": obj["spec"]["queue"],
+                        "volcano.sh/task-index": str(i),
+                        "volcano.sh/task-spec": task["name"],
+                    },
+                    "annotations": {
+                        **(metadata.get("annotations") or {}),
+                        "volcano.sh/job-name": name,
+                        "volcano.sh/task-spec": task["name"],
+                        "volcano.sh/task-index": str(i),
+                        "volcano.sh/job-retry-count": "0",
+                    },
+                },
+                "spec": spec,
+            }
+            found.append((PODS, pod))
+    return found
+
+
+def _jobset_jobs(obj: Object) -> list[tuple[Kind, Object]]:
+    name = obj["metadata"]["name"]
+    found: list[tuple[Kind, Object]] = []
+    for part in obj["spec"].get("replicatedJobs") or []:
+        for i in range(part["replicas"]):
+            template = copied(part["template"])
+            labels = {
+                "jobset.sigs.k8s.io/jobset-name": name,
+                "jobset.sigs.k8s.io/replicatedjob-name": part["name"],
+                "jobset.sigs.k8s.io/replicatedjob-replicas": str(part["replicas"]),
+                "jobset.sigs.k8s.io/job-index": str(i),
+                "jobset.sigs.k8s.io/restart-attempt": "0",
+            }
+            spec = template["spec"]
+            spec.pop("selector", None)
+            inner = spec["template"].setdefault("metadata", {})
+            inner["labels"] = {**(inner.get("labels") or {}), **labels}
+            inner["annotations"] = {**(inner.get("annotations") or {}), **labels}
+            spec["template"]["spec"]["subdomain"] = (obj["spec"].get("network") or {}).get(
+                "subdomain"
+            ) or name
+            metadata = template.get("metadata") or {}
+            job = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {
+                    "name": f"{name}-{part['name']}-{i}",
+                    "labels": {**(metadata.get("labels") or {}), **labels},
+                    "annotations": {**(metadata.get("annotations") or {}), **labels},
+                },
+                "spec": spec,
+            }
+            found.append((JOBS, job))
+    return found
+
+
+def _appwrapper_items(obj: Object) -> list[tuple[Kind, Object]]:
+    kinds = {
+        "Pod": PODS,
+        "Service": SERVICES,
+        "PodGroup": BY_KEY["podgroups.scheduling.sigs.k8s.io"],
+    }
+    found = []
+    for item in (obj["spec"].get("resources") or {}).get("GenericItems") or []:
+        template = copied(item.get("generictemplate") or {})
+        kind = kinds.get(template.get("kind", ""))
+        if kind is not None:
+            template.get("metadata", {}).pop("namespace", None)
+            if kind is PODS:
+                template["spec"]["schedulerName"] = "default-scheduler"
+            found.append((kind, template))
+    return found

@@ -1,0 +1,73 @@
+"""The conformance suite on ``batch``: on the cluster of ``KUBECONFIG``, otherwise on the double."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from k8s_double.handle import Double
+
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_specs import Resource
+from torchx_testing.schedulers import SchedulerConformance
+
+
+class _Suite(SchedulerConformance):
+    scheduler_name = "kubernetes"
+    unsupported = {
+        "streams": "clusters before 1.33 keep stdout and stderr of a container in one log",
+        "not_utf8": "the API is JSON; such values are refused before submission",
+    }
+    # no node has it: the pods stay pending
+    pending_cfg = {"node_selector": {"torchx-test": "no-such-node"}}
+
+    def resource(self) -> Resource:
+        # several at once on one small node
+        return Resource(cpu=0.2, gpu=0, memMB=64)
+
+    @pytest.fixture(autouse=True)
+    def _images(self, image: str) -> None:
+        self.image = image  # type: ignore[misc]
+
+    @pytest.fixture
+    def cfg(self, namespace: str) -> dict[str, Any]:
+        return {"job_api": "batch", "namespace": namespace, "image_pull_policy": "IfNotPresent"}
+
+
+if os.environ.get("KUBECONFIG"):
+
+    class TestRealCluster(_Suite):
+        # a failed pod is made anew after 10 seconds, and again after 20
+        timeout = 300.0
+        poll_interval = 1.0
+
+        @pytest.fixture
+        def scheduler(
+            self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        ) -> Iterator[KubernetesScheduler]:
+            monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+            scheduler = create_scheduler("conformance")
+            yield scheduler
+            scheduler.close()
+
+else:
+
+    class TestKubernetesDouble(_Suite):
+        poll_interval = 0.1
+        long_job = 5
+
+        @pytest.fixture
+        def scheduler(self, double: Double) -> KubernetesScheduler:
+            return create_scheduler("conformance")
+
+        @pytest.fixture(autouse=True)
+        def _nothing_left(self, double: Double) -> Iterator[None]:
+            # asked for before the runner, whose end deletes what was submitted
+            yield
+            assert double.warnings() == []
+
+    def test_a_real_cluster() -> None:
+        pytest.skip("KUBECONFIG is not set: the conformance suite did not meet a real cluster")
