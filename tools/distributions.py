@@ -183,6 +183,7 @@ DISTRIBUTIONS = (
         ours=("torchx-specs",),
         others=("kubernetes>=28.1", PYYAML),
         plugin="torchx_sched_k8s.plugin",
+        test=("kubernetes-validate>=1.32",),
     ),
     Distribution(
         "torchx-sched-aws",

@@ -1,0 +1,594 @@
+"""The cluster: reaching it, and its errors in our words.
+
+Requests go through the kubernetes library's client (configuration, credentials, TLS, proxies), but
+not through its models: lists of thousands of pods would take too long and too much memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from torchx_specs.errors import BackendError, RequestError, nearest
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+    from urllib3 import BaseHTTPResponse
+
+BATCH = "/apis/batch/v1"
+CORE = "/api/v1"
+JOBSET = "/apis/jobset.x-k8s.io/v1alpha2"
+VOLCANO = "/apis/batch.volcano.sh/v1alpha1"
+MCAD = "/apis/workload.codeflare.dev/v1beta1"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+
+#: How long a cluster that is busy, or whose API server starts again, is asked again, in seconds.
+PATIENCE = 15.0
+#: How long one answer may take, in seconds.
+TIMEOUT = 60.0
+_CONNECT_TIMEOUT = 10.0
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 3.0
+_POOL = 64
+_PAGE = 500
+_BUSY = frozenset({408, 429, 500, 502, 503, 504})
+_NOT_BUSY = ("too large", "larger than max", "failed calling webhook")
+
+_RBAC = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'
+    r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+_NO_NAMESPACE = re.compile(r'namespaces? "([^"]+)" not found')
+
+#: Parts of pods that nobody here reads, and that take most of the memory.
+_BULKY = frozenset(
+    {"managedFields", "env", "envFrom", "volumeMounts", "volumes", "tolerations", "affinity"}
+    | {"command", "args", "resources", "ports", "livenessProbe", "readinessProbe", "startupProbe"}
+    | {"securityContext", "lifecycle", "allocatedResources", "imageID", "containerID"}
+    | {"hostIPs", "podIPs", "imagePullSecrets"}
+)
+
+
+class NoClusterError(BackendError):
+    """No cluster is known, or it does not answer."""
+
+
+class ApiError(BackendError):
+    """The cluster refuses.
+
+    Attributes:
+        status: of HTTP
+        reason: in one word (``NotFound``), empty if the cluster says none
+        words: the cluster's message
+    """
+
+    def __init__(self, text: str, status: int, reason: str = "", words: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+        self.words = words
+
+
+class RefusedRequestError(RequestError, ApiError):
+    """The cluster finds the request wrong."""
+
+    exit_code = 2
+
+    def __init__(self, text: str, status: int, reason: str = "", words: str = "") -> None:
+        RequestError.__init__(self, text)
+        self.status = status
+        self.reason = reason
+        self.words = words
+
+
+class Cluster:
+    """One cluster.
+
+    Args:
+        client: a client of it, made from the environment if None
+        context: of the kubeconfig, its current one if None
+    """
+
+    def __init__(self, client: ApiClient | None = None, context: str | None = None) -> None:
+        self._client: Any = client
+        self._own = client is None
+        self._context = context
+
+    @property
+    def client(self) -> Any:
+        """The library's client."""
+        if self._client is None:
+            self._client = connect(self._context)
+        return self._client
+
+    @property
+    def address(self) -> str:
+        """Where the cluster is."""
+        from torchx_specs.redaction import masked_text
+
+        return masked_text(str(self.client.configuration.host))
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._client is not None and self._own:
+            self._client.rest_client.pool_manager.clear()
+            self._client = None
+
+    def renew(self) -> bool:
+        """Reads the credentials anew; False if they were given to us."""
+        if not self._own:
+            return False
+        self.close()
+        return True
+
+    # -- requests
+
+    def get(
+        self,
+        path: str,
+        what: str,
+        query: Mapping[str, object] | None = None,
+        *,
+        sparse: bool = False,
+    ) -> dict[str, Any]:
+        """Returns an object, or a list of them.
+
+        Args:
+            path: of the API
+            what: is being done, as in "cannot <what>"
+            query: parameters
+            sparse: leave out what is bulky in pods
+
+        Raises:
+            ApiError: the cluster refuses
+            NoClusterError: it does not answer
+        """
+        return self.call("GET", path, what, query, hook=_without_bulk if sparse else None)
+
+    def find(self, path: str, what: str) -> dict[str, Any] | None:
+        """Returns an object, None if there is none, or no such API."""
+        try:
+            return self.get(path, what)
+        except ApiError as e:
+            if e.status == 404:
+                return None
+            raise
+
+    def pages(
+        self, path: str, what: str, query: Mapping[str, object] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the objects of a list, page by page.
+
+        A list whose continuation has expired is read again from its beginning, without those that
+        were there already.
+        """
+        seen: set[str] = set()
+        more = ""
+        while True:
+            asked = {**(query or {}), "limit": _PAGE, **({"continue": more} if more else {})}
+            try:
+                page = self.get(path, what, asked)
+            except ApiError as e:
+                if e.status != 410 or not more:
+                    raise
+                more = ""
+                continue
+            for item in page.get("items") or ():
+                name = str(item["metadata"].get("uid") or item["metadata"]["name"])
+                if name not in seen:
+                    seen.add(name)
+                    yield item
+            more = str((page.get("metadata") or {}).get("continue") or "")
+            if not more:
+                return
+
+    def create(
+        self, path: str, resource: Mapping[str, Any], what: str, *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Creates an object, or asks whether the cluster would.
+
+        A request whose answer was lost is repeated; the object that the first one made is then
+        ours, for names are unique.
+        """
+        query: dict[str, object] = {"fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
+        lost: list[BaseException] = []
+        try:
+            return self.call("POST", path, what, query, resource, lost=lost)
+        except ApiError as e:
+            if e.status != 409 or not lost:
+                raise
+            name = quote(str(resource["metadata"]["name"]), safe="")
+            return self.get(f"{path}/{name}", what)
+
+    def patch(self, path: str, changes: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """Merges changes into an object."""
+        return self.call(
+            "PATCH", path, what, body=changes, content_type="application/merge-patch+json"
+        )
+
+    def delete(self, path: str, what: str) -> None:
+        """Deletes an object and what it owns; none is as good."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        try:
+            self.call("DELETE", path, what, body=options)
+        except ApiError as e:
+            if e.status != 404:
+                raise
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        query: Mapping[str, object] | None = None,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = "application/json",
+        hook: Callable[[dict[str, Any]], Any] | None = None,
+        lost: list[BaseException] | None = None,
+    ) -> dict[str, Any]:
+        """Returns the cluster's answer; while it is busy or away it is asked again.
+
+        Args:
+            method: of HTTP
+            path: of the API
+            what: is being done, as in "cannot <what>"
+            query: parameters
+            body: sent as JSON
+            content_type: of the body
+            hook: applied to each object of the answer
+            lost: gets the failures after which the request may have been carried out
+
+        Raises:
+            ApiError: the cluster refuses
+            NoClusterError: it does not answer
+        """
+        data = None if body is None else json.dumps(body).encode("utf-8")
+        until = time.monotonic() + PATIENCE
+        pause = _FIRST_PAUSE
+        renewed = False
+        while True:
+            wait = pause
+            try:
+                with self.open(method, path, what, query, data, content_type) as response:
+                    text = response.data
+                answer: dict[str, Any] = json.loads(text, object_hook=hook)
+                return answer
+            except ApiError as e:
+                if e.status == 401 and not renewed and self.renew():
+                    renewed = True
+                    continue
+                if e.status not in _BUSY or any(sign in e.words for sign in _NOT_BUSY):
+                    raise
+                if lost is not None and e.status != 429:
+                    lost.append(e)
+                wait = max(pause, getattr(e, "retry_after", 0.0))
+                error: BackendError = e
+            except NoClusterError as e:
+                if not _may_come_back(e.__cause__):
+                    raise
+                if lost is not None and not _never_arrived(e.__cause__):
+                    lost.append(e)
+                error = e
+            except ValueError as e:
+                raise NoClusterError(
+                    f"cannot {what}: the answer of {self.address} is not JSON"
+                ) from e
+            if time.monotonic() + wait > until:
+                raise error
+            time.sleep(wait)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        query: Mapping[str, object] | None = None,
+        data: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float | None = TIMEOUT,
+    ) -> _Answer:
+        """Returns an answer to be read; asks once.
+
+        Args:
+            method: of HTTP
+            path: of the API
+            what: is being done, as in "cannot <what>"
+            query: parameters
+            data: the body
+            content_type: of the body
+            timeout: between two pieces of the answer, in seconds
+
+        Raises:
+            ApiError: the cluster refuses
+            NoClusterError: it does not answer
+        """
+        import urllib3
+        import urllib3.exceptions
+
+        client = self.client
+        url = str(client.configuration.host).rstrip("/") + path
+        if query:
+            url += "?" + urlencode({key: str(value) for key, value in query.items()})
+        headers = {**getattr(client, "default_headers", {}), "Accept": "application/json, */*"}
+        headers.setdefault("User-Agent", "torchx")
+        if data is not None:
+            headers["Content-Type"] = content_type
+        try:
+            for auth in client.configuration.auth_settings().values():
+                if auth.get("in") == "header" and auth.get("value"):
+                    headers[auth["key"]] = auth["value"]
+            response = client.rest_client.pool_manager.request(
+                method,
+                url,
+                body=data,
+                headers=headers,
+                preload_content=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT, read=timeout),
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as e:
+            raise self.lost(what, e) from e
+        if response.status >= 300:
+            try:
+                raise self._error(what, path, response)
+            finally:
+                response.release_conn()
+        return _Answer(self, what, response)
+
+    def lost(self, what: str, error: BaseException) -> NoClusterError:
+        """Returns our error for a connection that cannot be made, or was lost."""
+        return NoClusterError(
+            f"cannot {what}: no answer from the cluster at {self.address}"
+            f" ({one_line(getattr(error, 'reason', None) or error)})"
+        )
+
+    def _error(self, what: str, path: str, response: BaseHTTPResponse) -> ApiError:
+        import urllib3.exceptions
+
+        try:
+            raw = response.data
+        except (urllib3.exceptions.HTTPError, OSError):
+            raw = b""
+        error = translated(what, path, response.status, raw, self._who())
+        try:
+            after = float(response.headers.get("Retry-After") or 0)
+        except ValueError:
+            after = 0.0
+        error.retry_after = min(after, _LONGEST_PAUSE * 2)  # type: ignore[attr-defined]
+        return error
+
+    def _who(self) -> str:
+        return f"context '{self._context}'" if self._context else "the kubeconfig's context"
+
+
+class _Answer:
+    """An answer that is being read; the errors of reading it are ours."""
+
+    def __init__(self, cluster: Cluster, what: str, response: BaseHTTPResponse) -> None:
+        self._cluster = cluster
+        self._what = what
+        self._response = response
+        self._whole = False
+
+    def __enter__(self) -> _Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # a connection with something left to read cannot be used again
+        if self._whole:
+            self._response.release_conn()
+        else:
+            self._response.close()
+
+    @property
+    def data(self) -> bytes:
+        """All of it."""
+        return b"".join(self.pieces(1 << 20))
+
+    def pieces(self, size: int = 1 << 16) -> Iterator[bytes]:
+        """Yields it as it arrives."""
+        import http.client
+
+        import urllib3.exceptions
+
+        try:
+            response = self._response
+            if response.headers.get("Transfer-Encoding") == "chunked":
+                yield from response.read_chunked(decode_content=True)
+            elif hasattr(response, "read1"):
+                while piece := response.read1(size):
+                    yield piece
+            else:
+                yield from response.stream(size)
+            self._whole = True
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
+            raise self._cluster.lost(self._what, e) from e
+
+
+def connect(context: str | None = None) -> Any:
+    """Returns a client of the cluster that the environment names.
+
+    ``KUBECONFIG`` comes first, then the cluster that this process runs in, then ``~/.kube/config``.
+
+    Args:
+        context: of the kubeconfig
+
+    Raises:
+        NoClusterError: there is no configuration, or it cannot be read
+        RequestError: it has no such context
+    """
+    from kubernetes.client import ApiClient, Configuration
+    from kubernetes.config.config_exception import ConfigException
+
+    loaders = _loaders()
+    config: Any = Configuration()
+    config.connection_pool_maxsize = _POOL
+    config.retries = False
+    given = os.environ.get("KUBECONFIG")
+    where = given or os.path.expanduser("~/.kube/config")
+    in_cluster = not given and not context and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    try:
+        if in_cluster:
+            loaders.load_incluster_config(client_configuration=config)
+        else:
+            _check_there(where, given)
+            _check_context(where, context)
+            loaders.load_kube_config(
+                config_file=where, context=context, client_configuration=config
+            )
+    except (RequestError, BackendError):
+        raise
+    except ConfigException as e:
+        source = "in-cluster configuration" if in_cluster else f"kubeconfig {where}"
+        raise NoClusterError(f"{source}: {one_line(e)}") from e
+    except Exception as e:  # whatever is wrong with YAML, certificates, programs for credentials
+        raise NoClusterError(f"kubeconfig {where}: {type(e).__name__}: {one_line(e)}") from e
+    return ApiClient(configuration=config)
+
+
+def _loaders() -> Any:
+    from kubernetes import config  # which has no types
+
+    return config
+
+
+def _check_there(where: str, given: str | None) -> None:
+    paths = [path for path in where.split(os.pathsep) if path]
+    if any(os.path.exists(os.path.expanduser(path)) for path in paths):
+        return
+    source = "KUBECONFIG names" if given else "there is no"
+    raise NoClusterError(
+        f"no cluster is known: {source} {where}{', which does not exist' if given else ''};"
+        " set KUBECONFIG to a kubeconfig, or run within a cluster"
+    )
+
+
+def _check_context(where: str, context: str | None) -> None:
+    if context is None:
+        return
+    from kubernetes.config.config_exception import ConfigException
+
+    try:
+        contexts, _ = _loaders().list_kube_config_contexts(config_file=where)
+    except ConfigException:
+        contexts = []
+    names = [str(one["name"]) for one in contexts]
+    if context not in names:
+        have = f" contexts: {', '.join(names)}" if names else " it has no contexts"
+        raise RequestError(
+            f"option context: {where} has no context '{context}';{nearest(context, names)}{have}"
+        )
+
+
+def namespace_of_context() -> str:
+    """Returns the namespace of the kubeconfig's current context, ``default`` if it names none."""
+    try:
+        where = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+        _, active = _loaders().list_kube_config_contexts(config_file=where)
+        return str(active["context"].get("namespace") or "default")
+    except Exception:
+        return "default"
+
+
+def translated(what: str, path: str, status: int, raw: bytes, who: str = "") -> ApiError:
+    """Returns a refusal of the cluster as our error.
+
+    Args:
+        what: was being done, as in "cannot <what>"
+        path: of the API
+        status: of HTTP
+        raw: what the cluster says
+        who: which credentials were used
+    """
+    words, reason = one_line(raw.decode("utf-8", "replace")), ""
+    try:
+        told = json.loads(raw)
+        words, reason = one_line(told["message"]), str(told.get("reason") or "")
+    except (ValueError, KeyError, TypeError):
+        pass
+    kind: type[ApiError] = ApiError
+    text = f"cannot {what}: {words or f'HTTP status {status}'}"
+    if status == 401:
+        text = (
+            f"cannot {what}: the cluster does not accept the credentials of {who or 'the context'}"
+            f" ({words or 'Unauthorized'}); has the token expired? log in again"
+        )
+    elif status == 403:
+        text = f"cannot {what}: {_forbidden(words)}"
+    elif status == 404:
+        missing = _NO_NAMESPACE.search(words)
+        if missing:
+            kind = RefusedRequestError
+            text = (
+                f"cannot {what}: namespace '{missing[1]}' does not exist;"
+                f" make it (kubectl create namespace {missing[1]}), or set the option namespace"
+            )
+    elif status == 413 or "too large" in words or "larger than max" in words:
+        kind = RefusedRequestError
+        text = (
+            f"cannot {what}: it is larger than the cluster takes ({words}); pass large arguments in"
+            " a file, a workspace or a volume"
+        )
+    elif status in (400, 422):
+        kind = RefusedRequestError
+        text = f"cannot {what}: the cluster finds it wrong: {words}"
+    return kind(text, status, reason, words)
+
+
+def _forbidden(words: str) -> str:
+    found = _RBAC.search(words)
+    if not found:
+        return words  # a quota's, a webhook's or a security policy's own
+    group = f" (API group {found['group']})" if found["group"] else ""
+    where = f" in namespace {found['namespace']}" if found["namespace"] else " in the cluster"
+    return (
+        f"RBAC forbids {found['user']} to {found['verb']} {found['resource']}{group}{where};"
+        " ask for a role that allows it"
+    )
+
+
+def namespaced(api: str, namespace: str, plural: str, name: str = "", sub: str = "") -> str:
+    """Returns the path of a namespace's objects of a kind, or of one of them."""
+    path = f"{api}/namespaces/{quote(namespace, safe='')}/{plural}"
+    if name:
+        path += f"/{quote(name, safe='')}"
+    return f"{path}/{sub}" if sub else path
+
+
+def one_line(text: Any) -> str:
+    """Returns a message on one line."""
+    return " ".join(str(text).split())
+
+
+def _without_bulk(data: dict[str, Any]) -> dict[str, Any]:
+    for key in _BULKY & data.keys():
+        del data[key]
+    return data
+
+
+def _may_come_back(error: BaseException | None) -> bool:
+    """Returns True if a connection that failed so may succeed a little later."""
+    import ssl
+
+    import urllib3.exceptions
+
+    if isinstance(error, (urllib3.exceptions.SSLError, ssl.SSLError)):
+        return False
+    return "Name or service not known" not in str(error) and "resolve" not in str(error)
+
+
+def _never_arrived(error: BaseException | None) -> bool:
+    import urllib3.exceptions
+
+    return isinstance(
+        error, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    )
