@@ -30,7 +30,7 @@ from typing import Any
 from aws_double_batch import Batch
 from aws_double_logs import Logs
 from aws_double_sagemaker import SageMaker
-from aws_double_wire import Call, ServiceError, ViolationError, Wire, encode_error
+from aws_double_wire import Call, ServiceError, ViolationError, encode_error, wire
 
 REGION = "us-east-1"
 
@@ -98,7 +98,7 @@ class AwsDouble:
         self.most_at_once = 0
         self._at_once = 0
         self._lock = threading.Lock()
-        self._wire = Wire()
+        self._wire = wire()
         self._server = _Server(("127.0.0.1", port), _handler(self))
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(

@@ -643,7 +643,10 @@ def _command(job: _Job, node: _Node) -> list[str]:
 
 def _environment(job: _Job, node: _Node, attempt: int) -> dict[str, str]:
     environment = {
-        item["name"]: item.get("value", "") for item in node.container.get("environment", ())
+        # variables without a value do not arrive
+        item["name"]: item["value"]
+        for item in node.container.get("environment", ())
+        if item.get("value")
     }
     own = {
         "AWS_BATCH_JOB_ID": f"{job.id}#{node.index}" if job.multinode else job.id,

@@ -1,0 +1,344 @@
+"""``aws_sagemaker`` against the double of AWS: every instance is a process, logs come in pages."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from aws_double import AwsDouble, Fault
+
+from torchx_sched_aws.clients import AccessDeniedError, AwsError, ThrottledError
+from torchx_sched_aws.sagemaker_logs import LOG_GROUP
+from torchx_sched_aws.sagemaker_scheduler import AWSSageMakerScheduler
+from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
+from torchx_specs.overlays import set_overlay
+from torchx_specs.schedulers import DescribeAppResponse
+from torchx_testing.hostile import HostileValue
+from torchx_testing.schedulers import SchedulerConformance
+
+ROLE = "arn:aws:iam::123456789012:role/Trainer"
+CFG: dict[str, Any] = {"role": ROLE, "instance_type": "ml.m5.large"}
+
+Ended = Callable[[str], DescribeAppResponse]
+
+
+@pytest.fixture
+def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsDouble]:
+    double = AwsDouble()
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in double.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    yield double
+    double.close()
+    double.check()
+
+
+@pytest.fixture
+def scheduler(
+    double: AwsDouble, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AWSSageMakerScheduler]:
+    monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (0.05, 0.2))
+    monkeypatch.setattr("torchx_sched_aws.sagemaker_jobs._PAUSES", (0.05, 0.2))
+    scheduler = AWSSageMakerScheduler("test", log_settle=0.3)
+    yield scheduler
+    scheduler.close()
+
+
+@pytest.fixture
+def ended(scheduler: AWSSageMakerScheduler) -> Ended:
+    """Waits until an app has ended, and describes it."""
+
+    def wait(app_id: str) -> DescribeAppResponse:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = scheduler.describe(app_id)
+            assert found is not None
+            if is_terminal(found.state):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"{app_id} does not end: {found}")
+
+    return wait
+
+
+def app(script: str = "true", name: str = "train", **fields: Any) -> AppDef:
+    fields.setdefault("args", ["-c", script])
+    return AppDef(name, [Role("worker", "an/image:1", entrypoint="sh", **fields)])
+
+
+class TestConformance(SchedulerConformance):
+    """The suite that every scheduler passes; each instance is a process of the double."""
+
+    scheduler_name = "aws_sagemaker"
+    image = "an/image:1"
+    poll_interval = 0.1
+    long_job = 5
+    # all of them are more than the 50,000 characters that SageMaker carries
+    hostile_chunk = 100
+    pending_cfg: ClassVar[dict[str, Any]] = {}
+    cannot_carry: ClassVar[dict[str, str]] = {
+        "size: long": "SageMaker carries 50,176 characters of command and long variables"
+    }
+    unsupported: ClassVar[dict[str, str]] = {
+        "several_roles": "a training job has one command for all of its instances",
+        "streams": "CloudWatch keeps both outputs in one stream",
+        "not_utf8": "AWS's JSON API carries Unicode only",
+        "retries": "SageMaker starts a job again after its own errors, not after the program's",
+        "restart_count": "the same",
+        "blank_lines": "CloudWatch has no event without text",
+        "unterminated_line": "a log event has no line end, so every line is given one",
+    }
+
+    @pytest.fixture
+    def scheduler(self, double: AwsDouble, scheduler: AWSSageMakerScheduler) -> Any:
+        return scheduler
+
+    @pytest.fixture
+    def cfg(self) -> dict[str, Any]:
+        return dict(CFG)
+
+    def resource(self) -> Resource:
+        return Resource(cpu=1, gpu=0, memMB=64)
+
+    def _why_not(self, value: HostileValue) -> str | None:
+        return self.cannot_carry.get(value.name)  # and not what only begins so
+
+    def test_cancel_a_pending_app(self, double: AwsDouble, runner: Any, cfg: Any) -> None:  # type: ignore[override]
+        double.sagemaker.pending = True
+        super().test_cancel_a_pending_app(runner, cfg)
+
+
+# -- the way of a job
+
+
+def test_the_request_arrives_as_the_dry_run_prints_it(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
+) -> None:
+    cfg = {
+        **CFG,
+        "instance_count": 2,
+        "use_spot_instances": True,
+        "max_run": 600,
+        "max_wait": 900,
+        "checkpoint_s3_uri": "s3://bucket/checkpoints",
+        "subnets": ["subnet-1"],
+        "security_group_ids": ["sg-1"],
+        "hyperparameters": {"lr": "0.1"},
+        "tags": "team:vision",
+        "metric_definitions": [{"Name": "loss", "Regex": "loss=(.*)"}],
+        "enable_infra_check": True,
+        "model_uri": "s3://bucket/model",
+    }
+    job = app("echo $GREETING", env={"GREETING": "hello"})
+    set_overlay(
+        job,
+        "aws_sagemaker",
+        "CreateTrainingJob",
+        {"RemoteDebugConfig": {"EnableRemoteDebug": True}},
+    )
+    info = scheduler.submit_dryrun(job, cfg)
+    assert not double.counts
+    app_id = scheduler.schedule(info)
+    (call,) = [call for call in double.calls if call.name == "CreateTrainingJob"]
+    assert call.params == info.request.job_def
+    assert ended(app_id).state == AppState.SUCCEEDED
+    for k in range(2):
+        assert list(scheduler.log_iter(app_id, "worker", k)) == ["hello\n"]
+    tags = {tag["Key"]: tag["Value"] for tag in call.params["Tags"]}
+    assert tags["team"] == "vision"
+    assert tags["torchx.pytorch.org/app-name"] == "train"
+
+
+def test_a_script_becomes_hyperparameters(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
+) -> None:
+    job = app(args=["train.py", "--lr", "0.1", "--name=a b"])
+    app_id = scheduler.submit(job, CFG)
+    assert ended(app_id).state == AppState.SUCCEEDED
+    (line,) = scheduler.log_iter(app_id, "worker")
+    assert '"lr": "\\"0.1\\""' in line
+    assert '"sagemaker_program": "\\"train.py\\""' in line
+
+
+def test_secondary_statuses_and_failure_reason(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
+) -> None:
+    double.sagemaker.pace = 0.3
+    app_id = scheduler.submit(app("exit 3"), CFG)
+    first = scheduler.describe(app_id)
+    assert first is not None
+    assert (first.state, first.msg) == (
+        AppState.PENDING,
+        "Starting: Preparing the instances for training",
+    )
+    found = ended(app_id)
+    assert (found.state, found.msg) == (AppState.FAILED, "AlgorithmError: , exit code: 3")
+    assert found.roles_statuses[0].replicas[0].exit_code == 3
+    transitions = [v for k, v in sorted(found.metadata.items()) if k.startswith("transition/")]
+    words = [text.split()[1].rstrip(":") for text in transitions]
+    assert words == ["Starting", "Downloading", "Training", "Failed"]
+    assert found.ui_url == (
+        f"https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1#jobs/{app_id}"
+    )
+
+
+def test_a_job_that_ran_for_too_long_has_failed(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
+) -> None:
+    double.sagemaker.runtime_scale = 0.001
+    app_id = scheduler.submit(app("exec sleep 300"), {**CFG, "max_run": 300})
+    found = ended(app_id)
+    assert found.state == AppState.FAILED
+    assert found.msg.startswith("MaxRuntimeExceeded")
+
+
+def test_logs_of_an_interrupted_job_are_followed_through_its_restart(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler
+) -> None:
+    job = app('echo begin; [ -e "$0" ] || exec sleep 0.6; echo end')
+    app_id = scheduler.submit(job, {**CFG, "use_spot_instances": True})
+    lines = iter(scheduler.log_iter(app_id, "worker", should_tail=True))
+    assert next(lines) == "begin\n"
+    double.sagemaker.interrupt(app_id)
+    assert list(lines) == ["begin\n"]
+    found = scheduler.describe(app_id)
+    assert found is not None
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    assert list(scheduler.log_iter(app_id, "worker")) == ["begin\n"] * 2
+
+
+# -- figures
+
+
+def test_following_fifty_pages_loses_and_doubles_no_line(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler
+) -> None:
+    double.logs.page_lines = 100
+    double.logs.empty_page_every = 7
+    script = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
+    app_id = scheduler.submit(app(script), CFG)
+    lines = list(scheduler.log_iter(app_id, "worker", should_tail=True))
+    assert lines == [f"line {i}\n" for i in range(5000)]
+    double.reset()
+    assert list(scheduler.log_iter(app_id, "worker")) == lines
+    # fifty pages, every seventh request an empty one, and one to see that this was the end
+    assert 51 <= double.counts["GetLogEvents"] <= 60
+
+
+def test_listing_takes_one_request_for_each_page(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler
+) -> None:
+    double.sagemaker.fill(2_000)
+    found = scheduler.list()
+    assert len(found) == 2_000
+    assert double.counts == {"ListTrainingJobs": 20}
+    assert found[0].app_handle.startswith("aws_sagemaker://test/filled-")
+
+
+# -- what goes wrong
+
+
+def test_throttling_is_waited_out(double: AwsDouble, scheduler: AWSSageMakerScheduler) -> None:
+    double.faults.append(Fault("CreateTrainingJob", "throttling", times=2))
+    app_id = scheduler.submit(app(), CFG)
+    assert double.counts["CreateTrainingJob"] == 3
+    assert scheduler.describe(app_id) is not None
+
+
+def test_throttling_without_an_end(
+    double: AwsDouble, monkeypatch: pytest.MonkeyPatch, scheduler: AWSSageMakerScheduler
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    double.faults.append(Fault("*", "throttling"))
+    with pytest.raises(ThrottledError, match="try again later"):
+        scheduler.list()
+    assert double.counts["ListTrainingJobs"] == 2
+
+
+def test_credentials_that_expire_during_a_follow(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    app_id = scheduler.submit(app("echo one; sleep 1; echo two"), CFG)
+    lines = iter(scheduler.log_iter(app_id, "worker", should_tail=True))
+    assert next(lines) == "one\n"
+    double.faults.append(Fault("*", "expired", times=3))
+    with caplog.at_level(logging.WARNING):
+        assert list(lines) == ["two\n"]
+    assert [r.message for r in caplog.records if "expired" in r.message]
+
+
+def test_access_denied(double: AwsDouble, scheduler: AWSSageMakerScheduler) -> None:
+    double.faults.append(Fault("CreateTrainingJob", "denied"))
+    with pytest.raises(AccessDeniedError, match="sagemaker:CreateTrainingJob"):
+        scheduler.submit(app(), CFG)
+
+
+def test_what_sagemaker_refuses(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
+) -> None:
+    double.sagemaker.refused_roles.add(ROLE)
+    with pytest.raises(ValueError, match="Could not assume role"):
+        scheduler.submit(app(), CFG)
+    double.sagemaker.refused_roles.clear()
+    double.sagemaker.limits.add("ml.m5.large")
+    with pytest.raises(AwsError, match="service limit"):
+        scheduler.submit(app(), CFG)
+    double.sagemaker.limits.clear()
+    double.sagemaker.missing_images.add("an/image:1")
+    found = ended(scheduler.submit(app(), CFG))
+    assert found.state == AppState.FAILED
+    assert "Cannot pull the training image" in found.msg
+
+
+def test_a_field_that_no_request_has_is_refused_before_it_is_sent(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler
+) -> None:
+    job = app()
+    set_overlay(job, "aws_sagemaker", "CreateTrainingJob", {"NoSuchField": 1})
+    with pytest.raises(ValueError, match="NoSuchField"):
+        scheduler.submit(job, CFG)
+    assert not double.counts
+
+
+def test_a_log_group_that_is_gone(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
+) -> None:
+    app_id = scheduler.submit(app("echo a"), CFG)
+    ended(app_id)
+    double.logs.remove_group(LOG_GROUP)
+    with pytest.raises(AwsError, match="log group does not exist"):
+        list(scheduler.log_iter(app_id, "worker"))
+
+
+def test_a_created_job_whose_answer_was_lost(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler
+) -> None:
+    info = scheduler.submit_dryrun(app("sleep 1"), CFG)
+    assert scheduler.schedule(info) == scheduler.schedule(info)
+
+
+def test_long_commands_arrive_on_every_instance(
+    scheduler: AWSSageMakerScheduler, ended: Ended
+) -> None:
+    words = ["x" * 300, "it's\n$HOME\\n", macros.replica_id, "\u2028", ""]
+    script = 'for w; do printf "<%s>" "$w"; done; echo; printf "%s\\n" "$LONG" "$K"'
+    env = {"LONG": "y" * 600, "K": f"k{macros.replica_id}"}
+    job = app(args=["-c", script, "sh", *words], num_replicas=2, env=env)
+    app_id = scheduler.submit(job, CFG)
+    assert ended(app_id).state == AppState.SUCCEEDED
+    for k in range(2):
+        expected = [w.replace(macros.replica_id, str(k)) for w in words]
+        text = "".join(scheduler.log_iter(app_id, "worker", k))
+        assert text == "".join(f"<{w}>" for w in expected) + f"\n{'y' * 600}\nk{k}\n"
