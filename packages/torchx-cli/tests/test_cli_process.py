@@ -20,11 +20,10 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("TORCHX", "LOGLEVEL"))},
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])
-            ),
+            "PYTHONPATH": self.path,
             "HOME": str(folder),
         }
 
@@ -252,6 +251,64 @@ def test_a_deliberate_override_is_shown(site: Site) -> None:
     [override] = [o for o in data["overrides"] if o["name"] == "list"]
     assert override["by"] == "dist_a 1.2"
     assert override["hidden"][0].startswith("torchx_cli ")
+
+
+def test_hundreds_of_resources_are_one_line_of_the_table(site: Site) -> None:
+    gives = HOOKS + "@hookimpl\ndef torchx_named_resources():\n    for i in range({}):\n"
+    gives += "        yield ResourcePlugin(f'{}.{{i}}', 'no_such_module:make')\n"
+    site.distribution("cloud", gives.format(300, "big"))
+    site.distribution("site-resources", gives.format(2, "gpu"))
+    shown = site.run("plugins").stdout.splitlines()
+    start = shown.index("named resources:")
+    rows = [line.split(maxsplit=3) for line in shown[start + 4 :]]
+    told = {row[0]: row[2:] for row in rows[: rows.index([])]}
+    assert told["cloud"] == ["300", "big.0, big.1, big.10, … (all: torchx plugins -o json)"]
+    assert told["site_resources"] == ["2", "gpu.0, gpu.1"]
+    data = json.loads(site.run("plugins", "-o", "json").stdout)
+    assert len([r for r in data["named_resources"] if r["distribution"] == "cloud"]) == 300
+
+
+def install_torchx(folder: Path, name: str, version: str, ours: bool = False) -> None:
+    """Installs a distribution with a module named torchx, ours or another one."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "RECORD").write_text(f"torchx/__init__.py,,\n{info.name}/METADATA,,\n")
+    if ours:
+        (info / "entry_points.txt").write_text("[torchx]\ntorchx = torchx.bridges.plugin\n")
+    (folder / "torchx").mkdir(exist_ok=True)
+    (folder / "torchx" / "__init__.py").touch()
+
+
+def told_of_torchx(site: Site, *folders: Path) -> list[dict[str, str]]:
+    site.environment["PYTHONPATH"] = os.pathsep.join(map(str, folders)) + os.pathsep + site.path
+    problems = json.loads(site.run("plugins", "--json").stdout)["problems"]
+    return [problem for problem in problems if problem["stage"] == "install"]
+
+
+def test_another_torchx_beside_ours(site: Site) -> None:
+    first, second = site.folder / "first", site.folder / "second"
+    install_torchx(first, "torchx-nightly", "2026.1.1")
+    install_torchx(second, "torchx", "1.0.0", ours=True)
+    assert told_of_torchx(site, second) == []
+    (told,) = told_of_torchx(site, first, second)
+    assert told["distribution"] == "torchx-nightly"
+    assert told["message"] == (
+        "torchx-nightly 2026.1.1 and torchx 1.0.0 both install the module 'torchx': that of"
+        f" torchx-nightly is imported, from {first}; run: pip uninstall torchx-nightly; pip install"
+        " --force-reinstall --no-deps torchx==1.0.0"
+    )
+    assert "torchx-nightly 2026.1.1  install" in site.run("plugins").stdout
+    (told,) = told_of_torchx(site, second, first)
+    assert f"it is imported from {second}" in told["message"]
+
+
+def test_another_torchx_in_the_folder_of_ours(site: Site) -> None:
+    folder = site.folder / "both"
+    install_torchx(folder, "torchx", "1.0.0", ours=True)
+    install_torchx(folder, "torchx-nightly", "2026.1.1")
+    (told,) = told_of_torchx(site, folder)
+    assert f"their files are mixed in {folder}" in told["message"]
 
 
 def test_plugins_can_be_blocked_by_variable_and_by_file(site: Site) -> None:

@@ -10,8 +10,13 @@ from torchx_cli.options import Command, output_option
 from torchx_cli.output import TABLE, format_table, write, write_data
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torchx_specs.plugins.manager import Catalog, PluginManager
     from torchx_specs.plugins.records import Origin
+
+#: Of a distribution with more resources than this, the table names only the first few.
+_FEW = 6
 
 _KINDS = ("schedulers", "named_resources", "trackers", "commands", "workspaces", "event_handlers")
 
@@ -64,9 +69,26 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
             for name, claims in catalog.conflicts.items()
         ],
         "problems": [
-            {**_origin(p.origin), "stage": p.stage, "message": p.message} for p in manager.problems
+            *(
+                {**_origin(p.origin), "stage": p.stage, "message": p.message}
+                for p in manager.problems
+            ),
+            *_installation_problems(),
         ],
     }
+
+
+def _installation_problems() -> Iterator[dict[str, Any]]:
+    from torchx_cli.twice_installed import problems
+
+    for owner, message in problems():
+        yield {
+            "distribution": owner.name,
+            "version": owner.version,
+            "plugin": "",
+            "stage": "install",
+            "message": message,
+        }
 
 
 def _winners(catalog: Catalog[Any]) -> list[Any]:
@@ -102,10 +124,10 @@ def _as_text(data: dict[str, Any]) -> str:
         )
     ]  # fmt: skip
     for kind in (*_KINDS, "components"):
-        rows = [
-            [r["name"], f"{r['distribution']} {r['version']}".strip() or r["plugin"], r["summary"]]
-            for r in data[kind]
-        ]
+        if kind == "named_resources":
+            sections.append(("named resources", *_resources(data[kind])))
+            continue
+        rows = [[r["name"], _from(r), r["summary"]] for r in data[kind]]
         sections.append((kind.replace("_", " "), ["NAME", "FROM", "SUMMARY"], rows))
     sections.append(
         (
@@ -125,13 +147,9 @@ def _as_text(data: dict[str, Any]) -> str:
         (
             "problems",
             ["PLUGIN", "STAGE", "MESSAGE"],
-            [
-                [f"{p['distribution']} {p['version']}".strip() or p["plugin"], p["stage"],
-                 p["message"]]
-                for p in data["problems"]
-            ],
+            [[_from(p), p["stage"], p["message"]] for p in data["problems"]],
         )
-    )  # fmt: skip
+    )
     shown = [
         f"{title}:\n\n{_indented(format_table(headers, rows))}\n"
         for title, headers, rows in sections
@@ -140,6 +158,24 @@ def _as_text(data: dict[str, Any]) -> str:
     if not data["problems"]:
         shown.append("no problems\n")
     return "\n".join(shown)
+
+
+def _from(row: dict[str, Any]) -> str:
+    return f"{row['distribution']} {row['version']}".strip() or str(row["plugin"])
+
+
+def _resources(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Returns a table of one row for each distribution: cloud vendors have hundreds of them."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        names.setdefault(_from(row), []).append(row["name"])
+    table = []
+    for origin, given in sorted(names.items()):
+        text = ", ".join(given)
+        if len(given) > _FEW:
+            text = ", ".join(given[: _FEW // 2]) + ", … (all: torchx plugins -o json)"
+        table.append([origin, str(len(given)), text])
+    return ["FROM", "COUNT", "NAMES"], table
 
 
 def _indented(text: str) -> str:
