@@ -1,0 +1,483 @@
+"""Requests of aws_batch, made without AWS and held against its own model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from datetime import timezone
+from typing import Any
+
+import pytest
+import yaml
+
+from torchx_sched_aws.batch_request import LARGEST_DEFINITION, LARGEST_OVERRIDES, BatchJob
+from torchx_sched_aws.batch_scheduler import (
+    AWSBatchScheduler,
+    _role_to_node_properties,
+    create_scheduler,
+    instance_type_from_resource,
+    resource_from_resource_requirements,
+    resource_requirements_from_resource,
+    to_datetime,
+    to_millis_since_epoch,
+)
+from torchx_sched_aws.batch_submission import fingerprint
+from torchx_specs import (
+    AppDef,
+    BindMount,
+    DeviceMount,
+    InvalidRunConfigException,
+    Resource,
+    RetryPolicy,
+    Role,
+    VolumeMount,
+    macros,
+)
+from torchx_specs.errors import RequestError
+from torchx_specs.overlays import set_overlay
+
+Request = Callable[..., BatchJob]
+RESOURCE = Resource(cpu=2, gpu=0, memMB=512)
+
+
+@pytest.fixture
+def scheduler() -> AWSBatchScheduler:
+    return create_scheduler("test", unknown="ignored")
+
+
+@pytest.fixture
+def request_of(
+    scheduler: AWSBatchScheduler, validate: Callable[[str, str, Mapping[str, Any]], None]
+) -> Request:
+    """Makes the request for some roles; AWS's model has to know all of it."""
+
+    def make(*roles: Role, app: AppDef | None = None, **cfg: Any) -> BatchJob:
+        app = app or AppDef("app", list(roles))
+        job: BatchJob = scheduler.submit_dryrun(app, {"queue": "queue", **cfg}).request
+        validate("batch", "RegisterJobDefinition", job.job_def)
+        validate("batch", "SubmitJob", job.submit_words("definition"))
+        return job
+
+    return make
+
+
+def role(**words: Any) -> Role:
+    given = {"name": "main", "image": "busybox:1", "entrypoint": "sh", "resource": RESOURCE}
+    return Role(**{**given, **words})
+
+
+def test_the_whole_request_of_one_node(request_of: Request) -> None:
+    resource = Resource(
+        cpu=4,
+        gpu=2,
+        memMB=2048,
+        capabilities={"node.kubernetes.io/instance-type": "p4d.24xlarge"},
+        devices={"vpc.amazonaws.com/efa": 1, "aws.amazon.com/neurondevice": 1},
+    )
+    mounts = [
+        BindMount("/data", "/in", True),
+        VolumeMount("fs-12345678", "/efs"),
+        VolumeMount("fs-12345678:/below", "/efs-below"),
+        VolumeMount("fs-12345678:fsap-0a", "/efs-point"),
+        DeviceMount("/dev/x", "/dev/y", "rw"),
+    ]
+    job = request_of(
+        role(
+            args=["-c", f"echo {macros.replica_id} $$HOME"],
+            env={"A": "b"},
+            resource=resource,
+            mounts=mounts,
+            max_retries=2,
+        ),
+        user="me",
+        share_id="team",
+        priority=7,
+        job_role_arn="arn:aws:iam::123456789012:role/job",
+        execution_role_arn="arn:aws:iam::123456789012:role/execution",
+        timeout=3600,
+        retry_rules=["exit_code=137:RETRY", "status_reason=Host EC2*:retry", "reason=Can*:EXIT"],
+        shm_mb=1024,
+        ulimits=["memlock=-1", "nofile=1024:4096"],
+        secrets={"KEY": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"},
+        log_group="/my/group",
+        propagate_tags=True,
+        depends_on=["other"],
+    )
+    assert job.app_id == f"queue:{job.name}"
+    assert job.name.startswith("app-team-")
+    assert job.job_def == {
+        "jobDefinitionName": "torchx-app",
+        "type": "container",
+        "containerProperties": {
+            "command": ["sh", "-c", "echo 0 $HOME"],
+            "image": "busybox:1",
+            "environment": [
+                {"name": "A", "value": "b"},
+                {"name": "TORCHX_ROLE_IDX", "value": "0"},
+                {"name": "TORCHX_ROLE_NAME", "value": "main"},
+            ],
+            "privileged": False,
+            "resourceRequirements": [
+                {"type": "VCPU", "value": "4"},
+                {"type": "MEMORY", "value": "2048"},
+                {"type": "GPU", "value": "2"},
+            ],
+            "linuxParameters": {
+                "sharedMemorySize": 1024,
+                "devices": [
+                    {
+                        "hostPath": "/dev/x",
+                        "containerPath": "/dev/y",
+                        "permissions": ["READ", "WRITE"],
+                    },
+                    {
+                        "hostPath": "/dev/infiniband/uverbs0",
+                        "containerPath": "/dev/infiniband/uverbs0",
+                        "permissions": ["READ", "WRITE", "MKNOD"],
+                    },
+                    {
+                        "hostPath": "/dev/neuron0",
+                        "containerPath": "/dev/neuron0",
+                        "permissions": ["READ", "WRITE", "MKNOD"],
+                    },
+                ],
+            },
+            "mountPoints": [
+                {"sourceVolume": "mount_0", "containerPath": "/in", "readOnly": True},
+                {"sourceVolume": "mount_1", "containerPath": "/efs", "readOnly": False},
+                {"sourceVolume": "mount_2", "containerPath": "/efs-below", "readOnly": False},
+                {"sourceVolume": "mount_3", "containerPath": "/efs-point", "readOnly": False},
+            ],
+            "volumes": [
+                {"name": "mount_0", "host": {"sourcePath": "/data"}},
+                {"name": "mount_1", "efsVolumeConfiguration": {"fileSystemId": "fs-12345678"}},
+                {
+                    "name": "mount_2",
+                    "efsVolumeConfiguration": {
+                        "fileSystemId": "fs-12345678",
+                        "rootDirectory": "/below",
+                    },
+                },
+                {
+                    "name": "mount_3",
+                    "efsVolumeConfiguration": {
+                        "fileSystemId": "fs-12345678",
+                        "transitEncryption": "ENABLED",
+                        "authorizationConfig": {"accessPointId": "fsap-0a"},
+                    },
+                },
+            ],
+            "logConfiguration": {
+                "logDriver": "awslogs",
+                "options": {"awslogs-group": "/my/group"},
+            },
+            "jobRoleArn": "arn:aws:iam::123456789012:role/job",
+            "executionRoleArn": "arn:aws:iam::123456789012:role/execution",
+            "ulimits": [
+                {"name": "memlock", "softLimit": -1, "hardLimit": -1},
+                {"name": "nofile", "softLimit": 1024, "hardLimit": 4096},
+            ],
+            "secrets": [
+                {
+                    "name": "KEY",
+                    "valueFrom": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1",
+                }
+            ],
+        },
+        "retryStrategy": {
+            "attempts": 3,
+            "evaluateOnExit": [
+                {"onExitCode": "137", "action": "RETRY"},
+                {"onStatusReason": "Host EC2*", "action": "RETRY"},
+                {"onReason": "Can*", "action": "EXIT"},
+                {"onExitCode": "0", "action": "EXIT"},
+                {"onStatusReason": "*", "action": "EXIT"},
+            ],
+        },
+        "schedulingPriority": 7,
+        "timeout": {"attemptDurationSeconds": 3600},
+        "propagateTags": True,
+        "tags": job.job_def["tags"],
+    }
+    assert job.job_def["tags"]["torchx.pytorch.org/user"] == "me"
+    words = job.submit_words("definition")
+    assert words["shareIdentifier"] == "team"
+    assert words["dependsOn"] == [{"jobId": "other"}]
+    assert words["tags"] == job.job_def["tags"]
+    assert "containerOverrides" not in words
+
+
+def test_roles_are_node_ranges(request_of: Request) -> None:
+    resource = Resource.copy(RESOURCE, **{"node.kubernetes.io/instance-type": "p5.48xlarge"})
+    job = request_of(
+        role(name="head", args=[macros.replica_id]),
+        role(name="worker", args=[macros.replica_id, "x"], num_replicas=3, resource=resource),
+        role(name="plain", num_replicas=2, args=["a b", "$X"]),
+    )
+    properties = job.job_def["nodeProperties"]
+    assert job.job_def["type"] == "multinode"
+    assert (properties["numNodes"], properties["mainNode"]) == (6, 0)
+    ranges = properties["nodeRangeProperties"]
+    assert [one["targetNodes"] for one in ranges] == ["0:0", "1:3", "4:5"]
+    head, worker, plain = (one["container"] for one in ranges)
+    assert head["command"] == ["sh", "0"]
+    assert worker["command"][:2] == ["sh", "-c"]
+    assert worker["command"][3:] == [
+        *("torchx", "1", "%torchx_replica_id%", "sh", "%torchx_replica_id%", "x")
+    ]
+    assert plain["command"] == ["sh", "a b", "$X"]
+    assert worker["instanceType"] == "p5.48xlarge"
+    assert "instanceType" not in plain
+    assert [e for e in worker["environment"] if e["name"] == "TORCHX_ROLE_IDX"] == [
+        {"name": "TORCHX_ROLE_IDX", "value": "1"}
+    ]
+
+
+def test_what_differs_in_each_run_is_not_in_the_definition(request_of: Request) -> None:
+    def make(session: str) -> BatchJob:
+        env = {"TORCHX_JOB_ID": f"x/{macros.app_id}", "TORCHX_SESSION": session, "A": "b"}
+        roles = [
+            role(name="one", args=["-c", macros.app_id], env=env),
+            role(name="two", env={"NAME": macros.app_id}),
+            role(name="three"),
+        ]
+        return request_of(*roles)
+
+    first, second = make("1"), make("2")
+    assert first.name != second.name
+    assert fingerprint(first.job_def) == fingerprint(second.job_def)
+    overrides = first.submission["nodeOverrides"]["nodePropertyOverrides"]
+    assert overrides == [
+        {
+            "targetNodes": "0:0",
+            "containerOverrides": {
+                "environment": [
+                    {"name": "TORCHX_JOB_ID", "value": f"x/{first.name}"},
+                    {"name": "TORCHX_SESSION", "value": "1"},
+                ],
+                "command": ["sh", "-c", first.name],
+            },
+        },
+        {
+            "targetNodes": "1:1",
+            "containerOverrides": {"environment": [{"name": "NAME", "value": first.name}]},
+        },
+    ]
+    other = request_of(role(name="one"))
+    assert fingerprint(other.job_def) != fingerprint(first.job_def)
+
+
+def test_overrides_that_are_too_large_go_into_the_definition(request_of: Request) -> None:
+    text = macros.app_id + "x" * LARGEST_OVERRIDES
+    job = request_of(role(args=[text], env={"TORCHX_A": "b"}))
+    assert "containerOverrides" not in job.submission
+    container = job.job_def["containerProperties"]
+    assert container["command"][1].startswith(f"{job.name}xxx")
+    assert {"name": "TORCHX_A", "value": "b"} in container["environment"]
+
+
+def test_variables_without_a_value(request_of: Request) -> None:
+    container = request_of(role(env={"E": "", "A": "b"})).job_def["containerProperties"]
+    assert container["command"] == ["env", "E=", "sh"]
+    assert "E" not in [item["name"] for item in container["environment"]]
+
+
+def test_retries(request_of: Request) -> None:
+    strategy = request_of(role()).job_def["retryStrategy"]
+    assert strategy == {"attempts": 1, "evaluateOnExit": [{"onExitCode": "0", "action": "EXIT"}]}
+    job = request_of(role(max_retries=1), role(name="b", max_retries=3))
+    assert job.job_def["retryStrategy"]["attempts"] == 4
+
+
+def test_retries_of_single_replicas_are_warned_of(
+    request_of: Request, caplog: pytest.LogCaptureFixture
+) -> None:
+    request_of(role(max_retries=1, num_replicas=2, retry_policy=RetryPolicy.REPLICA))
+    assert "restarts all nodes" in caplog.text
+
+
+def test_metadata_becomes_tags_of_the_job(request_of: Request) -> None:
+    metadata: dict[str, Any] = {"team": "a,b", "n": 3, "long": "x" * 300, "nested": {"a": 1}}
+    job = request_of(app=AppDef("my app", [role()], metadata))
+    tags = job.submission["tags"]
+    assert (tags["team"], tags["n"], len(tags["long"])) == ("a_b", "3", 256)
+    assert "nested" not in tags
+    assert tags["torchx.pytorch.org/app-name"] == "my app"
+    assert set(job.job_def["tags"]) == {
+        f"torchx.pytorch.org/{name}" for name in ("app-name", "user", "version")
+    }
+
+
+def test_overlays_reach_every_part(request_of: Request) -> None:
+    one = role()
+    set_overlay(one, "aws_batch", "Container", {"linuxParameters": {"initProcessEnabled": True}})
+    app = AppDef("app", [one])
+    set_overlay(app, "aws_batch", "JobDefinition", {"platformCapabilities": ["EC2"]})
+    set_overlay(app, "aws_batch", "SubmitJob", {"timeout": {"attemptDurationSeconds": 60}})
+    job = request_of(app=app)
+    linux = job.job_def["containerProperties"]["linuxParameters"]
+    assert linux == {"sharedMemorySize": 512, "initProcessEnabled": True}
+    assert job.job_def["platformCapabilities"] == ["EC2"]
+    assert job.submit_words("d")["timeout"] == {"attemptDurationSeconds": 60}
+    set_overlay(one, "aws_batch", "Container", {"image": "other"})
+    with pytest.raises(RequestError, match=r"Container\.image"):
+        request_of(app=app)
+
+
+@pytest.mark.parametrize("name", ["-dash", "a b", "x" * 300, "ü", "a/b", "1"])
+def test_names_are_what_batch_takes(request_of: Request, name: str) -> None:
+    import re
+
+    job = request_of(role(name=name), app=AppDef(name, [role(name=name)]))
+    for made in (job.name, job.job_def["jobDefinitionName"]):
+        assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]{0,127}", made)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"image": ""}, "no image"),
+        ({"entrypoint": "<MISSING>"}, "no entrypoint"),
+        ({"args": ["\0"]}, r"args\[0\] holds a NUL"),
+        ({"args": ["\udcff"]}, r"args\[0\] holds bytes that are not UTF-8"),
+        ({"env": {"": "x"}}, "no variable's name"),
+        ({"env": {"AWS_BATCH_X": "x"}}, "keeps variables that begin with AWS_BATCH"),
+        ({"env": {"A": "\udcff"}}, "not UTF-8"),
+        ({"resource": Resource(cpu=1, gpu=0, memMB=-1)}, "asks for no memory"),
+        ({"resource": Resource(cpu=1, gpu=0, memMB=3)}, "needs 4 MB or more"),
+        ({"mounts": [VolumeMount("data", "/x")]}, "mounts EFS file systems"),
+        ({"mounts": [BindMount("a", "/x")]}, "not an absolute path"),
+        ({"mounts": [DeviceMount("/dev/x", "/dev/x", "q")]}, "use r, w and m"),
+        ({"mounts": ["x"]}, "is no mount"),
+        ({"max_retries": 10}, "retries 9 times at most"),
+        ({"num_replicas": 0}, "num_replicas is 0"),
+    ],
+)
+def test_what_batch_could_not_do(request_of: Request, words: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        request_of(role(**words))
+    assert "'main'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({"queue": "a b"}, "option queue"),
+        ({"share_id": "a-b"}, "option share_id"),
+        ({"priority": 10_000}, "option priority"),
+        ({"job_role_arn": "role"}, "option job_role_arn: 'role' is no role's ARN"),
+        ({"timeout": 10}, "option timeout"),
+        ({"shm_mb": 0}, "option shm_mb"),
+        ({"ulimits": ["nofile"]}, "option ulimits: 'nofile' is not of the form"),
+        ({"ulimits": ["nofiles=1"]}, "did you mean 'nofile'"),
+        ({"secrets": {"A": "a b"}}, "names no secret"),
+        ({"retry_rules": ["137"]}, "not of the form condition=pattern:ACTION"),
+        ({"retry_rules": ["exitcode=137:RETRY"]}, "did you mean 'exit_code'"),
+        ({"retry_rules": ["exit_code=x:RETRY"]}, "cannot be matched with exit_code"),
+        ({"retry_rules": ["exit_code=1:AGAIN"]}, "neither :RETRY nor :EXIT"),
+        ({"retry_rules": ["exit_code=1:RETRY"] * 4}, "Batch takes 3"),
+    ],
+)
+def test_options_that_are_wrong(request_of: Request, cfg: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        request_of(role(), **cfg)
+
+
+def test_all_problems_are_told_at_once(request_of: Request) -> None:
+    metadata = {f"key-{i}": "x" for i in range(48)} | {"aws:x": "y"}
+    app = AppDef("app", [role(image=""), role(entrypoint="")], metadata)
+    with pytest.raises(RequestError) as caught:
+        request_of(app=app, priority=-1)
+    problems = "\n".join(caught.value.problems)
+    for part in ("no image", "no entrypoint", "several roles", "priority", "aws:x", "47 tags"):
+        assert part in problems
+
+
+def test_limits_of_a_job(request_of: Request) -> None:
+    with pytest.raises(RequestError, match=r"6 roles: .* 5 groups"):
+        request_of(*(role(name=str(i)) for i in range(6)))
+    kinds = [Resource.copy(RESOURCE, **{"node.kubernetes.io/instance-type": kind}) for kind in "ab"]
+    with pytest.raises(RequestError, match=r"different instance types \(a, b\)"):
+        request_of(*(role(name=str(i), resource=kind) for i, kind in enumerate(kinds)))
+    with pytest.raises(RequestError, match="has no roles"):
+        request_of(app=AppDef("app", []))
+
+
+def test_a_definition_that_is_too_large(request_of: Request) -> None:
+    size = len(json.dumps(request_of(role(args=[""])).job_def))
+    fits = "x" * (LARGEST_DEFINITION - size)
+    request_of(role(args=[fits]))
+    with pytest.raises(RequestError, match=r"24577 bytes.* the command of role 'main'"):
+        request_of(role(args=[fits + "x"]))
+    with pytest.raises(RequestError, match="the variable BIG of role 'main'"):
+        request_of(role(env={"BIG": fits}))
+
+
+def test_queue_by_arn(request_of: Request) -> None:
+    arn = "arn:aws:batch:us-east-1:123456789012:job-queue/gpu"
+    job = request_of(role(), queue=arn)
+    assert job.app_id == f"gpu:{job.name}"
+    assert job.submit_words("d")["jobQueue"] == arn
+
+
+def test_the_queue_is_needed(scheduler: AWSBatchScheduler) -> None:
+    with pytest.raises(InvalidRunConfigException, match="queue"):
+        scheduler.submit_dryrun(AppDef("app", [role()]), {})
+
+
+def test_the_printed_request_is_plain_yaml_without_secrets(scheduler: AWSBatchScheduler) -> None:
+    env = {"API_TOKEN": "hunter2", "URL": "https://me:hunter2@host/", "SHOWN": "value"}
+    for replicas in (1, 2):
+        app = AppDef("app", [role(env=env, num_replicas=replicas)])
+        info = scheduler.submit_dryrun(app, {"queue": "queue"})
+        text = str(info)
+        assert "hunter2" not in text
+        printed = yaml.safe_load(text)
+        assert printed["submit_job"]["jobName"] == info.request.name
+        assert "value: value" in text
+        assert "hunter2" in json.dumps(info.request.job_def)
+
+
+def test_the_dry_run_changes_no_app(scheduler: AWSBatchScheduler) -> None:
+    import copy
+
+    resource = Resource(cpu=1, gpu=0, memMB=64, devices={"vpc.amazonaws.com/efa": 2})
+    app = AppDef("app", [role(resource=resource, env={"E": ""}, num_replicas=2)])
+    before = copy.deepcopy(app)
+    scheduler.submit_dryrun(app, {"queue": "queue"})
+    assert app == before
+
+
+def test_a_dry_run_imports_neither_boto3_nor_yaml() -> None:
+    code = (
+        "import sys\n"
+        "from torchx_sched_aws.batch_scheduler import create_scheduler\n"
+        "import torchx_sched_aws.plugin\n"
+        "from torchx_specs import AppDef, Resource, Role\n"
+        "role = Role('r', 'i', entrypoint='e', resource=Resource(1, 0, 64))\n"
+        "create_scheduler('s').submit_dryrun(AppDef('a', [role]), {'queue': 'q'})\n"
+        "print([m for m in ('boto3', 'botocore', 'yaml', 'asyncio') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_names_of_older_code() -> None:
+    resource = Resource(cpu=0, gpu=2, memMB=3)
+    required = resource_requirements_from_resource(resource)
+    assert required == [
+        {"type": "VCPU", "value": "1"},
+        {"type": "MEMORY", "value": "3"},
+        {"type": "GPU", "value": "2"},
+    ]
+    assert resource_from_resource_requirements(required) == Resource(cpu=1, gpu=2, memMB=3)
+    with pytest.warns(UserWarning, match="no instance type"):
+        properties = _role_to_node_properties(role(num_replicas=2), 3, privileged=True)
+    assert properties["targetNodes"] == "3:4"
+    assert properties["container"]["privileged"]
+    with pytest.warns(UserWarning, match="no instance type"):
+        assert instance_type_from_resource(resource) is None
+    assert to_millis_since_epoch(to_datetime(1500).replace(tzinfo=timezone.utc)) == 1500
+    assert to_datetime(1500).isoformat() == "1970-01-01T00:00:01.500000"

@@ -1,0 +1,177 @@
+"""Reaching AWS, and what is said when that fails."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore import exceptions as sdk
+
+from torchx_sched_aws.clients import (
+    AccessDeniedError,
+    AwsError,
+    Clients,
+    ExpiredCredentialsError,
+    NoCredentialsError,
+    NoRegionError,
+    ThrottledError,
+    UnreachableError,
+    aws_errors,
+    translated,
+)
+
+
+def answer(code: str, message: str = "as AWS says") -> Exception:
+    return sdk.ClientError({"Error": {"Code": code, "Message": message}}, "DescribeJobs")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (answer("ExpiredTokenException"), ExpiredCredentialsError, "have expired"),
+        (answer("UnrecognizedClientException"), NoCredentialsError, "does not accept"),
+        (answer("AccessDeniedException"), AccessDeniedError, "access denied: as AWS says"),
+        (
+            answer("ClientException", "User x is not authorized to perform: iam:PassRole on y"),
+            AccessDeniedError,
+            "iam:PassRole on y",
+        ),
+        (answer("TooManyRequestsException"), ThrottledError, "refuses more requests"),
+        (answer("ClientException", "no\n such   queue"), AwsError, "cannot do it: no such queue"),
+        (sdk.NoCredentialsError(), NoCredentialsError, "aws sso login"),
+        (sdk.NoRegionError(), NoRegionError, "AWS_DEFAULT_REGION"),
+        (sdk.ProfileNotFound(profile="mine"), NoCredentialsError, "mine"),
+        (
+            sdk.UnauthorizedSSOTokenError(),
+            ExpiredCredentialsError,
+            "aws sso login",
+        ),
+        (
+            sdk.EndpointConnectionError(endpoint_url="http://nowhere"),
+            UnreachableError,
+            "http://nowhere",
+        ),
+        (sdk.ParamValidationError(report="bad"), AwsError, "bad"),
+    ],
+)
+def test_errors_in_our_words(error: Exception, kind: type[AwsError], words: str) -> None:
+    with pytest.raises(kind, match=f"^cannot do it: .*{words}") as caught, aws_errors("do it"):
+        raise error
+    text = str(caught.value)
+    assert type(caught.value) is kind
+    assert "\n" not in text
+    assert caught.value.__cause__ is error
+    assert caught.value.exit_code == 3
+
+
+def test_other_errors_stay() -> None:
+    assert translated(ValueError("x"), "do it") is None
+    with pytest.raises(ZeroDivisionError), aws_errors("do it"):
+        _ = 1 / 0
+
+
+def test_no_region() -> None:
+    with pytest.raises(NoRegionError, match="no AWS region"):
+        Clients().client("batch")
+    assert Clients().region == ""
+
+
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    clients = Clients()
+    assert clients.region == "eu-west-1"
+    client = clients.client("batch")
+    with pytest.raises(NoCredentialsError, match="look: no AWS credentials"), aws_errors("look"):
+        client.describe_job_queues()
+
+
+def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(NoCredentialsError, match="nobody"):
+        Clients().client("batch")
+
+
+def test_nobody_answers(credentials: None) -> None:
+    began = time.monotonic()
+    client = Clients().client("batch")
+    where = re.escape("AWS_ENDPOINT_URL (http://127.0.0.1:9)")
+    with pytest.raises(UnreachableError, match=where), aws_errors("look"):
+        client.describe_job_queues()
+    assert time.monotonic() - began < 30
+
+
+def test_one_client_for_a_service_and_session(credentials: None) -> None:
+    clients = Clients()
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(clients.client("batch"))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+    retries = found[0].meta.config.retries
+    assert (retries["mode"], retries["total_max_attempts"]) == ("adaptive", 12)
+    assert found[0].meta.endpoint_url == "http://127.0.0.1:9"
+    clients.renew()
+    assert clients.client("batch") is not found[0]
+
+
+def test_what_the_user_says_of_retries_stays(
+    credentials: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    monkeypatch.setenv("AWS_RETRY_MODE", "standard")
+    retries = Clients().client("batch").meta.config.retries
+    assert (retries["mode"], retries["total_max_attempts"]) == ("standard", 2)
+
+
+def test_renewed_credentials_are_read_anew(
+    credentials: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    clients = Clients()
+
+    def write(key: str) -> None:
+        file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
+
+    def key() -> str:
+        client = clients.client("batch")
+        return str(client._request_signer._credentials.access_key)
+
+    write("first")
+    assert key() == "first"
+    write("second")
+    assert key() == "first"
+    clients.renew()
+    assert key() == "second"
+
+
+def test_given_clients_are_used_and_left_open() -> None:
+    given = object()
+    clients = Clients({"batch": given, "logs": None})
+    clients.renew()
+    clients.close()
+    assert clients.client("batch") is given
+
+
+def test_boto3_is_imported_by_the_first_request() -> None:
+    code = (
+        "import sys, torchx_sched_aws.clients as c, torchx_sched_aws.cloudwatch\n"
+        "clients = c.Clients()\n"
+        "print('boto3' in sys.modules)\n"
+        "clients.region\n"
+        "print('boto3' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\nTrue\n"
