@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import subprocess
 import sys
@@ -75,6 +76,56 @@ def test_a_plugin_scheduler_hides_none_of_ours(install: Install) -> None:
     assert next(iter(factories)) == "acme"
     assert set(get_scheduler_factories(skip_defaults=True)) >= {"acme"}
     assert "local_cwd" not in get_scheduler_factories(skip_defaults=True)
+
+
+def test_a_scheduler_that_is_there_to_be_configured_only(
+    install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # recorded from torchx-nightly 2026.10.26, but for the class of the error
+    source = SCHEDULER.replace(
+        "    def _submit_dryrun",
+        "    def _run_opts(self):\n"
+        "        from torchx.specs import runopts\n"
+        "        opts = runopts()\n"
+        "        opts.add('queue', type_=str, default='d', help='which')\n"
+        "        return opts\n"
+        "    def _submit_dryrun",
+    )
+    install(
+        "acme-torchx",
+        {"torchx.schedulers.orchestrator": ["orch = acme_sched:create_scheduler"]},
+        {"acme_sched.py": source},
+    )
+    from torchx.runner import get_runner
+    from torchx.runner.config import apply, dump, load
+    from torchx.specs import AppDef, Resource, Role, UnknownSchedulerException
+
+    config = tmp_path / ".torchxconfig"
+    config.write_text("[orch]\nqueue = mine\nother = 1\n")
+    applied: dict[str, object] = {}
+    loaded: dict[str, object] = {}
+    apply("orch", applied, dirs=[str(tmp_path)])
+    with config.open() as f:
+        load("orch", f, loaded)
+    assert applied == loaded == {"queue": "mine"}
+    assert "[orch] other: unknown option, ignored" in caplog.text
+    written = io.StringIO()
+    dump(written, schedulers=["orch"])
+    assert written.getvalue() == "[orch]\nqueue = d\n\n"
+    with get_runner() as runner:
+        assert "orch" not in runner.scheduler_backends()
+        role = Role("r", "i", entrypoint="x", resource=Resource(1, 0, 1))
+        with pytest.raises(UnknownSchedulerException, match="unknown scheduler 'orch'"):
+            runner.dryrun(AppDef("a", [role]), "orch")
+
+
+def test_schedulers_are_listed_as_older_code_had_them(install: Install) -> None:
+    from torchx.schedulers import DEFAULT_SCHEDULER_MODULES, get_scheduler_factories
+
+    install("acme-torchx", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
+    names = list(get_scheduler_factories())
+    assert names[:4] == ["acme", "local_docker", "local_cwd", "slurm"]
+    assert names[1:] == [name for name in DEFAULT_SCHEDULER_MODULES if name in names]
 
 
 def test_reregistering_an_upstream_scheduler_is_no_conflict(install: Install) -> None:

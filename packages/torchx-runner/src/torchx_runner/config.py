@@ -150,9 +150,9 @@ def apply(
         ConfigError: a file is malformed, a value is of the wrong type or still a placeholder
     """
     if opts is None:
-        from torchx_runner.installed import InstalledSchedulers
+        from torchx_runner.installed import ConfigurableSchedulers
 
-        installed = InstalledSchedulers()
+        installed = ConfigurableSchedulers()
         if scheduler not in installed:
             raise UnknownSchedulerException(scheduler, installed)
     for path in find_configs(dirs):
@@ -170,9 +170,9 @@ def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
 
 
 def _get_run_opts(scheduler: str) -> runopts:
-    from torchx_runner.installed import InstalledSchedulers
+    from torchx_runner.installed import ConfigurableSchedulers
 
-    installed = InstalledSchedulers()
+    installed = ConfigurableSchedulers()
     if scheduler not in installed:
         raise UnknownSchedulerException(scheduler, installed)
     made = installed[scheduler]("_")
@@ -287,10 +287,10 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
     Raises:
         UnknownSchedulerException: no scheduler of that name is installed
     """
-    from torchx_runner.installed import InstalledSchedulers
+    from torchx_runner.installed import ConfigurableSchedulers
     from torchx_specs.errors import PluginError
 
-    installed = InstalledSchedulers()
+    installed = ConfigurableSchedulers()
     for name in schedulers or ():
         if name not in installed:
             raise UnknownSchedulerException(name, installed)

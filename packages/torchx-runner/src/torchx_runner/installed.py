@@ -10,10 +10,15 @@ from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
     from torchx_specs.plugins.manager import PluginManager
+    from torchx_specs.plugins.records import SchedulerPlugin
     from torchx_specs.schedulers import Scheduler
 
 #: Makes a scheduler: ``factory(session_name, **scheduler_params)``.
 SchedulerFactory = Callable[..., "Scheduler[Any]"]
+
+#: Each gives schedulers by name that are there to be configured, and not to be run on. The bridge
+#: of the older entry-point group ``torchx.schedulers.orchestrator`` adds to it.
+OPTIONS_ONLY: list[Callable[[], Mapping[str, SchedulerPlugin]]] = []
 
 _configured: PluginManager | None = None
 
@@ -40,8 +45,11 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
     Looking up a name that two plugins claim raises :class:`~torchx_specs.errors.PluginError`.
     """
 
+    def _records(self) -> Mapping[str, SchedulerPlugin]:
+        return plugin_manager().schedulers()
+
     def __getitem__(self, name: str) -> SchedulerFactory:
-        record = plugin_manager().schedulers()[name]
+        record = self._records()[name]
         factory = record.load()
 
         def create(session_name: str, **params: object) -> Scheduler[Any]:
@@ -61,13 +69,25 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
         return create
 
     def __contains__(self, name: object) -> bool:
-        return name in plugin_manager().schedulers()
+        return name in self._records()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(plugin_manager().schedulers())
+        return iter(self._records())
 
     def __len__(self) -> int:
-        return len(plugin_manager().schedulers())
+        return len(self._records())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self)})"
+
+
+class ConfigurableSchedulers(InstalledSchedulers):
+    """The installed schedulers, and behind them those of :data:`OPTIONS_ONLY`."""
+
+    def _records(self) -> Mapping[str, SchedulerPlugin]:
+        from collections import ChainMap
+
+        # asking the hooks first is what lets a bridge add itself
+        runnable = plugin_manager().schedulers()
+        given: Any = [give() for give in OPTIONS_ONLY]
+        return ChainMap(runnable, *given) if given else runnable  # type: ignore[arg-type]

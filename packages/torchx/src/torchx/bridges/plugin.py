@@ -49,11 +49,29 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
     """Offers the group ``torchx.schedulers``."""
     from torchx.bridges.factories import OlderScheduler, forwarding_environment
 
+    if entry_points("torchx.schedulers.orchestrator"):
+        from torchx_runner.installed import OPTIONS_ONLY
+
+        if options_only not in OPTIONS_ONLY:
+            OPTIONS_ONLY.append(options_only)
     for record in _older("torchx.schedulers", SchedulerPlugin, OlderScheduler):
         factory = record.factory
         if not isinstance(factory, OlderScheduler):
             factory = forwarding_environment(factory)
         yield SchedulerPlugin(record.name, factory, record.summary, record.origin)
+
+
+def options_only() -> dict[str, SchedulerPlugin]:
+    """Returns the group ``torchx.schedulers.orchestrator`` by name: ``.torchxconfig`` has sections
+    for them, a runner does not run on them.
+    """
+    from torchx.bridges import sources
+    from torchx.bridges.factories import OlderScheduler
+
+    found = sources.older_entry_points("torchx.schedulers.orchestrator")
+    return {
+        ep.name: SchedulerPlugin(ep.name, OlderScheduler(ep), origin=_origin(ep)) for ep in found
+    }
 
 
 @hookimpl(trylast=True)

@@ -50,7 +50,8 @@ def get_scheduler_factories(*, skip_defaults: bool = False) -> dict[str, Schedul
         (ours if is_ours else theirs)[name] = _deferred(
             functools.partial(catalog.__getitem__, name)
         )
-    return theirs if skip_defaults else {**theirs, **ours}
+    order = [name for name in DEFAULT_SCHEDULER_MODULES if name in ours]
+    return theirs if skip_defaults else {**theirs, **{name: ours[name] for name in order}, **ours}
 
 
 def _deferred(record: Callable[[], SchedulerPlugin]) -> SchedulerFactory:
