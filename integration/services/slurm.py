@@ -146,7 +146,7 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
         _write(folder / "slurmdbd.conf", SLURMDBD_CONF.format_map(values), 0o600)
         # slurmdbd reads its configuration from beside slurm.conf, and has no setting for the
         # database's socket: the client library's own variable is the way.
-        of_database = {**variables, "MYSQL_UNIX_PORT": _database_socket(folder)}
+        of_database = {**variables, "MYSQL_UNIX_PORT": database_socket(folder)}
         _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], of_database)
         _wait(folder, "slurmdbd", lambda: _says(["sacctmgr", "-n", "list", "cluster"], variables))
         _run(["sacctmgr", "-i", "add", "cluster", "torchx"], variables)
@@ -243,7 +243,7 @@ def _start_database(folder: Path) -> None:
         ],
         {},
     )
-    sock = _database_socket(folder)
+    sock = database_socket(folder)
     command = ["mariadbd", "--no-defaults", *options, f"--socket={sock}", "--skip-networking"]
     command += ["--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=0"]
     command += [f"--pid-file={folder}/mariadb.pid"]
@@ -252,7 +252,7 @@ def _start_database(folder: Path) -> None:
     _wait(folder, "mariadb", lambda: _says(ping, {}, "alive"))
 
 
-def _database_socket(folder: Path) -> str:
+def database_socket(folder: Path) -> str:
     """Returns where the database of this cluster listens: not the machine's own socket, which
     another database may have, or have left behind.
     """

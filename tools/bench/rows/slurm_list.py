@@ -20,10 +20,10 @@ import slurm
 count = int(sys.argv[1])
 
 
-def fill() -> None:
+def fill(folder: Path) -> None:
     """Writes the jobs: one a minute, ended, of this user."""
     now = int(time.time())
-    mariadb = ["mariadb", "--socket=/run/mysqld/mysqld.sock", "slurm_acct"]
+    mariadb = ["mariadb", f"--socket={slurm.database_socket(folder)}", "slurm_acct"]
     described = subprocess.run(
         [*mariadb, "-N", "-e", "describe torchx_job_table"],
         capture_output=True,
@@ -69,7 +69,7 @@ with tempfile.TemporaryDirectory(prefix="torchx-slurm-") as name:
     folder = Path(name)
     try:
         os.environ.update(slurm.start(folder, accounting=True))
-        fill()
+        fill(folder)
         with get_runner() as runner:
             runner.scheduler_run_opts("slurm")  # the scheduler's modules are loaded
             begun = time.perf_counter()
