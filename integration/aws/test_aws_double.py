@@ -466,13 +466,14 @@ def test_logs_that_are_not_there(double: AwsDouble, client: Client) -> None:
 
 
 def test_events_can_be_read_after_a_while(double: AwsDouble, client: Client) -> None:
-    double.logs.delay = 0.3
+    logs = client("logs")
+    double.logs.delay = 1.0
     double.logs.put("group", "stream", "late")
     words = {"logGroupName": "group", "logStreamName": "stream", "startFromHead": True}
-    first = client("logs").get_log_events(**words)
+    first = logs.get_log_events(**words)
     assert first["events"] == []
-    time.sleep(0.4)
-    again = client("logs").get_log_events(**words, nextToken=first["nextForwardToken"])
+    time.sleep(1.1)
+    again = logs.get_log_events(**words, nextToken=first["nextForwardToken"])
     assert [event["message"] for event in again["events"]] == ["late"]
 
 
