@@ -26,6 +26,7 @@ from torchx_specs.workspace import (
     workspace_files,
 )
 from torchx_specs.workspace.builder import METADATA_KEY, Product
+from torchx_specs.workspace.spec import WorkingDirectory
 
 
 class RecordingBuilder(WorkspaceBuilder):
@@ -377,6 +378,29 @@ class TestChoiceOfBuilder:
         install()
         with pytest.raises(RequestError, match="pip install torchx-workspace-docker"):
             planned(RecordingScheduler(), job(project), workspace_type="docker")
+
+    def test_the_working_directory_stays_behind_then(
+        self,
+        install: Install,
+        project: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        class Containers(RecordingScheduler):
+            default_workspace_type = "docker"
+            workspace_products = frozenset({"image"})
+
+        install()
+        monkeypatch.chdir(project)
+        roles = [Role(name, "base", workspace=WorkingDirectory.now()) for name in ("a", "b")]
+        scheduler = Containers()
+        scheduler.submit(copy.deepcopy(AppDef("app", roles)), {})
+        assert scheduler.submitted == [["base", "base"]]
+        (said,) = caplog.messages
+        assert "pip install torchx-workspace-docker" in said
+        roles[0].workspace = Workspace({str(project): ""})
+        with pytest.raises(RequestError, match="pip install torchx-workspace-docker"):
+            scheduler.submit(AppDef("app", roles), {})
 
     def test_without_a_workspace_no_builder_is_needed(self, install: Install) -> None:
         install()

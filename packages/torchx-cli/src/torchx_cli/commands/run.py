@@ -175,11 +175,11 @@ def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
 
 def _workspace(given: str | None, component: str) -> Workspace | str | None:
     """Returns the workspace; a document says itself which it takes along."""
-    from torchx_specs.workspace import Workspace
+    from torchx_specs.workspace.spec import WorkingDirectory, Workspace
 
     if given is not None:
         return Workspace.from_str(given)
-    return None if is_document(component) else Workspace({os.getcwd(): ""})
+    return None if is_document(component) else WorkingDirectory.now()
 
 
 def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> _Request:
@@ -202,12 +202,15 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> 
     scheduler = choose_scheduler(args.scheduler, runner.scheduler_backends())
     cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
     component, arguments = args.component_name, args.component_args_str or args.component_args
+    from torchx_specs.workspace.spec import WorkingDirectory
+
+    here = WorkingDirectory.now()
     return _Request(
         component,
         arguments,
         scheduler,
         cfg,
-        args.workspace,
+        here if args.workspace in here.projects else args.workspace,
         args.parent_run_id,
         dryrun or args.dryrun,
         args.wait,

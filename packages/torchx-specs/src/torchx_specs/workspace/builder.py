@@ -138,6 +138,10 @@ class WorkspaceBuilder(ABC):
         return built
 
 
+class MissingBuilderError(RequestError):
+    """The builder is one of ours that is not installed."""
+
+
 class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
     """Lets a scheduler take workspaces along by any installed :class:`WorkspaceBuilder`.
 
@@ -199,7 +203,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
                 f"workspace_type '{name}' makes a {product}, which this scheduler cannot run;{have}"
             )
         if name in _DISTRIBUTIONS:
-            raise RequestError(
+            raise MissingBuilderError(
                 f"workspace_type '{name}' needs: pip install {_DISTRIBUTIONS[name]};{have}"
             )
         raise RequestError(f"unknown workspace_type '{name}';{nearest(name, builders)}{have}")
@@ -220,7 +224,15 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         base = _base_image(role)
         key = (kind, base, role.workspace)
         if key not in build_cache:
-            build_cache[key] = self.workspace_builder(kind).plan(base, role.workspace, cfg)
+            try:
+                builder = self.workspace_builder(kind)
+            except MissingBuilderError:
+                if role.workspace.required:
+                    raise
+                _tell_stays_behind(kind)
+                build_cache[key] = None
+            else:
+                build_cache[key] = builder.plan(base, role.workspace, cfg)
         plan = build_cache[key]
         if not isinstance(plan, BuiltReference):
             return
@@ -335,6 +347,16 @@ def _load(name: str) -> WorkspaceBuilder:
             f"workspace builder '{name}' of {record.origin} is no WorkspaceBuilder: {builder!r:.99}"
         )
     return builder
+
+
+def _tell_stays_behind(kind: str) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "the working directory does not go along, jobs see what their image has:"
+        " that needs pip install %s (with --workspace='' this is not said)",
+        _DISTRIBUTIONS[kind],
+    )
 
 
 def _note(role: Role) -> Mapping[str, str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torchx_specs.errors import WorkspaceError
 
@@ -29,6 +29,9 @@ class Workspace:
     """
 
     projects: dict[str, str]
+
+    #: False if it only goes along where the scheduler can take it.
+    required: ClassVar[bool] = True
 
     def __bool__(self) -> bool:
         """False if there are no projects."""
@@ -100,6 +103,17 @@ class Workspace:
                 f" not a {type(data).__name__}"
             )
         return Workspace({str(k): "" if v is None else str(v) for k, v in data.items()})
+
+
+class WorkingDirectory(Workspace):
+    """The working directory, which nobody asked for: the command takes it along if it can."""
+
+    required: ClassVar[bool] = False
+
+    @classmethod
+    def now(cls) -> WorkingDirectory:
+        """Returns that of this process."""
+        return cls({os.getcwd(): ""})
 
 
 def _may_be_yaml_collection(text: str) -> bool:
