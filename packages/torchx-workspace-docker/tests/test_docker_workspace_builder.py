@@ -36,6 +36,11 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+
+
 def image(root: Path, base: str = "base:1", remote: bool = True, **cfg: Any) -> str:
     builder = DockerBuilder()
     builder.remote = remote
@@ -80,15 +85,12 @@ def test_what_cannot_be_planned(root: Path) -> None:
     assert image(root, **REPO, image_max_mb=0)
 
 
-@pytest.mark.parametrize("compressed", [True, False])
-def test_a_layer_is_the_same_wherever_it_is_made(
-    root: Path, tmp_path: Path, compressed: bool
-) -> None:
+def test_a_layer_is_the_same_wherever_it_is_made(root: Path, tmp_path: Path) -> None:
     files = workspace_files(Workspace({str(root): ""}))
-    one = make_layer(files, "/app", str(tmp_path / "one"), compressed)
+    one = make_layer(files, "/app", str(tmp_path / "one"))
     for path in (root / "a", root / "tmp" / "run"):
         os.utime(path, (1, 1))
-    two = make_layer(files, "/app", str(tmp_path / "two"), compressed)
+    two = make_layer(files, "/app", str(tmp_path / "two"))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     assert (one.digest, one.diff_id) == (two.digest, two.diff_id)
     assert one.size == (tmp_path / "one").stat().st_size
@@ -102,7 +104,7 @@ def test_a_layer_is_the_same_wherever_it_is_made(
 
 def test_temporary_folders_of_the_image_stay_writable(root: Path, tmp_path: Path) -> None:
     files = workspace_files(Workspace({str(root): ""}))
-    make_layer(files, "/", str(tmp_path / "layer"), compressed=False)
+    make_layer(files, "/", str(tmp_path / "layer"))
     with tarfile.open(tmp_path / "layer") as archive:
         assert archive.getmember("tmp").mode == 0o1777
 
@@ -134,12 +136,12 @@ def test_the_configuration_of_the_new_image() -> None:
         "rootfs": {"type": "layers", "diff_ids": ["sha256:1"]},
         "history": [{"created_by": "x"}],
     }
-    new = patched_config(base, "sha256:2", "sha256:base")
-    assert new["rootfs"]["diff_ids"] == ["sha256:1", "sha256:2"]
+    new = patched_config(base, ["sha256:2", "sha256:3"], "sha256:base")
+    assert new["rootfs"]["diff_ids"] == ["sha256:1", "sha256:2", "sha256:3"]
     assert new["architecture"] == "arm64"
     assert new["config"]["Labels"][LABEL_BASE] == "sha256:base"
     assert new["config"]["Labels"]["a"] == "b"
-    assert len(new["history"]) == 2
+    assert len(new["history"]) == 3
     assert base["rootfs"] == {"type": "layers", "diff_ids": ["sha256:1"]}
     assert working_folder(base["config"]) == "/app"  # type: ignore[arg-type]
     assert working_folder({}) == "/"

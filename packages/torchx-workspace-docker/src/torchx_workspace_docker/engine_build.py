@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import hashlib
 import json
 import os
-import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from torchx_specs.errors import BackendError, WorkspaceError
@@ -16,12 +15,22 @@ from torchx_specs.version import __version__
 from torchx_specs.workspace.ignore import TORCHX_DOCKERFILE
 from torchx_workspace_docker.builder import Plan, check_unchanged, log
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
-from torchx_workspace_docker.layer import Layer, layer_folder, make_layer, remove_folder, write_tar
+from torchx_workspace_docker.layer import (
+    LAYER_FORMAT,
+    layer_folder,
+    listing,
+    remove_folder,
+    tar_header,
+    tar_pieces,
+    tar_size,
+    write_tar,
+)
+from torchx_workspace_docker.remembered import recall, remember
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-    from torchx_specs.workspace import BuiltReference
+    from torchx_specs.workspace import BuiltReference, WorkspaceFile
 
 LABEL_VERSION = "torchx.pytorch.org/version"
 DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
@@ -29,6 +38,11 @@ DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 _CONTEXT = "workspace"
 _ADDED_DOCKERFILE = DEFAULT_DOCKERFILE.replace(b"COPY . .", b"COPY workspace/ ./")
 _TIMEOUT = 600
+_PIECE = 1 << 20
+#: After so many changes that were added one by one, an image is made of one layer again.
+_MOST_LAYERS = 20
+#: A change is added to the image before if the whole is that many times as large.
+_WORTHWHILE = 4
 #: Folders that an image has in its root, some of them links: only the engine can add to those.
 _OF_THE_SYSTEM = frozenset(
     {"bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "mnt"}
@@ -63,7 +77,7 @@ def build_in_engine(
             if details.has_dockerfile or _needs_build(details, base):
                 workspace = str(plan.workspace)
                 return _docker_build(held, plan.image, details, base, workspace, cfg)
-            return _load(held, plan.image, details, base)
+            return _load(held, plan.image, details, base, str(plan.workspace))
     finally:
         if client is None:
             held.close()
@@ -220,60 +234,102 @@ def _follow_build(events: Iterable[Mapping[str, Any]], quiet: bool) -> None:
             log().info("%s", text)
 
 
-def _load(client: DockerClient, image: str, details: Plan, base: Mapping[str, Any]) -> str:
-    """Adds one layer to an image: the engine gets only that layer."""
-    folder = layer_folder()
+def _load(
+    client: DockerClient, image: str, details: Plan, base: Mapping[str, Any], sources: str
+) -> str:
+    """Adds one layer to an image: the engine gets only that layer.
+
+    If the engine has an image of this workspace as it was before, and only little was added to it
+    or changed since, the layer holds that and is added to that image.
+    """
+    content = listing(details.files, details.digests)
+    key = json.dumps([LAYER_FORMAT, str(base["Id"]), sources])
+    below, files = _earlier(client, key, base, details.files, content) or (base, details.files)
+    for event in client.api.load_image(_image_tar(client, image, details, files, base, below)):
+        if "error" in event:
+            raise WorkspaceError(f"cannot make {image}: {one_line(event['error'])}")
+    made = str(client.api.inspect_image(image)["Id"])
+    remember("images", key, {"image": made, "content": content})
+    return made
+
+
+def _earlier(
+    client: DockerClient,
+    key: str,
+    base: Mapping[str, Any],
+    files: Sequence[WorkspaceFile],
+    content: Mapping[str, str],
+) -> tuple[dict[str, Any], Sequence[WorkspaceFile]] | None:
+    """Returns the image made last of a workspace, and the files that differ from it.
+
+    None if there is none, if something was removed since (which may be in the base, too, and would
+    have to appear again), if much differs, or if the image has many layers already.
+    """
+    import docker.errors
+
+    known = recall("images", key)
+    if known is None or not known["content"].keys() <= content.keys():
+        return None
     try:
-        config = patched_config_of(client, base)
-        layer = make_layer(
-            details.files,
-            working_folder(base.get("Config") or {}),
-            os.path.join(folder, "layer.tar"),
-            compressed=False,
-        )
-        check_unchanged(details)
-        content = json.dumps(
-            patched_config(config, layer.diff_id, str(base["Id"])), sort_keys=True
-        ).encode()
-        count = len(config["rootfs"]["diff_ids"])
-        manifest = json.dumps(
-            [
-                {
-                    "Config": "config.json",
-                    "RepoTags": [image],
-                    # layers that the engine has are not read
-                    "Layers": [*(f"have-{i}" for i in range(count)), "layer.tar"],
-                }
-            ]
-        ).encode()
-        path = os.path.join(folder, "image.tar")
-        with _disk_errors(path):
-            _write_image(path, {"config.json": content, "manifest.json": manifest}, layer)
-        os.unlink(layer.path)
-        with open(path, "rb") as archive_file:
-            for event in client.api.load_image(archive_file):
-                if "error" in event:
-                    raise WorkspaceError(f"cannot make {image}: {one_line(event['error'])}")
-    finally:
-        remove_folder(folder)
-    return str(client.api.inspect_image(image)["Id"])
+        found: dict[str, Any] = client.api.inspect_image(known["image"])
+    except docker.errors.NotFound:
+        return None
+    layers, below = (i["RootFS"].get("Layers") or [] for i in (found, base))
+    differ = [entry for entry in files if known["content"].get(entry.path) != content[entry.path]]
+    whole, size = (sum(entry.size for entry in some) for some in (files, differ))
+    if len(layers) - len(below) >= _MOST_LAYERS or size * _WORTHWHILE > whole:
+        return None
+    return found, differ
 
 
-def _write_image(path: str, files: Mapping[str, bytes], layer: Layer) -> None:
-    with (
-        tarfile.open(path, mode="w") as archive,
-        open(layer.path, "rb") as file,
-    ):
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-        info = tarfile.TarInfo("layer.tar")
-        info.size = layer.size
-        archive.addfile(info, file)
+def _image_tar(
+    client: DockerClient,
+    image: str,
+    details: Plan,
+    files: Sequence[WorkspaceFile],
+    base: Mapping[str, Any],
+    below: Mapping[str, Any],
+) -> Iterator[bytes]:
+    """Yields an image as ``docker load`` takes it, in pieces worth sending.
+
+    Raises:
+        WorkspaceError: the workspace is not what was planned; what was sent has no effect then
+    """
+    root = working_folder(base.get("Config") or {})
+    known = hashlib.sha256()
+    size = tar_size(files, root)
+    block = bytearray(tar_header("layer.tar", size))
+    for piece in tar_pieces(files, root):
+        known.update(piece)
+        block += piece
+        if len(block) >= _PIECE:
+            yield bytes(block)
+            block.clear()
+    check_unchanged(details)
+    layers = [*(below["RootFS"].get("Layers") or []), f"sha256:{known.hexdigest()}"]
+    config = patched_config(_config_of(base), layers[_depth(base) :], str(base["Id"]))
+    manifest = [
+        {
+            "Config": "config.json",
+            "RepoTags": [image],
+            # layers that the engine has are not read
+            "Layers": [*(f"have-{i}" for i in range(len(layers) - 1)), "layer.tar"],
+        }
+    ]
+    more = {
+        "config.json": json.dumps(config, sort_keys=True).encode(),
+        "manifest.json": json.dumps(manifest).encode(),
+    }
+    # what was sent so far is of whole blocks: an archive may go on after that
+    yield bytes(block)
+    yield b"".join(tar_pieces((), "", more))
 
 
-def patched_config_of(client: DockerClient, base: Mapping[str, Any]) -> dict[str, Any]:
+def _depth(image: Mapping[str, Any]) -> int:
+    return len(image["RootFS"].get("Layers") or [])
+
+
+def _config_of(base: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the configuration of an image of the engine, as registries keep it."""
     return {
         "architecture": base.get("Architecture") or "amd64",

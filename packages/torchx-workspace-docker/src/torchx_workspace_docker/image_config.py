@@ -1,10 +1,10 @@
-"""The configuration of an image to which a layer is added."""
+"""The configuration of an image to which layers are added."""
 
 from __future__ import annotations
 
 import copy
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchx_specs.version import __version__
@@ -21,12 +21,14 @@ def working_folder(config: Mapping[str, Any]) -> str:
     return posixpath.normpath("/" + str(config.get("WorkingDir") or "").lstrip("/"))
 
 
-def patched_config(base: Mapping[str, Any], diff_id: str, base_digest: str) -> dict[str, Any]:
-    """Returns the configuration of an image with one more layer.
+def patched_config(
+    base: Mapping[str, Any], diff_ids: Sequence[str], base_digest: str
+) -> dict[str, Any]:
+    """Returns the configuration of an image with more layers.
 
     Args:
-        base: the configuration of what it is added to
-        diff_id: digest of the layer without compression
+        base: the configuration of what they are added to
+        diff_ids: digests of the layers without compression
         base_digest: digest of what it is added to
     """
     config = copy.deepcopy(dict(base))
@@ -39,11 +41,11 @@ def patched_config(base: Mapping[str, Any], diff_id: str, base_digest: str) -> d
     config["config"] = run
     config["created"] = _NO_TIME
     rootfs = dict(config.get("rootfs") or {"type": "layers", "diff_ids": []})
-    rootfs["diff_ids"] = [*(rootfs.get("diff_ids") or []), diff_id]
+    rootfs["diff_ids"] = [*(rootfs.get("diff_ids") or []), *diff_ids]
     config["rootfs"] = rootfs
     config["history"] = [
         *(config.get("history") or []),
-        {"created": _NO_TIME, "created_by": "torchx workspace"},
+        *({"created": _NO_TIME, "created_by": "torchx workspace"} for _ in diff_ids),
     ]
     for transient in ("container", "container_config", "id", "parent"):
         config.pop(transient, None)

@@ -1,4 +1,4 @@
-"""A workspace as one layer of an image: the same files always give the same bytes."""
+"""A workspace as layers of an image: the same files always give the same bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from torchx_specs.errors import WorkspaceError
-from torchx_specs.workspace import WorkspaceFile
+from torchx_specs.workspace import FileDigests, WorkspaceFile
 
 #: Folders of an image that do not have the mode of all others.
 _MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
@@ -25,9 +25,14 @@ _FOLDER_MODE = 0o755
 _LEVEL = 1
 #: As large as the pieces in which files are read.
 _PIECE = 1 << 20
-_THREADS = 2
+_THREADS = min(os.cpu_count() or 1, 4)
 _SAMPLE = 16 << 10
 _WORTHWHILE = 0.95
+#: Changed whenever the same files give other layers.
+LAYER_FORMAT = "1"
+#: Workspaces larger than this are several layers, up to that many.
+_LAYER_SIZE = 16 << 20
+_MOST_LAYERS = 8
 
 
 @dataclass(frozen=True)
@@ -47,65 +52,71 @@ class Layer:
     diff_id: str
 
 
+def tar_pieces(
+    files: Iterable[WorkspaceFile], root: str, more: Mapping[str, bytes] | None = None
+) -> Iterator[bytes]:
+    """Yields a tar archive without times, owners or order of this machine.
+
+    Args:
+        files: ordered by path
+        root: the folder of the image they go to
+        more: content of further files, by their paths in the archive
+
+    Raises:
+        WorkspaceError: a file cannot be read, or changes meanwhile
+    """
+    size = 0
+    for header, content, length in _members(files, root, more or {}):
+        yield header
+        if content is not None:
+            yield from content
+            yield _padding(length)
+        size += len(header) + length + len(_padding(length))
+    yield _end(size)
+
+
+def tar_size(files: Iterable[WorkspaceFile], root: str) -> int:
+    """Returns the size of the archive that :func:`tar_pieces` yields, in bytes."""
+    size = 0
+    for header, _, length in _members(files, root, {}):
+        size += len(header) + length + len(_padding(length))
+    return size + len(_end(size))
+
+
+def tar_header(path: str, size: int) -> bytes:
+    """Returns what stands before the content of a file in an archive."""
+    info = tarfile.TarInfo(path)
+    info.size = size
+    return _header(info)
+
+
 def write_tar(
     files: Iterable[WorkspaceFile],
     root: str,
     out: IO[bytes] | io.RawIOBase,
     more: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Writes a tar archive without times, owners or order of this machine.
-
-    Args:
-        files: ordered by path
-        root: the folder of the image they go to
-        out: where to
-        more: content of further files, by their paths in the archive
+    """Writes what :func:`tar_pieces` yields.
 
     Raises:
         WorkspaceError: a file cannot be read, or changes meanwhile
     """
-    prefix = root.strip("/")
-    made: set[str] = set()
-    with tarfile.TarFile(
-        fileobj=out,
-        mode="w",
-        format=tarfile.PAX_FORMAT,
-        copybufsize=_PIECE,
-    ) as archive:
-        for name, content in (more or {}).items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-        for folder in _folders_above(f"{prefix}/x" if prefix else "x", made):
-            archive.addfile(_folder(folder))
-        for entry in files:
-            path = f"{prefix}/{entry.path}" if prefix else entry.path
-            for folder in _folders_above(path, made):
-                archive.addfile(_folder(folder))
-            info = tarfile.TarInfo(path)
-            info.mode = entry.mode & 0o777
-            if entry.link is not None:
-                info.type, info.linkname = tarfile.SYMTYPE, entry.link
-                archive.addfile(info)
-            else:
-                info.size = entry.size
-                archive.addfile(info, _Content(entry))
+    for piece in tar_pieces(files, root, more):
+        out.write(piece)
 
 
 def make_layer(
     files: Iterable[WorkspaceFile],
     root: str,
     path: str,
-    compressed: bool = True,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Layer:
-    """Writes a layer to a file.
+    """Writes a layer to a file, compressed by gzip.
 
     Args:
         files: ordered by path
         root: the folder of the image they go to
         path: the file
-        compressed: by gzip
         progress: is told how many bytes of content were taken in
 
     Raises:
@@ -114,7 +125,7 @@ def make_layer(
     try:
         with (
             open(path, "wb") as file,
-            contextlib.closing(_Sink(file, compressed, progress)) as sink,
+            contextlib.closing(_Sink(file, progress)) as sink,
         ):
             write_tar(files, root, sink)
             return sink.finish(path)
@@ -122,6 +133,83 @@ def make_layer(
         raise WorkspaceError(
             f"cannot write the layer {path}: {e.strerror or e}; TMPDIR says where it goes"
         ) from None
+
+
+def layers_of(files: Iterable[WorkspaceFile]) -> list[list[WorkspaceFile]]:
+    """Distributes files over layers: a large workspace becomes several, so that after a small
+    change one of them is another.
+
+    Where a file goes depends on its path, and on about how large the whole is.
+    """
+    files = list(files)
+    total = sum(entry.size for entry in files)
+    count = 1
+    while count < _MOST_LAYERS and total > count * _LAYER_SIZE:
+        count *= 2
+    layers: list[list[WorkspaceFile]] = [[] for _ in range(count)]
+    for entry in files:
+        name = entry.path.encode("utf-8", "surrogateescape")
+        layers[zlib.crc32(name) % count].append(entry)
+    return [layer for layer in layers if layer] or [[]]
+
+
+def listing(files: Iterable[WorkspaceFile], digests: FileDigests) -> dict[str, str]:
+    """Returns what goes into a layer: of each path mode and digest, or where a link leads."""
+    return {
+        entry.path: f"{entry.mode & 0o777:o} {digests.digest(entry).hex()}"
+        if entry.link is None
+        else f"-> {entry.link}"
+        for entry in files
+    }
+
+
+def _members(
+    files: Iterable[WorkspaceFile], root: str, more: Mapping[str, bytes]
+) -> Iterator[tuple[bytes, Iterable[bytes] | None, int]]:
+    """Yields header, content and its length of everything in an archive."""
+    prefix = root.strip("/")
+    made: set[str] = set()
+    for name, data in more.items():
+        yield tar_header(name, len(data)), (data,), len(data)
+    for folder in _folders_above(f"{prefix}/x" if prefix else "x", made):
+        yield _header(_folder(folder)), None, 0
+    for entry in files:
+        path = f"{prefix}/{entry.path}" if prefix else entry.path
+        for folder in _folders_above(path, made):
+            yield _header(_folder(folder)), None, 0
+        info = tarfile.TarInfo(path)
+        info.mode = entry.mode & 0o777
+        if entry.link is not None:
+            info.type, info.linkname = tarfile.SYMTYPE, entry.link
+            yield _header(info), None, 0
+        else:
+            info.size = entry.size
+            yield _header(info), _content(entry), entry.size
+
+
+def _header(info: tarfile.TarInfo) -> bytes:
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _padding(length: int) -> bytes:
+    return b"\0" * (-length % tarfile.BLOCKSIZE)
+
+
+def _end(size: int) -> bytes:
+    end = 2 * tarfile.BLOCKSIZE
+    return b"\0" * (end + -(size + end) % tarfile.RECORDSIZE)
+
+
+def _content(entry: WorkspaceFile) -> Iterator[bytes]:
+    """Yields the content of a file, of exactly the size that was announced."""
+    left = entry.size
+    for chunk in entry.chunks():
+        left -= len(chunk)
+        if left < 0:
+            break
+        yield chunk
+    if left:
+        raise WorkspaceError(f"{entry.source} changes while it is read; try again")
 
 
 def _folders_above(path: str, made: set[str]) -> Iterator[str]:
@@ -140,34 +228,6 @@ def _folder(path: str) -> tarfile.TarInfo:
     return info
 
 
-class _Content(io.RawIOBase):
-    """The content of a file as something to read, of exactly the size that was announced."""
-
-    def __init__(self, entry: WorkspaceFile) -> None:
-        self._entry = entry
-        self._chunks = entry.chunks()
-        self._rest = b""
-        self._left = entry.size
-
-    def read(self, size: int = -1) -> bytes:
-        parts = []
-        wanted = size
-        while wanted:
-            if not self._rest:
-                self._rest = next(self._chunks, b"")
-                if not self._rest:
-                    break
-            # whole pieces pass by without being copied
-            part = self._rest if len(self._rest) <= wanted else self._rest[:wanted]
-            self._rest = self._rest[len(part) :]
-            parts.append(part)
-            wanted -= len(part)
-        self._left -= size - wanted
-        if wanted or (self._left == 0 and (self._rest or next(self._chunks, b""))):
-            raise WorkspaceError(f"{self._entry.source} changes while it is read; try again")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
 class _Sink(io.RawIOBase):
     """Compresses and digests what is written to it.
 
@@ -175,57 +235,46 @@ class _Sink(io.RawIOBase):
     What would not get smaller is only wrapped.
     """
 
-    def __init__(self, file: IO[bytes], compressed: bool, progress: Callable[[int], None]) -> None:
+    def __init__(self, file: IO[bytes], progress: Callable[[int], None]) -> None:
         self._file = file
-        self._pool = ThreadPoolExecutor(_THREADS) if compressed else None
+        self._pool = ThreadPoolExecutor(_THREADS)
         self._pending: deque[Future[bytes]] = deque()
         self._block = bytearray()
         self._plain = hashlib.sha256()
         self._stored = hashlib.sha256()
-        self._size = self._taken = 0
+        self._size = 0
         self._progress = progress
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
         self._plain.update(data)
-        if self._pool is None:
-            self._store(data)
-        else:
-            self._block += data
-            while len(self._block) >= _PIECE:
-                self._compress(self._pool, bytes(self._block[:_PIECE]))
-                del self._block[:_PIECE]
-        self._taken += len(data)
+        self._block += data
+        while len(self._block) >= _PIECE:
+            self._compress(bytes(self._block[:_PIECE]))
+            del self._block[:_PIECE]
         self._progress(len(data))
         return len(data)
 
-    def tell(self) -> int:
-        return self._taken
-
-    def _compress(self, pool: ThreadPoolExecutor, block: bytes) -> None:
-        self._pending.append(pool.submit(_gzip_member, block))
+    def _compress(self, block: bytes) -> None:
+        self._pending.append(self._pool.submit(_gzip_member, block))
         if len(self._pending) > 2 * _THREADS:
             self._store(self._pending.popleft().result())
 
     def _store(self, data: bytes) -> None:
-        if self._pool is not None:
-            self._stored.update(data)
+        self._stored.update(data)
         self._size += len(data)
         self._file.write(data)
 
     def finish(self, path: str) -> Layer:
-        if self._pool is not None:
-            if self._block:
-                self._compress(self._pool, bytes(self._block))
-            for pending in self._pending:
-                self._store(pending.result())
-        diff_id = f"sha256:{self._plain.hexdigest()}"
-        digest = f"sha256:{self._stored.hexdigest()}" if self._pool is not None else diff_id
+        if self._block:
+            self._compress(bytes(self._block))
+        for pending in self._pending:
+            self._store(pending.result())
         self._file.flush()
-        return Layer(path, self._size, digest, diff_id)
+        digests = (f"sha256:{known.hexdigest()}" for known in (self._stored, self._plain))
+        return Layer(path, self._size, *digests)
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
         super().close()
 
 

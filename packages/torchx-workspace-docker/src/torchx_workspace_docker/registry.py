@@ -31,6 +31,7 @@ _CHUNK = 8 << 20
 _PIECE = 1 << 20
 _LONGEST_PAUSE = 60.0
 _TIMEOUT = urllib3.Timeout(connect=10, read=120)
+_CERTIFICATES = "/etc/docker/certs.d"
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -58,8 +59,11 @@ class Registry:
         self.name = reference.registry
         self._host = reference.host
         self._insecure = insecure or reference.is_loopback
-        self._scheme = "https"
-        self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=False)
+        # the one that is tried first; only one is left once the registry has answered
+        self._schemes = ["https", "http"] if self._insecure else ["https"]
+        if reference.is_loopback:
+            self._schemes.reverse()  # to look for certificates takes longer than to ask
+        self._pool = _pool(self._host)
         self._sleep = sleep
         self._authorization: dict[str, str] = {}
         self._credentials: Credentials | None = None
@@ -280,38 +284,58 @@ class Registry:
             known = self._authorization.get(scope + also) or self._authorization.get("")
             if known and own:  # an upload may lead to somebody else's storage
                 given["Authorization"] = known
-            try:
-                response = self._pool.request(
-                    method,
-                    target,
-                    body=body,
-                    headers=given,
-                    preload_content=not stream,
-                    redirect=method in ("GET", "HEAD"),
-                )
-            except (SSLError, MaxRetryError, ProtocolError) as e:
-                if self._scheme == "https" and self._insecure and _no_tls(e):
-                    self._scheme = "http"
-                    return self._once(
-                        method,
-                        url,
-                        repository,
-                        body=body,
-                        headers=headers,
-                        stream=stream,
-                        also=also,
-                    )
-                raise
+            response = self._send(method, target, url, body, given, stream)
             if response.status != 401 or signed or not own:
                 return response
             response.drain_conn()
             self._sign(response.headers.get("WWW-Authenticate", ""), repository, scope, also)
         return response
 
+    def _send(
+        self,
+        method: str,
+        target: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        stream: bool,
+    ) -> urllib3.BaseHTTPResponse:
+        """Sends one request, by the other scheme if it is to be found out which one it is."""
+        switched = False
+        while True:
+            more = len(self._schemes) > 1 and not switched
+            try:
+                response = self._pool.request(
+                    method,
+                    target,
+                    body=body,
+                    headers=dict(headers),
+                    preload_content=not stream,
+                    redirect=method in ("GET", "HEAD"),
+                )
+            except (SSLError, MaxRetryError, ProtocolError) as e:
+                if self._insecure and "CERTIFICATE_VERIFY_FAILED" in str(e):
+                    self._pool = _pool(self._host, verify=False)
+                elif more and (self._schemes[0] == "http" or _no_tls(e)):
+                    self._schemes.reverse()
+                    switched = True
+                else:
+                    raise
+            else:
+                # what a server with TLS says to one who comes without
+                if not (more and self._schemes[0] == "http" and response.status == 400):
+                    if target.startswith(f"{self._schemes[0]}://{self._host}/"):
+                        del self._schemes[1:]
+                    return response
+                response.drain_conn()
+                self._schemes.reverse()
+                switched = True
+            target = self._absolute(url)
+
     def _absolute(self, url: str) -> str:
         if "://" in url:
             return url
-        return f"{self._scheme}://{self._host}{url}"
+        return f"{self._schemes[0]}://{self._host}{url}"
 
     def _sign(self, challenge: str, repository: str, scope: str, also: str) -> None:
         """Answers a registry's question who is asking."""
@@ -402,6 +426,34 @@ def _said(response: urllib3.BaseHTTPResponse) -> str:
     except Exception:
         return ""
     return f": {' '.join(text.split())}"
+
+
+def _pool(host: str, verify: bool = True) -> urllib3.PoolManager:
+    """Returns connections; certificates of single registries are where Docker has them, too.
+
+    Raises:
+        RegistryError: one of those cannot be used
+    """
+    from pathlib import Path
+
+    found = sorted((Path(_CERTIFICATES) / host).glob("*.c*rt"))
+    if verify and not found:
+        return urllib3.PoolManager(timeout=_TIMEOUT, retries=False)
+    import ssl
+
+    context = ssl.create_default_context()
+    for path in found:
+        try:
+            if path.suffix == ".crt":
+                context.load_verify_locations(path)
+            else:  # who we are: .cert, with its .key beside it
+                context.load_cert_chain(path, path.with_suffix(".key"))
+        except OSError as e:  # ssl's errors, too
+            raise RegistryError(f"the certificate {path} cannot be used: {e}") from None
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=context)
 
 
 def _no_tls(error: Exception) -> bool:

@@ -6,17 +6,27 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.run_options import CfgVal
+from torchx_specs.workspace import WorkspaceFile
 from torchx_workspace_docker.builder import Plan, check_unchanged, log
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
-from torchx_workspace_docker.layer import Layer, layer_folder, make_layer, remove_folder
+from torchx_workspace_docker.layer import (
+    LAYER_FORMAT,
+    Layer,
+    layer_folder,
+    layers_of,
+    listing,
+    make_layer,
+    remove_folder,
+)
 from torchx_workspace_docker.progress import Progress
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import DOCKER_MANIFEST, INDEX_TYPES, Registry
+from torchx_workspace_docker.remembered import recall, remember
 
 _LAYER_TYPES = {
     DOCKER_MANIFEST: "application/vnd.docker.image.rootfs.diff.tar.gzip",
@@ -54,17 +64,18 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
         with Progress(image, bool(cfg.get("quiet"))) as progress:
             root = working_folder(config.get("config") or {})
             _check_links(root, plan)
-            total = sum(entry.size for entry in plan.files)
-            progress.begin("packing", total)
-            layer = make_layer(
-                plan.files, root, os.path.join(folder, "layer"), progress=progress.advance
-            )
-            check_unchanged(plan)
             for blob in manifest["layers"]:
                 _carry(source, base, destination, target, blob, folder, progress)
-            _upload_layer(destination, target, layer, progress)
-        patched = patched_config(config, layer.diff_id, digest)
-        return _finish(destination, target, manifest, media_type, patched, layer)
+            layers: dict[str, Layer] = {}
+            for files in layers_of(plan.files):
+                key = _layer_key(root, listing(files, plan.digests))
+                layers[key] = _add_layer(destination, target, key, files, root, folder, progress)
+            check_unchanged(plan)
+        for key, layer in layers.items():
+            what = {"digest": layer.digest, "diff_id": layer.diff_id, "size": layer.size}
+            remember("layers", key, what)
+        patched = patched_config(config, [layer.diff_id for layer in layers.values()], digest)
+        return _finish(destination, target, manifest, media_type, patched, layers.values())
     finally:
         remove_folder(folder)
 
@@ -158,14 +169,34 @@ def _carry(
         ) from None
 
 
-def _upload_layer(
-    destination: Registry, target: Reference, layer: Layer, progress: Progress
-) -> None:
-    if destination.has_blob(target.repository, layer.digest):
-        return
-    progress.begin("pushing", layer.size)
-    with open(layer.path, "rb") as file:
-        destination.upload(target.repository, layer.digest, layer.size, file, progress.advance)
+def _layer_key(root: str, content: Mapping[str, str]) -> str:
+    key = hashlib.sha256(f"{LAYER_FORMAT} {root}\n".encode())
+    key.update(json.dumps(content, sort_keys=True).encode())
+    return key.hexdigest()
+
+
+def _add_layer(
+    destination: Registry,
+    target: Reference,
+    key: str,
+    files: list[WorkspaceFile],
+    root: str,
+    folder: str,
+    progress: Progress,
+) -> Layer:
+    """Sees to it that the target's repository has a layer of these files."""
+    # another release of zlib may compress to other bytes, which is as good
+    known = recall("layers", key)
+    if known is not None and destination.has_blob(target.repository, known["digest"]):
+        return Layer("", known["size"], known["digest"], known["diff_id"])
+    progress.begin("packing", sum(entry.size for entry in files))
+    layer = make_layer(files, root, os.path.join(folder, "layer"), progress=progress.advance)
+    if not destination.has_blob(target.repository, layer.digest):
+        progress.begin("pushing", layer.size)
+        with open(layer.path, "rb") as file:
+            destination.upload(target.repository, layer.digest, layer.size, file, progress.advance)
+    os.unlink(layer.path)
+    return layer
 
 
 def _finish(
@@ -174,7 +205,7 @@ def _finish(
     manifest: Mapping[str, Any],
     media_type: str,
     config: Mapping[str, Any],
-    layer: Layer,
+    layers: Iterable[Layer],
 ) -> str:
     import io
 
@@ -188,11 +219,14 @@ def _finish(
         "config": {**manifest["config"], "digest": digest, "size": len(data)},
         "layers": [
             *manifest["layers"],
-            {
-                "mediaType": _LAYER_TYPES.get(media_type, _OCI_LAYER),
-                "digest": layer.digest,
-                "size": layer.size,
-            },
+            *(
+                {
+                    "mediaType": _LAYER_TYPES.get(media_type, _OCI_LAYER),
+                    "digest": layer.digest,
+                    "size": layer.size,
+                }
+                for layer in layers
+            ),
         ],
     }
     new.pop("annotations", None)  # they are the base's
