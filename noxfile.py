@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import nox
 from nox.command import CommandFailed
@@ -49,6 +50,14 @@ def run_all(session: nox.Session, *commands: list[str]) -> None:
         session.error("; ".join(failed))
 
 
+def no_interpreter(session: nox.Session, version: str) -> NoReturn:
+    """Fails the session where ``CI`` is set, and skips it elsewhere."""
+    missing = f"Python {version} is neither on PATH nor among pyenv's versions"
+    if os.environ.get("CI"):
+        session.error(missing)
+    session.skip(missing)
+
+
 def install(
     session: nox.Session, name: str, version: str, requirements: Sequence[Path] = ()
 ) -> Path:
@@ -58,10 +67,7 @@ def install(
     """
     python = environments.interpreter(version)
     if python is None:
-        missing = f"Python {version} is neither on PATH nor among pyenv's versions"
-        if os.environ.get("CI"):
-            session.error(missing)
-        session.skip(missing)
+        no_interpreter(session, version)
     environment = ROOT / ".nox" / name
     try:
         bootstrap.install("test", environment, python, requirements)
@@ -149,6 +155,17 @@ def integration(session: nox.Session) -> None:
     options = [argument for argument in session.posargs if argument.startswith("-")]
     paths = [f"integration/{name}" for name in chosen]
     run(session, "pytest", report("integration"), *options, *paths, environment=environment)
+
+
+@nox.session
+def clients(session: nox.Session) -> None:
+    """Real clients from PyPI with our torchx in the place of theirs: -- nemo_run ax ... picks."""
+    python = environments.interpreter(INTEGRATION_PYTHON)
+    if python is None:
+        no_interpreter(session, INTEGRATION_PYTHON)
+    workspace(session)
+    options = ["--python", str(python), "--reports", str(REPORTS)]
+    run(session, "python", "tools/clients.py", *options, *session.posargs)
 
 
 @nox.session

@@ -246,8 +246,9 @@ DISTRIBUTIONS = (
             "torchx-sched-lsf",
             "torchx-workspace-docker",
         ),
-        # Clients import importlib-metadata without declaring it: upstream's 0.7.0 brought it along.
-        others=(CLICK, "importlib-metadata"),
+        # The last three are for clients that use them without declaring them, because upstream's
+        # releases brought them along: NeMo-Run filelock and importlib-metadata, Ax tabulate.
+        others=(CLICK, "filelock", "importlib-metadata", "tabulate"),
         extras={
             "kubernetes": ("torchx-sched-k8s",),
             "aws": ("torchx-sched-aws",),
