@@ -109,7 +109,6 @@ class Api:
             obj["status"] = {}
             name, uid = metadata.get("name", ""), metadata["uid"]
             template = obj["spec"]["template"].setdefault("metadata", {})
-            template["creationTimestamp"] = None
             template["labels"] = {
                 **(template.get("labels") or {}),
                 "batch.kubernetes.io/controller-uid": uid,

@@ -176,6 +176,8 @@ class _Cut(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 1 << 16
     front: Front
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -218,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
             fault = front.cluster.admission.fault(self.command, self.path)
             if fault is not None and not self._fault(fault):
                 return
-            self._route(parts.path, query, body, record)
+            self._route(parts.path.rstrip("/"), query, body, record)
             if fault is not None and fault.served:
                 self.close_connection = True
         except ApiError as e:

@@ -75,7 +75,7 @@ class JobController:
             return self._suspend(job, active, pods, kept)
         self._resume(job)
         left = self._deadline(job, kept)
-        if kept.doomed is None:
+        if kept.doomed is None and kept.enough is None:
             kept.doomed = self._failed(job, kept)
         if kept.doomed is None and kept.enough is None:
             kept.enough = self._enough(job, kept)

@@ -694,10 +694,5 @@ def check_change(kind: Kind, before: dict[str, Any], after: dict[str, Any]) -> l
 
 
 def _without_scheduling(template: dict[str, Any]) -> dict[str, Any]:
-    spec = {
-        key: value
-        for key, value in template["spec"].items()
-        if key not in ("nodeSelector", "tolerations", "affinity", "schedulingGates")
-    }
-    labels_ = (template.get("metadata") or {}).get("creationTimestamp")
-    return {"spec": spec, "metadata": labels_}
+    free = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
+    return {key: value for key, value in template["spec"].items() if key not in free}

@@ -22,6 +22,7 @@ VERSION = "1.32"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 # Filled in by the server; a client may leave them out whatever the schema requires.
 _SERVER_SIDE = frozenset({"status"})
+_DEFAULTED = frozenset({("PodFailurePolicyOnPodConditionsPattern", "status")})
 
 
 @functools.cache
@@ -148,7 +149,8 @@ class _Reading:
             elif item is not None:  # null is the same as nothing
                 found[key] = self.value(item, properties[key], at, owner)
         for key in schema.get("required", ()):
-            if key not in found and path not in _SERVER_SIDE:
+            filled_in = path in _SERVER_SIDE or (owner, key) in _DEFAULTED
+            if key not in found and not filled_in:
                 at = f"{path}.{key}" if path else key
                 self.causes.append(errors.required(at))
         return found

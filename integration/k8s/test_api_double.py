@@ -1,0 +1,341 @@
+"""The double's API: what it takes, what it refuses and in which words, with the real client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from double_client import ApiException, Client, job, pod, until
+from k8s_double.handle import Double
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+@pytest.fixture
+def k8s(double: Double) -> Client:
+    return Client(str(double.path))
+
+
+def refusal(caught: pytest.ExceptionInfo[ApiException]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(caught.value.body)
+    assert found["kind"] == "Status"
+    assert found["code"] == caught.value.status
+    return found
+
+
+def test_an_object_from_creation_to_its_end(k8s: Client) -> None:
+    made = k8s.job("one", suspend=True)
+    assert made.metadata.uid
+    assert made.spec.template.metadata.labels["batch.kubernetes.io/job-name"] == "one"
+    assert made.spec.template.spec.containers[0].image_pull_policy == "IfNotPresent"
+    assert made.spec.backoff_limit == 0
+    with pytest.raises(ApiException) as caught:
+        k8s.job("one")
+    assert refusal(caught)["reason"] == "AlreadyExists"
+    assert refusal(caught)["message"] == 'jobs.batch "one" already exists'
+    k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Background")
+    with pytest.raises(ApiException) as caught:
+        k8s.batch.read_namespaced_job("one", "default")
+    assert refusal(caught) == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": 'jobs.batch "one" not found',
+        "reason": "NotFound",
+        "details": {"name": "one", "group": "batch", "kind": "jobs"},
+        "code": 404,
+    }
+
+
+def test_a_dry_run_makes_nothing(k8s: Client, double: Double) -> None:
+    made = k8s.batch.create_namespaced_job("default", job("one"), dry_run="All")
+    assert made.metadata.uid
+    assert double.left() == []
+
+
+def spec(change: dict[str, Any], template: dict[str, Any] | None = None) -> dict[str, Any]:
+    found = job("one")
+    found["spec"] |= change
+    found["spec"]["template"]["spec"] |= template or {}
+    return found
+
+
+def main(**fields: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "image": "busybox:local", **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (spec({}, {"restartPolicy": "Always"}), 'Unsupported value: "Always"'),
+        (spec({"completions": None}), "spec.completions: Required value: when completion mode"),
+        (spec({}, main(name="Bad_Name")), "a lowercase RFC 1123 label must consist of"),
+        (spec({}, {"containers": []}), "spec.template.spec.containers: Required value"),
+        (
+            spec({}, main(env=[{"name": "A=B", "value": "x"}])),
+            "a valid environment variable name must consist only of printable ASCII",
+        ),
+        (
+            spec({}, main(volumeMounts=[{"name": "none", "mountPath": "/x"}])),
+            'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "none"',
+        ),
+        (
+            spec({}, main(resources={"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})),
+            'requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+        ),
+        (
+            spec({}, main(resources={"limits": {"memory": "much"}})),
+            "quantities must match the regular expression",
+        ),
+        (
+            spec({}, main(resources={"requests": {"nvidia.com/gpu": "1"}})),
+            "Limit must be set for non overcommitable resources",
+        ),
+        (
+            spec({}, main(ports=[{"name": "a-very-long-port-name", "containerPort": 80}])),
+            "must be no more than 15 characters",
+        ),
+        (
+            spec({"completionMode": "NonIndexed", "backoffLimitPerIndex": 1}),
+            "requires indexed completion mode",
+        ),
+        (
+            spec({"podFailurePolicy": {"rules": [{"action": "FailJob"}]}}),
+            "specifying one of OnExitCodes and OnPodConditions is required",
+        ),
+        (
+            spec(
+                {
+                    "podFailurePolicy": {
+                        "rules": [
+                            {
+                                "action": "FailIndex",
+                                "onExitCodes": {"operator": "In", "values": [3]},
+                            }
+                        ]
+                    }
+                }
+            ),
+            "requires the backoffLimitPerIndex to be set",
+        ),
+        (
+            {**job("one"), "metadata": {"name": "x" * 63}},
+            "will not able to create pod with invalid DNS label",
+        ),
+        (
+            {**job("one"), "metadata": {"name": "one", "labels": {"a": ".b"}}},
+            "a valid label must be an empty string or consist of alphanumeric characters",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(k8s: Client, body: dict[str, Any], words: str) -> None:
+    with pytest.raises(ApiException) as caught:
+        k8s.batch.create_namespaced_job("default", body)
+    found = refusal(caught)
+    assert (found["code"], found["reason"]) == (422, "Invalid")
+    assert words in found["message"]
+    assert found["details"]["causes"]
+
+
+def test_a_wrong_type_is_refused_as_the_decoder_does(k8s: Client) -> None:
+    body = spec({}, main(env=[{"name": "A", "value": 1}]))
+    code, answer, _ = k8s.raw("POST", JOBS, body)
+    assert (code, answer["reason"]) == (400, "BadRequest")
+    assert answer["message"] == (
+        'Job in version "v1" cannot be handled as a Job: json: cannot unmarshal number into Go'
+        " struct field EnvVar.spec.template.spec.containers.env.value of type string"
+    )
+
+
+def test_a_field_that_no_schema_has(k8s: Client, double: Double) -> None:
+    body = spec({"replicas": 3})
+    code, answer, _ = k8s.raw("POST", f"{JOBS}?fieldValidation=Strict", body)
+    assert code == 400
+    assert 'strict decoding error: unknown field "spec.replicas"' in answer["message"]
+    code, _, headers = k8s.raw("POST", JOBS, body)
+    assert code == 201
+    assert headers["Warning"] == '299 - "unknown field \\"spec.replicas\\""'
+    assert double.warnings() == ['unknown field "spec.replicas"']
+    assert "replicas" not in double.objects("jobs.batch")[0]["spec"]
+
+
+def test_nobody_and_somebody_without_rights(k8s: Client, double: Double) -> None:
+    stranger = Client(double.kubeconfig("stranger", style="none"))
+    with pytest.raises(ApiException) as caught:
+        stranger.pods("one")
+    assert refusal(caught)["reason"] == "Unauthorized"
+    double.deny("create", "jobs", namespace="default")
+    with pytest.raises(ApiException) as caught:
+        k8s.job("one")
+    assert refusal(caught)["message"] == (
+        'jobs.batch is forbidden: User "double-user" cannot create resource "jobs" in API group'
+        ' "batch" in the namespace "default"'
+    )
+
+
+def test_a_namespace_that_is_missing(k8s: Client) -> None:
+    with pytest.raises(ApiException) as caught:
+        k8s.batch.create_namespaced_job("nowhere", job("one"))
+    assert refusal(caught)["message"] == 'namespaces "nowhere" not found'
+    assert k8s.core.list_namespaced_pod("nowhere").items == []
+
+
+def test_quotas(k8s: Client, double: Double) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small"},
+        "spec": {"hard": {"count/jobs.batch": "1", "pods": "1"}},
+    }
+    double.create("resourcequotas", "default", quota)
+    k8s.job("one", "sleep 30", completions=2)
+    with pytest.raises(ApiException) as caught:
+        k8s.job("two")
+    assert refusal(caught)["message"] == (
+        'jobs.batch "two" is forbidden: exceeded quota: small, requested: count/jobs.batch=1,'
+        " used: count/jobs.batch=1, limited: count/jobs.batch=1"
+    )
+    # a Job's pods are the controller's to create: the refusal is an event
+    events = until(
+        lambda: [e for e in double.objects("events", "default") if e["reason"] == "FailedCreate"]
+    )
+    assert "exceeded quota: small, requested: pods=1, used: pods=1" in events[0]["message"]
+    assert len(k8s.pods("one")) == 1
+
+
+def test_webhooks_and_faults(k8s: Client, double: Double) -> None:
+    double.webhook("policy.example.com", "images must come from registry.example.com")
+    with pytest.raises(ApiException) as caught:
+        k8s.job("one")
+    assert refusal(caught)["message"] == (
+        'admission webhook "policy.example.com" denied the request: images must come from'
+        " registry.example.com"
+    )
+    for code in (429, 500, 503):
+        double.fault(code, method="GET", path="/pods", retry_after=1)
+        found, answer, headers = k8s.raw("GET", "/api/v1/namespaces/default/pods")
+        assert (found, answer["code"]) == (code, code)
+        assert headers["Retry-After"] == "1"
+        assert k8s.pods("one") == []
+
+
+def test_sizes(k8s: Client) -> None:
+    for size, code in ((2 << 20, 500), (4 << 20, 413)):
+        with pytest.raises(ApiException) as caught:
+            k8s.batch.create_namespaced_job("default", job("one", "x" * size))
+        assert refusal(caught)["code"] == code
+        assert "too large" in refusal(caught)["message"]
+
+
+def test_patches(k8s: Client) -> None:
+    k8s.job("one", suspend=True)
+    patch = {"metadata": {"annotations": {"a": "1", "b": "2"}}}
+    found = k8s.batch.patch_namespaced_job("one", "default", patch)
+    assert found.metadata.annotations == {"a": "1", "b": "2"}
+    patch = {"metadata": {"annotations": {"a": None}}}
+    assert k8s.raw("PATCH", f"{JOBS}/one", patch, "application/merge-patch+json")[0] == 200
+    assert k8s.raw("PATCH", f"{JOBS}/one", patch, "application/unheard-of")[0] == 415
+    assert k8s.batch.read_namespaced_job("one", "default").metadata.annotations == {"b": "2"}
+    operations = [{"op": "replace", "path": "/metadata/annotations/b", "value": "3"}]
+    _, answer, _ = k8s.raw("PATCH", f"{JOBS}/one", operations, "application/json-patch+json")
+    assert answer["metadata"]["annotations"] == {"b": "3"}
+    with pytest.raises(ApiException) as caught:
+        k8s.batch.patch_namespaced_job("one", "default", {"spec": {"completions": 7}})
+    assert "spec.completions: Invalid value" in refusal(caught)["message"]
+    assert "field is immutable" in refusal(caught)["message"]
+    stale = k8s.batch.read_namespaced_job("one", "default")
+    k8s.batch.patch_namespaced_job("one", "default", {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(ApiException) as caught:
+        k8s.batch.replace_namespaced_job("one", "default", stale)
+    assert refusal(caught)["reason"] == "Conflict"
+
+
+def test_what_belongs_to_a_job_goes_with_it(k8s: Client, double: Double) -> None:
+    owner = k8s.job("one", "sleep 60")
+    reference = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "one",
+        "uid": owner.metadata.uid,
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "one", "ownerReferences": [reference]},
+        "spec": {"clusterIP": "None", "selector": {"a": "b"}},
+    }
+    k8s.core.create_namespaced_service("default", service)
+    until(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
+    k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Background")
+    until(lambda: double.left() == [])
+
+
+def test_pods_of_a_job_that_is_deleted_without_a_policy_stay(k8s: Client, double: Double) -> None:
+    k8s.job("one", "sleep 60")
+    until(lambda: k8s.pods("one"))
+    k8s.batch.delete_namespaced_job("one", "default")
+    assert "propagationPolicy=Background" in double.warnings()[0]
+    left = until(lambda: [p for p in k8s.pods("one") if not p.metadata.owner_references])
+    assert left[0].metadata.deletion_timestamp is None
+
+
+def test_a_foreground_deletion_waits_for_the_pods(k8s: Client, double: Double) -> None:
+    k8s.job("one", "trap 'sleep 0.5; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+    until(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
+    until(lambda: k8s.log(k8s.pods("one")[0].metadata.name))
+    k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Foreground")
+    found = k8s.batch.read_namespaced_job("one", "default")
+    assert found.metadata.finalizers == ["foregroundDeletion"]
+    until(lambda: double.left() == [])
+
+
+def test_a_collection_is_deleted_by_selector(k8s: Client, double: Double) -> None:
+    for name in ("one", "two", "three"):
+        body = job(name, "sleep 60")
+        body["metadata"]["labels"] = {"app": "a" if name != "three" else "b"}
+        k8s.batch.create_namespaced_job("default", body)
+    k8s.batch.delete_collection_namespaced_job(
+        "default", label_selector="app in (a, c)", propagation_policy="Background"
+    )
+    assert [o["metadata"]["name"] for o in double.objects("jobs.batch")] == ["three"]
+
+
+def test_selectors(k8s: Client) -> None:
+    for i in range(3):
+        body = pod(f"pod-{i}", "sleep 60")
+        body["metadata"]["labels"] = {"n": str(i), **({"odd": ""} if i == 1 else {})}
+        k8s.core.create_namespaced_pod("default", body)
+
+    def names(**selectors: str) -> list[str]:
+        found = k8s.core.list_namespaced_pod("default", **selectors).items
+        return [p.metadata.name[-1] for p in found]
+
+    assert names(label_selector="n!=1") == ["0", "2"]
+    assert names(label_selector="odd") == ["1"]
+    assert names(label_selector="!odd,n in (0,1)") == ["0"]
+    assert names(label_selector="n notin (0)") == ["1", "2"]
+    assert names(field_selector="metadata.name=pod-2") == ["2"]
+    until(lambda: names(field_selector="status.phase=Running") == ["0", "1", "2"])
+    with pytest.raises(ApiException) as caught:
+        names(field_selector="spec.hostname=x")
+    assert refusal(caught)["message"] == 'field label not supported: "spec.hostname"'
+
+
+def test_discovery(k8s: Client, double: Double) -> None:
+    from kubernetes import client
+
+    assert client.VersionApi(k8s.api).get_code().git_version.startswith("v1.32")
+    groups = [g.name for g in client.ApisApi(k8s.api).get_api_versions().groups]
+    assert "jobset.x-k8s.io" in groups
+    resources = k8s.batch.get_api_resources().resources
+    assert "jobs/status" in [r.name for r in resources]
+    double.serve_operators([])
+    groups = [g.name for g in client.ApisApi(k8s.api).get_api_versions().groups]
+    assert groups == ["batch", "scheduling.k8s.io"]
+    with pytest.raises(ApiException) as caught:
+        k8s.custom.list_namespaced_custom_object(
+            "jobset.x-k8s.io", "v1alpha2", "default", "jobsets"
+        )
+    assert caught.value.status == 404
