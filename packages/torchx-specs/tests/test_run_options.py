@@ -346,3 +346,9 @@ def test_how_it_prints() -> None:
         "            "
     )
     assert repr(runopts()) == "    usage:\n        "
+
+
+def test_several_types_of_one_option_are_shown() -> None:
+    opts = runopts()
+    opts.add("tags", type_=Union[str, list, None], help="h")
+    assert "tags=TAGS (str | list, None)" in repr(opts)

@@ -17,6 +17,8 @@ _FALSE = frozenset({"false", "0", "no", "off"})
 
 def _type_name(tp: Any) -> str:
     origin = get_origin(tp)
+    if origin is Union or isinstance(tp, types.UnionType):
+        return " | ".join(_type_name(arg) for arg in get_args(tp) if arg is not type(None))
     return str(getattr(origin or tp, "__name__", tp))
 
 
