@@ -8,7 +8,7 @@ from typing import Any
 
 from torchx_sched_k8s.options import KubernetesOpts, problems_of
 from torchx_sched_k8s.pods import problems_of_role, unsuitable
-from torchx_sched_k8s.retries import problems_of_retries
+from torchx_sched_k8s.retries import problems_of_retries, warnings_of_retries
 from torchx_specs.app import AppDef
 from torchx_specs.errors import RequestError
 
@@ -58,6 +58,10 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
         RequestError: names everything that no cluster could do
     """
     check(app, opts)
+    for warning in warnings_of_retries(app, opts, opts.api):
+        import logging
+
+        logging.getLogger(__name__).warning("%s", warning)
     namespace = opts.namespace
     if opts.api == "volcano":
         from torchx_sched_k8s.volcano import make_job

@@ -38,18 +38,22 @@ def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
 
 
 def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yields which retries the API cannot do, one line each."""
-    replicas = sum(role.num_replicas for role in app.roles)
+    """Yields which retries the API cannot do, one line each.
+
+    With plain Jobs nothing starts several replicas again together. As APPLICATION is what a role
+    says if nobody chose, it is taken for what comes closest (:func:`warnings_of_retries` tells);
+    asked for by option it is refused.
+    """
     for role in app.roles:
         policy = policy_of(role, opts)
         if role.max_retries < 1 or policy == RetryPolicy.REPLICA:
             continue
         here = f"role '{role.name}': RetryPolicy.{policy.value} starts"
         one = "-cfg retry_policy=REPLICA starts the failed replica alone again (as torchrun needs)"
-        if policy == RetryPolicy.APPLICATION and replicas > 1 and api == "batch":
+        if policy == RetryPolicy.APPLICATION and opts.retry_policy and _is_apart(app, api):
             yield (
-                f"{here} all {replicas} replicas of the app again together, which the Jobs of a"
-                f" plain cluster cannot do: job_api=jobset or volcano can; {one}"
+                f"{here} all replicas of the app again together, which the Jobs of a plain cluster"
+                f" cannot do: job_api=jobset or volcano can; {one}"
             )
         if policy == RetryPolicy.ROLE and role.num_replicas > 1 and api == "batch":
             yield (
@@ -61,6 +65,21 @@ def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable
                 f"{here} one role of {len(app.roles)} again, which a JobSet cannot do:"
                 f" job_api=volcano can, -cfg retry_policy=APPLICATION starts all of them; {one}"
             )
+
+
+def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
+    """Yields which retries are not quite what roles say, one line each."""
+    for role in app.roles:
+        policy = policy_of(role, opts)
+        if role.max_retries > 0 and policy == RetryPolicy.APPLICATION and _is_apart(app, api):
+            yield (
+                f"role {role.name}: with plain Jobs a retry starts the failed replica alone again"
+                " (as torchrun needs); job_api=jobset or volcano starts all of the app"
+            )
+
+
+def _is_apart(app: AppDef, api: str) -> bool:
+    return api == "batch" and sum(role.num_replicas for role in app.roles) > 1
 
 
 def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str, Any]:

@@ -1,0 +1,788 @@
+"""Requests of kubernetes and kubernetes_mcad, made without a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from torchx_sched_k8s import kubernetes_scheduler as k8s
+from torchx_sched_k8s import mcad_scheduler as mcad
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.pods import MountTypeError, escape
+from torchx_specs import (
+    AppDef,
+    BindMount,
+    DeviceMount,
+    InvalidRunConfigException,
+    Resource,
+    RetryPolicy,
+    Role,
+    VolumeMount,
+    macros,
+)
+from torchx_specs.errors import RequestError
+from torchx_specs.overlays import DEL, JOIN, PUT, set_overlay
+
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")
+LABEL_VALUE = re.compile(r"(([A-Za-z0-9][A-Za-z0-9_.-]*)?[A-Za-z0-9])?\Z")
+
+
+@pytest.fixture
+def scheduler() -> KubernetesScheduler:
+    return create_scheduler("test", unknown="ignored")
+
+
+def role(**words: Any) -> Role:
+    return Role(**{"name": "main", "image": "busybox:1", "entrypoint": "sh", **words})
+
+
+def objects(*roles: Role, app: str = "app", **cfg: Any) -> list[dict[str, Any]]:
+    info = create_scheduler("test").submit_dryrun(AppDef(app, list(roles)), cfg)
+    found: list[dict[str, Any]] = info.request.objects
+    return found
+
+
+def job(*roles: Role, **cfg: Any) -> dict[str, Any]:
+    return objects(*roles, **cfg)[1]
+
+
+def pod_of(job: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = job["spec"]["template"]["spec"]
+    return found
+
+
+def main_of(job: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = pod_of(job)["containers"][0]
+    return found
+
+
+def everything() -> AppDef:
+    trainer = role(
+        name="trainer",
+        args=["-c", f"echo {macros.replica_id} of {macros.app_id} at $${macros.rank0_env}"],
+        env={"NODE": "[FIELD_PATH]spec.nodeName", "A": "$(A) b", "WANDB_KEY": "very"},
+        num_replicas=3,
+        min_replicas=2,
+        max_retries=2,
+        retry_policy=RetryPolicy.REPLICA,
+        resource=Resource(
+            cpu=8,
+            gpu=2,
+            memMB=64_000,
+            capabilities={"node.kubernetes.io/instance-type": "p4d.24xlarge"},
+            devices={"vpc.amazonaws.com/efa": 4},
+        ),
+        port_map={"tensor_board": 6006, "http": 80},
+        mounts=[
+            BindMount("/data", "/mnt/data", read_only=True),
+            VolumeMount("claim", "/mnt/claim"),
+            DeviceMount("/dev/fuse", "/dev/fuse", "r"),
+        ],
+    )
+    reader = role(name="reader", resource=Resource(cpu=1, gpu=0, memMB=100))
+    return AppDef("My App_1", [trainer, reader], {"team": "vision"})
+
+
+OPTIONS: dict[str, Any] = {
+    "namespace": "team",
+    "service_account": "runner",
+    "priority_class": "high",
+    "image_secret": "pull",
+    "image_pull_policy": "IfNotPresent",
+    "ttl_seconds": 60,
+    "node_selector": {"zone": "a"},
+    "tolerations": ["gpu=yes:NoSchedule", "spot"],
+    "affinity": '{"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":'
+    ' [{"topologyKey": "kubernetes.io/hostname"}]}}',
+    "labels": {"team": "vision"},
+    "annotations": {"note": "\u00fc b"},
+    "env_from": ["secret/all", "configmap/settings"],
+    "env_secrets": {"TOKEN": "one/key.txt"},
+    "env_config_maps": {"MODE": "two/mode"},
+    "secret_mounts": {"ssh": "/etc/ssh-keys"},
+}
+
+
+@pytest.mark.parametrize("version", ["1.32", "1.37"])
+def test_the_published_schemas_accept_what_kubectl_would_get(version: str) -> None:
+    info = create_scheduler("test").submit_dryrun(everything(), OPTIONS)
+    documents = list(yaml.safe_load_all(str(info)))
+    assert [one["kind"] for one in documents] == ["Service", "Job", "Job"]
+    for one in documents:
+        kubernetes_validate.validate(one, version, strict=True)
+    documents[1]["spec"]["complesions"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(documents[1], version, strict=True)
+
+
+def test_pods_of_every_api_fit_the_schema() -> None:
+    def check(template: dict[str, Any]) -> None:
+        pod = {"apiVersion": "v1", "kind": "Pod", **template}
+        kubernetes_validate.validate(pod, "1.32", strict=True)
+
+    options = dict(OPTIONS)
+    (jobset,) = objects(*everything().roles, **options, job_api="jobset")
+    for one in jobset["spec"]["replicatedJobs"]:
+        kubernetes_validate.validate(
+            {"apiVersion": "batch/v1", "kind": "Job", **one["template"]}, "1.32", strict=True
+        )
+        check(one["template"]["spec"]["template"])
+    (volcano,) = objects(*everything().roles, **options, queue="q")
+    for task in volcano["spec"]["tasks"]:
+        check(task["template"])
+    wrapper = mcad.create_scheduler("t").submit_dryrun(
+        everything(), {"coscheduler_name": "co", "network": "net", "image_secret": "s"}
+    )
+    for item in wrapper.request.resource["spec"]["resources"]["GenericItems"]:
+        if item["generictemplate"]["apiVersion"] == "v1":
+            kubernetes_validate.validate(item["generictemplate"], "1.32", strict=True)
+
+
+def test_a_role_is_one_indexed_job() -> None:
+    info = create_scheduler("test").submit_dryrun(everything(), {"namespace": "team"})
+    service, trainer, reader = info.request.objects
+    app_id = service["metadata"]["name"]
+    assert info.request.name == app_id
+    assert re.match(r"my-app-1-[a-z0-9]{11,14}\Z", app_id)
+    assert trainer["metadata"]["name"] == f"{app_id}-trainer"
+    assert reader["metadata"]["name"] == f"{app_id}-reader"
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {
+            "app.kubernetes.io/managed-by": "torchx.pytorch.org",
+            "app.kubernetes.io/instance": app_id,
+        },
+    }
+    spec = dict(trainer["spec"])
+    template = spec.pop("template")
+    assert spec == {
+        "completionMode": "Indexed",
+        "completions": 3,
+        "parallelism": 3,
+        "backoffLimitPerIndex": 2,
+        "maxFailedIndexes": 1,
+        "podFailurePolicy": {
+            "rules": [
+                {
+                    "action": "Ignore",
+                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                }
+            ]
+        },
+        "successPolicy": {"rules": [{"succeededCount": 2}]},
+    }
+    labels = template["metadata"]["labels"]
+    assert labels == {
+        k8s.LABEL_VERSION: labels[k8s.LABEL_VERSION],
+        k8s.LABEL_APP_NAME: "My-App_1",
+        k8s.LABEL_ROLE_INDEX: "0",
+        k8s.LABEL_ROLE_NAME: "trainer",
+        k8s.LABEL_KUBE_APP_NAME: "My-App_1",
+        k8s.LABEL_ORGANIZATION: "torchx.pytorch.org",
+        k8s.LABEL_UNIQUE_NAME: app_id,
+    }
+    for one in info.request.objects:
+        assert one["metadata"]["labels"][k8s.LABEL_UNIQUE_NAME] == app_id
+        assert one["metadata"]["annotations"]["torchx.pytorch.org/app-name"] == "My App_1"
+        told = json.loads(one["metadata"]["annotations"]["torchx.pytorch.org/metadata"])
+        assert told == {"team": "vision"}
+    pod = template["spec"]
+    assert (pod["restartPolicy"], pod["subdomain"]) == ("Never", app_id)
+    assert pod["nodeSelector"] == {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+    assert pod["volumes"] == [
+        {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "64000M"}},
+        {"name": "mount-0", "hostPath": {"path": "/data"}},
+        {"name": "mount-1", "persistentVolumeClaim": {"claimName": "claim"}},
+        {"name": "mount-2", "hostPath": {"path": "/dev/fuse"}},
+    ]
+    (main,) = pod["containers"]
+    rank0 = f"{app_id}-trainer-0.{app_id}"
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    assert main == {
+        "name": "trainer",
+        "image": "busybox:1",
+        "command": [
+            "sh",
+            "-c",
+            f"echo $(TORCHX_REPLICA_ID) of {app_id} at $TORCHX_RANK0_HOST",
+        ],
+        "env": [
+            {"name": "TORCHX_REPLICA_ID", "valueFrom": {"fieldRef": {"fieldPath": index}}},
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "A", "value": "$$(A) b"},
+            {"name": "WANDB_KEY", "value": "very"},
+            {"name": "TORCHX_RANK0_HOST", "value": rank0},
+            {"name": "TORCHX_IMAGE", "value": "busybox:1"},
+        ],
+        "resources": {
+            "limits": {
+                "cpu": "8000m",
+                "memory": "64000M",
+                "nvidia.com/gpu": "2",
+                "vpc.amazonaws.com/efa": "4",
+            },
+            "requests": {"cpu": "7900m", "memory": "62976M", "nvidia.com/gpu": "2"},
+        },
+        "ports": [
+            {"name": "tensor-board", "containerPort": 6006},
+            {"name": "http", "containerPort": 80},
+        ],
+        "securityContext": {"privileged": True},
+        "volumeMounts": [
+            {"name": "dshm", "mountPath": "/dev/shm"},
+            {"name": "mount-0", "mountPath": "/mnt/data", "readOnly": True},
+            {"name": "mount-1", "mountPath": "/mnt/claim", "readOnly": False},
+            {"name": "mount-2", "mountPath": "/dev/fuse", "readOnly": True},
+        ],
+    }
+    other = main_of(reader)
+    assert {"name": "TORCHX_RANK0_HOST", "value": rank0} in other["env"]
+    # a small role keeps half of what it asks for
+    assert other["resources"]["requests"] == {"cpu": "900m", "memory": "50M"}
+
+
+def test_options_reach_the_pods() -> None:
+    found = job(*everything().roles, **OPTIONS)
+    pod, main = pod_of(found), main_of(found)
+    assert found["spec"]["ttlSecondsAfterFinished"] == 60
+    assert found["metadata"]["labels"]["team"] == "vision"
+    assert found["metadata"]["annotations"]["note"] == "\u00fc b"
+    assert pod["nodeSelector"]["zone"] == "a"
+    assert pod["tolerations"] == [
+        {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    ]
+    assert list(pod["affinity"]) == ["podAntiAffinity"]
+    assert pod["serviceAccountName"] == "runner"
+    assert pod["priorityClassName"] == "high"
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert main["imagePullPolicy"] == "IfNotPresent"
+    assert main["envFrom"] == [
+        {"secretRef": {"name": "all"}},
+        {"configMapRef": {"name": "settings"}},
+    ]
+    assert {
+        "name": "TOKEN",
+        "valueFrom": {"secretKeyRef": {"name": "one", "key": "key.txt"}},
+    } in main["env"]
+    assert pod["volumes"][-1] == {"name": "secret-0", "secret": {"secretName": "ssh"}}
+    assert main["volumeMounts"][-1]["mountPath"] == "/etc/ssh-keys"
+
+
+def test_affinity_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "affinity.yaml"
+    file.write_text("nodeAffinity: {}\n")
+    assert pod_of(job(role(), affinity=str(file)))["affinity"] == {"nodeAffinity": {}}
+    assert pod_of(job(role(), affinity=f"file://{file}"))["affinity"] == {"nodeAffinity": {}}
+
+
+@pytest.mark.parametrize(
+    ("cfg", "words"),
+    [
+        ({"job_api": "jobsets"}, "did you mean 'jobset'"),
+        ({"job_api": "volcano"}, "queue"),
+        ({"namespace": "No_Name"}, "namespace='No_Name'"),
+        ({"tolerations": ["a:NoSchedul"]}, "did you mean 'NoSchedule'"),
+        ({"tolerations": ["=b"]}, "key=value:effect"),
+        ({"env_from": ["vault/x"]}, "secret/NAME"),
+        ({"env_secrets": {"A": "name"}}, "VARIABLE:NAME/KEY"),
+        ({"secret_mounts": {"a": "relative"}}, "NAME:/path"),
+        ({"affinity": '{"nodeafinity": {}}'}, "nodeAffinity"),
+        ({"affinity": "/no/such/file"}, "no such file"),
+        ({"ttl_seconds": -1}, "negative"),
+        ({"labels": {"a b": "c"}}, "no label"),
+        ({"node_selector": {"a": "x" * 64}}, "no label"),
+        ({"image_pull_policy": "always"}, "did you mean 'Always'"),
+        ({"retry_policy": "replica"}, "did you mean 'REPLICA'"),
+        ({"service_account": "A b"}, "service_account"),
+    ],
+)
+def test_wrong_options(cfg: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(words)) as caught:
+        objects(role(), **cfg)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"image": ""}, "no image"),
+        ({"image": "a b"}, "no name of an image"),
+        ({"entrypoint": "<MISSING>"}, "no entrypoint"),
+        ({"args": ["a\0"]}, "NUL"),
+        ({"env": {"A": "\udcff"}}, "not UTF-8"),
+        ({"env": {"1A": "x"}}, "no variable's name"),
+        ({"num_replicas": 0}, "0 replicas"),
+        ({"min_replicas": 3}, "min_replicas"),
+        ({"port_map": {"a": 70000}}, "no port"),
+        ({"mounts": [VolumeMount("Bad_Claim", "/a")]}, "persistent volume claim"),
+        ({"mounts": [BindMount("/a", "b")]}, "absolute path"),
+        ({"mounts": [BindMount("/a", "/b"), BindMount("/c", "/b")]}, "already"),
+        ({"mounts": [DeviceMount("/dev/a", "/dev/a", "x")]}, "use r, w and m"),
+    ],
+)
+def test_wrong_roles(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(words)):
+        objects(role(**fields))
+
+
+def test_all_problems_in_one_error() -> None:
+    with pytest.raises(RequestError) as caught:
+        objects(role(image=""), role(entrypoint=""), namespace="A")
+    assert len(caught.value.problems) == 4
+
+
+def test_a_mount_of_no_kind() -> None:
+    with pytest.raises(MountTypeError):
+        objects(role(mounts=["x"]))
+
+
+def test_an_unknown_option() -> None:
+    with pytest.raises(InvalidRunConfigException, match="namespace"):
+        objects(role(), namespac="x")
+
+
+# -- what reaches the process
+
+HOSTILE = ["$(PATH)", "$$(PATH)", "$$", "$", "$HOME ${HOME}", "$$$(a)", "a$", "$(", "$$$", "$)"]
+
+
+def expanded(text: str, env: dict[str, str]) -> str:
+    """What a node makes of a text: the rules of the API's documentation, written down."""
+    out, i = "", 0
+    while i < len(text):
+        if text[i] != "$" or i + 1 == len(text):
+            out, i = out + text[i], i + 1
+        elif text[i + 1] == "$":
+            out, i = out + "$", i + 2
+        elif text[i + 1] == "(" and ")" in text[i + 2 :]:
+            end = text.index(")", i)
+            name = text[i + 2 : end]
+            out, i = out + env.get(name, f"$({name})"), end + 1
+        else:
+            out, i = out + text[i : i + 2], i + 2
+    return out
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_is_expanded_but_the_index(text: str) -> None:
+    env = {"PATH": "expanded", "a": "expanded", "TORCHX_REPLICA_ID": "7"}
+    assert expanded(escape(text), env) == text
+    found = main_of(job(role(args=[f"{text}{macros.replica_id}", text])))["command"]
+    values = macros.Values("", "app", "7", "TORCHX_RANK0_HOST")
+    assert expanded(found[1], env) == values.substitute(f"{text}{macros.replica_id}")
+    assert expanded(found[2], env) == text
+
+
+def test_the_index_in_values_comes_from_what_stands_before() -> None:
+    env = main_of(job(role(env={"A": f"<{macros.replica_id}>"})))["env"]
+    names = [one["name"] for one in env]
+    assert names.index("TORCHX_REPLICA_ID") < names.index("A")
+    assert env[names.index("A")]["value"] == "<$(TORCHX_REPLICA_ID)>"
+
+
+def test_the_job_knows_its_handle() -> None:
+    service, found = objects(
+        role(env={"TORCHX_JOB_ID": f"kubernetes://s/{macros.app_id}"}), namespace="team"
+    )
+    value = next(e["value"] for e in main_of(found)["env"] if e["name"] == "TORCHX_JOB_ID")
+    assert value == f"kubernetes://s/team:{service['metadata']['name']}"
+
+
+def test_secrets_are_masked_when_shown() -> None:
+    info = create_scheduler("t").submit_dryrun(AppDef("a", [role(env={"API_TOKEN": "s3cret"})]), {})
+    assert "s3cret" not in str(info)
+    assert "s3cret" in json.dumps(info.request.objects)
+
+
+# -- names
+
+
+@pytest.mark.parametrize(
+    ("app", "roles"),
+    [
+        ("x" * 200, ["y" * 200, "y" * 199 + "z"]),
+        ("\u00fcml\u00e4ut", ["\u4e2d", "\u6587"]),
+        ("1", ["-", "--"]),
+        ("../up", ["a b", "a_b", "a.b", "A-B"]),
+        ("", ["$(exit 7)"]),
+    ],
+)
+@pytest.mark.parametrize("api", ["batch", "jobset", "volcano", "mcad"])
+def test_names_are_valid_whatever_users_choose(app: str, roles: list[str], api: str) -> None:
+    appdef = AppDef(app, [role(name=name, num_replicas=1000) for name in roles])
+    if api == "mcad":
+        info = mcad.create_scheduler("t").submit_dryrun(appdef, {})
+        items = info.request.resource["spec"]["resources"]["GenericItems"]
+        pods = [i["generictemplate"]["metadata"]["name"] for i in items]
+        longest = max(pods, key=len)
+        labels = items[0]["generictemplate"]["metadata"]["labels"]
+        assert len(set(pods)) == len(pods)
+    else:
+        queue = {"queue": "q"} if api == "volcano" else {}
+        info = create_scheduler("t").submit_dryrun(appdef, {"job_api": api, **queue})
+        if api == "batch":
+            jobs = [one["metadata"]["name"] for one in info.request.objects[1:]]
+            longest = max(jobs, key=len) + "-999"
+            labels = info.request.objects[1]["metadata"]["labels"]
+        else:
+            spec = info.request.resource["spec"]
+            jobs = [one["name"] for one in spec.get("replicatedJobs") or spec["tasks"]]
+            tail = "-0-999-abcde" if api == "jobset" else "-999"
+            longest = f"{info.request.name}-{max(jobs, key=len)}{tail}"
+            labels = info.request.resource["metadata"]["labels"]
+        assert len(set(jobs)) == len(roles)
+        assert all(LABEL.match(name) for name in jobs)
+    assert len(longest) <= 63
+    assert re.match(r"[a-z]([a-z0-9-]*[a-z0-9])?\Z", info.request.name)
+    for value in labels.values():
+        assert len(value) <= 63
+        assert LABEL_VALUE.match(value)
+
+
+def test_names_are_unique() -> None:
+    assert objects(role())[0]["metadata"]["name"] != objects(role())[0]["metadata"]["name"]
+
+
+def test_ports_get_names_that_clusters_take() -> None:
+    ports = {"management_api": 1, "a--b": 2, "8080": 3, "x" * 20: 4, "A_B": 5, "a-b": 6}
+    names = [one["name"] for one in main_of(job(role(port_map=ports)))["ports"]]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert re.match(r"[a-z0-9]+(-[a-z0-9]+)*\Z", name)
+        assert len(name) <= 15
+        assert re.search("[a-z]", name)
+
+
+# -- retries
+
+
+@pytest.mark.parametrize(
+    ("api", "fields", "expected"),
+    [
+        ("batch", {}, {"backoffLimit": 0}),
+        ("batch", {"max_retries": 3}, {"backoffLimit": 3}),
+        (
+            "batch",
+            {"max_retries": 3, "num_replicas": 4, "retry_policy": RetryPolicy.REPLICA},
+            {"backoffLimitPerIndex": 3, "maxFailedIndexes": 0},
+        ),
+        ("batch", {"max_retries": 3, "retry_policy": RetryPolicy.ROLE}, {"backoffLimit": 3}),
+        ("jobset", {"max_retries": 3, "num_replicas": 4}, {"backoffLimit": 0}),
+    ],
+)
+def test_retries(api: str, fields: dict[str, Any], expected: dict[str, int]) -> None:
+    found = objects(role(**fields), job_api=api)[-1]["spec"]
+    if api == "jobset":
+        assert found["failurePolicy"] == {"maxRestarts": 3}
+        found = found["replicatedJobs"][0]["template"]["spec"]
+    assert {key: found[key] for key in found if key.startswith(("backoff", "maxF"))} == expected
+    assert found["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+
+
+def test_plain_jobs_say_that_they_start_one_replica_again(caplog: pytest.LogCaptureFixture) -> None:
+    found = job(role(num_replicas=2, max_retries=3))
+    assert found["spec"]["backoffLimit"] == 3
+    assert "job_api=jobset" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("cfg", "fields"),
+    [
+        ({"retry_policy": "APPLICATION"}, {"num_replicas": 2}),
+        ({}, {"num_replicas": 2, "retry_policy": RetryPolicy.ROLE}),
+    ],
+)
+def test_retries_that_plain_jobs_cannot_do(cfg: dict[str, Any], fields: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=r"job_api=.*retry_policy=REPLICA"):
+        objects(role(max_retries=1, **fields), **cfg)
+
+
+def test_a_role_that_must_not_be_retried_fails_a_jobset() -> None:
+    (found,) = objects(role(name="a", max_retries=2), role(name="b"), job_api="jobset")
+    assert found["spec"]["failurePolicy"] == {
+        "maxRestarts": 2,
+        "rules": [{"action": "FailJobSet", "targetReplicatedJobs": ["b"]}],
+    }
+
+
+def test_kueue() -> None:
+    found = job(role(num_replicas=4, min_replicas=2), queue="gpus", job_api="batch")
+    assert found["spec"]["suspend"] is True
+    assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert found["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] == "2"
+    (jobset,) = objects(role(), queue="gpus", job_api="jobset")
+    assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert jobset["spec"]["suspend"] is True
+
+
+# -- the other APIs
+
+
+def test_jobset() -> None:
+    (found,) = objects(role(name="a", num_replicas=2), role(name="b"), job_api="jobset")
+    name = found["metadata"]["name"]
+    assert (found["apiVersion"], found["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert [one["name"] for one in found["spec"]["replicatedJobs"]] == ["a", "b"]
+    assert found["spec"]["network"]["publishNotReadyAddresses"] is True
+    for one in found["spec"]["replicatedJobs"]:
+        spec = one["template"]["spec"]
+        rank0 = {"name": "TORCHX_RANK0_HOST", "value": f"{name}-a-0-0.{name}"}
+        assert rank0 in spec["template"]["spec"]["containers"][0]["env"]
+        assert "subdomain" not in spec["template"]["spec"]
+
+
+def test_volcano_is_the_api_of_a_queue() -> None:
+    equal = role(name="trainer", num_replicas=5, min_replicas=3, max_retries=2)
+    each = role(name="ps", args=[macros.replica_id], num_replicas=2, min_replicas=1)
+    (found,) = objects(equal, each, queue="default", priority_class="high")
+    name = found["metadata"]["name"]
+    assert (found["apiVersion"], found["kind"]) == ("batch.volcano.sh/v1alpha1", "Job")
+    spec = dict(found["spec"])
+    tasks = spec.pop("tasks")
+    assert spec == {
+        "schedulerName": "volcano",
+        "queue": "default",
+        "maxRetry": 0,
+        "plugins": {"svc": ["--publish-not-ready-addresses"], "env": []},
+        "priorityClassName": "high",
+    }
+    assert [(t["name"], t["replicas"], t.get("minAvailable")) for t in tasks] == [
+        ("trainer", 5, 3),
+        ("ps-0", 1, 1),
+        ("ps-1", 1, 0),
+    ]
+    assert tasks[0]["maxRetry"] == 2
+    assert tasks[0]["policies"] == [
+        {"event": "PodEvicted", "action": "RestartJob"},
+        {"event": "PodFailed", "action": "RestartJob"},
+    ]
+    assert "policies" not in tasks[1]
+    rank0 = {"name": "TORCHX_RANK0_HOST", "value": f"{name}-trainer-0.{name}"}
+    for task in tasks:
+        main = task["template"]["spec"]["containers"][0]
+        assert main["name"] == task["name"]
+        assert rank0 in main["env"]
+    assert [t["template"]["spec"]["containers"][0]["command"][1:] for t in tasks[1:]] == [
+        ["0"],
+        ["1"],
+    ]
+    labels = tasks[2]["template"]["metadata"]["labels"]
+    assert labels[k8s.LABEL_REPLICA_ID] == "1"
+
+
+def test_volcano_host_of_a_first_role_whose_replicas_differ() -> None:
+    (found,) = objects(role(args=[macros.replica_id], num_replicas=2), queue="q")
+    name = found["metadata"]["name"]
+    main = found["spec"]["tasks"][1]["template"]["spec"]["containers"][0]
+    assert {"name": "TORCHX_RANK0_HOST", "value": f"{name}-main-0-0.{name}"} in main["env"]
+
+
+def test_mcad() -> None:
+    first = role(name="a", num_replicas=2, max_retries=2, port_map={"web": 80})
+    second = role(name="b", max_retries=1, resource=Resource(cpu=1, gpu=0, memMB=2048))
+    cfg = {
+        "priority": 3,
+        "coscheduler_name": "co",
+        "image_secret": "pull",
+        "network": "net",
+        "priority_class_name": "high",
+    }
+    info = mcad.create_scheduler("t").submit_dryrun(AppDef("My_app", [first, second]), cfg)
+    found = info.request.resource
+    name = found["metadata"]["name"]
+    assert re.match(r"myapp-[a-z0-9]+\Z", name)
+    assert (found["apiVersion"], found["kind"]) == ("workload.codeflare.dev/v1beta1", "AppWrapper")
+    assert found["metadata"]["namespace"] == "default"
+    assert found["spec"]["priority"] == 3
+    assert found["spec"]["schedulingSpec"] == {
+        "minAvailable": 3,
+        "requeuing": {
+            "timeInSeconds": 300,
+            "maxTimeInSeconds": 0,
+            "growthType": "exponential",
+            "maxNumRequeuings": 1,
+        },
+    }
+    items = [one["generictemplate"] for one in found["spec"]["resources"]["GenericItems"]]
+    assert [(one["kind"], one["metadata"]["name"]) for one in items] == [
+        ("PodGroup", f"{name}-pg0"),
+        ("PodGroup", f"{name}-pg1"),
+        ("Pod", f"{name}-0"),
+        ("Pod", f"{name}-1"),
+        ("Pod", f"{name}-1-0"),
+        ("Service", name),
+    ]
+    assert items[0]["spec"] == {"minMember": 2}
+    pod = items[2]
+    assert pod["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io"] == f"{name}-pg0"
+    assert pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "net"
+    spec = pod["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == (f"{name}-0", name)
+    assert (spec["schedulerName"], spec["priorityClassName"]) == ("co", "high")
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert items[4]["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "900m",
+        "memory": "1024M",
+    }
+    assert items[5]["spec"]["ports"] == [{"protocol": "TCP", "port": 80, "targetPort": 80}]
+    assert items[5]["spec"]["selector"] == {"app.kubernetes.io/instance": name}
+
+
+# -- overlays
+
+
+def test_an_overlay_of_pods() -> None:
+    one = role()
+    set_overlay(one, "kubernetes", "V1Pod", {"spec": {"nodeSelector": {"accelerator": "a100"}}})
+    set_overlay(one, "kubernetes", "V1Pod", {"spec": {"tolerations": [{"key": "gpu"}]}})
+    set_overlay(
+        one,
+        "kubernetes",
+        "V1Pod",
+        {
+            "metadata": {"labels": {"a": "b", k8s.LABEL_UNIQUE_NAME: "other"}},
+            "spec": {
+                JOIN("containers", on="name"): [
+                    {"name": "main", "tty": True},
+                    {"name": "beside", "image": "x", "args": [macros.app_id]},
+                ]
+            },
+        },
+    )
+    service, found = objects(one, tolerations=["spot"])
+    pod = pod_of(found)
+    assert pod["nodeSelector"] == {"accelerator": "a100"}
+    assert [t["key"] for t in pod["tolerations"]] == ["spot", "gpu"]
+    assert pod["containers"][0]["tty"] is True
+    assert pod["containers"][0]["image"] == "busybox:1"
+    assert pod["containers"][1]["args"] == [service["metadata"]["name"]]
+    labels = found["spec"]["template"]["metadata"]["labels"]
+    assert labels["a"] == "b"
+    assert labels[k8s.LABEL_UNIQUE_NAME] == service["metadata"]["name"]
+
+
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
+def test_overlays_work_with_every_api(cfg: dict[str, Any]) -> None:
+    one = role(num_replicas=2)
+    set_overlay(one, "kubernetes", "V1Pod", {"spec": {PUT("volumes"): [], "hostNetwork": True}})
+    text = json.dumps(objects(one, **cfg))
+    assert '"hostNetwork": true' in text
+    assert "dshm" in text  # its mount
+    assert '"emptyDir"' not in text
+
+
+def test_overlay_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "overlay.yaml"
+    file.write_text("spec:\n  runtimeClassName: gvisor\nmetadata:\n  labels: {a: b}\n")
+    with pytest.warns(DeprecationWarning, match="V1Pod"):
+        found = job(role(metadata={"kubernetes": str(file)}))
+    assert pod_of(found)["runtimeClassName"] == "gvisor"
+    assert found["spec"]["template"]["metadata"]["labels"]["a"] == "b"
+    file.write_text("V1Pod: {spec: {runtimeClassName: kata}}\n")
+    found = job(role(metadata={"kubernetes": f"file://{file}"}))
+    assert pod_of(found)["runtimeClassName"] == "kata"
+
+
+def test_an_overlay_of_jobs() -> None:
+    one = role()
+    set_overlay(one, "kubernetes", "V1Job", {"spec": {"activeDeadlineSeconds": 7}})
+    app = AppDef("app", [one])
+    set_overlay(app, "kubernetes", "V1Job", {"metadata": {"annotations": {"a": "b"}}})
+    set_overlay(app, "kubernetes", "V1Job", {"spec": {DEL("podFailurePolicy"): None}})
+    _, found = create_scheduler("t").submit_dryrun(app, {}).request.objects
+    assert found["spec"]["activeDeadlineSeconds"] == 7
+    assert found["metadata"]["annotations"]["a"] == "b"
+    assert "podFailurePolicy" not in found["spec"]
+    assert "activeDeadlineSeconds" not in pod_of(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "overlay", "words"),
+    [
+        ("V1Pod", {"spec": {"nodeSelectr": {}}}, "did you mean 'nodeSelector'"),
+        ("V1Pod", {"nodeSelector": {}}, "did you mean 'spec.nodeSelector'"),
+        ("V1Pod", {"metadata": {"label": {}}}, "did you mean 'labels'"),
+        ("V1Pod", {"spec": {"hostname": "x"}}, "`spec.hostname` cannot be changed"),
+        ("V1Pod", {"spec": {"restartPolicy": "Always"}}, "`spec.restartPolicy`"),
+        ("V1Pod", {"spec": {"containers": {}}}, "type mismatch"),
+        ("V1Job", {"spec": {"template": {"spec": {"hostPID": True}}}}, "belong in V1Pod"),
+        ("V1Job", {"spec": {"completions": 7}}, "`spec.completions`"),
+        ("V1Job", {"spec": {"backofLimit": 7}}, "did you mean 'backoffLimit'"),
+    ],
+)
+def test_overlays_that_are_refused(kind: str, overlay: dict[str, Any], words: str) -> None:
+    one = role()
+    set_overlay(one, "kubernetes", kind, overlay)
+    with pytest.raises(RequestError, match=re.escape(words)) as caught:
+        objects(one)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_newer_cluster_may_know_more_fields() -> None:
+    one = role()
+    set_overlay(one, "kubernetes", "V1Pod", {"spec": {"inventedLater": 1}})
+    assert pod_of(job(one, validate_spec=False))["inventedLater"] == 1
+
+
+def test_more_than_a_cluster_stores() -> None:
+    with pytest.raises(RequestError, match=r"1\.9 MB.*1\.5 MB"):
+        objects(role(args=["x" * 100_000] * 20))
+
+
+# -- older code
+
+
+def test_functions_of_older_code() -> None:
+    one = role(args=["$(A)"], env={"P": "[FIELD_PATH]status.podIP"}, num_replicas=2)
+    pod = k8s.role_to_pod("main-0", one, service_account="sa")
+    assert pod.spec.containers[0].name == "main-0"
+    assert pod.spec.containers[0].env[0].value_from.field_ref.field_path == "status.podIP"
+    assert pod.spec.service_account_name == "sa"
+    k8s._apply_pod_overlay(pod, {"spec": {"nodeSelector": {"a": "b"}}})
+    assert pod.spec.node_selector == {"a": "b"}
+    plain: Any = k8s.sanitize_for_serialization({"pod": pod})
+    assert plain["pod"]["spec"]["nodeSelector"] == {"a": "b"}
+    resource = k8s.app_to_resource(AppDef("a", [one]), "q", None)
+    assert resource["spec"]["tasks"][0]["replicas"] == 2
+    assert (k8s.normalize_str("-Ab_c1.x"), mcad.cleanup_str("1Ab-")) == ("abc1x", "ab-")
+    service = mcad.mcad_svc(AppDef("a", [one]), "svc", "ns", "80")
+    assert service.spec.ports[0].port == 80
+    assert mcad.get_port_for_service(AppDef("a", [one])) == "29500"
+    mcad_pod = mcad.role_to_pod("n", "app", "ns", one, None, "sec", "co", None, "net")
+    assert (mcad_pod.spec.hostname, mcad_pod.spec.subdomain) == ("n", "app")
+    assert mcad_pod.spec.image_pull_secrets[0].name == "sec"
+
+
+def test_run_options() -> None:
+    opts = dict(create_scheduler("t").run_opts())
+    known = {"queue", "namespace", "service_account", "priority_class", "validate_spec"}
+    assert known | {"reserved_millicpu", "reserved_memmb", "efa_device_count"} <= opts.keys()
+    assert not any(opt.is_required for opt in opts.values())
+    assert all(opt.help and opt.help != name for name, opt in opts.items())
+    assert {"coscheduler_name", "network"} <= dict(mcad.create_scheduler("t").run_opts()).keys()
+
+
+def test_a_dry_run_imports_no_client() -> None:
+    code = (
+        "import sys; from torchx_specs import AppDef, Role\n"
+        "from torchx_sched_k8s.kubernetes_scheduler import create_scheduler as k\n"
+        "from torchx_sched_k8s.mcad_scheduler import create_scheduler as m\n"
+        "app = AppDef('a', [Role('r', 'i', entrypoint='e')])\n"
+        "for cfg in {}, {'job_api': 'jobset'}, {'queue': 'q'}:\n"
+        "    str(k('t').submit_dryrun(app, cfg))\n"
+        "str(m('t').submit_dryrun(app, {}))\n"
+        "print(sorted({'kubernetes', 'urllib3', 'docker', 'requests'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
