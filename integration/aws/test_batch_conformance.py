@@ -129,7 +129,6 @@ class TestBatchThroughDouble(BatchConformance):
     @pytest.fixture
     def scheduler(self, use_double: AwsDouble) -> Iterator[AWSBatchScheduler]:
         use_double.batch.add_queue("full", slots=0)
-        use_double.logs.drop_empty_lines = True
         scheduler = AWSBatchScheduler("conformance", log_settle=0.5)
         yield scheduler
         scheduler.close()

@@ -43,7 +43,7 @@ def answer(code: str, message: str = "as AWS says") -> Exception:
             "iam:PassRole on y",
         ),
         (answer("TooManyRequestsException"), ThrottledError, "refuses more requests"),
-        (answer("ClientException", "no\n such   queue"), AwsError, "cannot do it: no such queue"),
+        (answer("ClientException", "no\n such   queue"), AwsError, "no such queue"),
         (sdk.NoCredentialsError(), NoCredentialsError, "aws sso login"),
         (sdk.NoRegionError(), NoRegionError, "AWS_DEFAULT_REGION"),
         (sdk.ProfileNotFound(profile="mine"), NoCredentialsError, "mine"),

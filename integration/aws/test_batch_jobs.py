@@ -1,0 +1,439 @@
+"""Jobs of AWS Batch, of one node and of several, through a double whose jobs are processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_double import AwsDouble, Fault
+from conftest import QUEUE
+
+from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_sched_aws.clients import AwsError, ThrottledError
+from torchx_sched_aws.cloudwatch import NoLogError
+from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
+from torchx_specs.errors import RequestError
+from torchx_specs.schedulers import DescribeAppResponse
+
+NO_WORKSPACE = ("--workspace", "")
+RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
+Finished = Callable[[str], DescribeAppResponse]
+
+
+@pytest.fixture
+def scheduler(use_double: AwsDouble) -> Iterator[AWSBatchScheduler]:
+    scheduler = AWSBatchScheduler("test", log_settle=0.5)
+    yield scheduler
+    scheduler.close()
+    use_double.check()
+
+
+@pytest.fixture
+def finished(scheduler: AWSBatchScheduler) -> Finished:
+    """Waits until an app has ended, and describes it."""
+
+    def wait(app_id: str) -> DescribeAppResponse:
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            described = scheduler.describe(app_id)
+            assert described is not None
+            if is_terminal(described.state):
+                return described
+            time.sleep(0.05)
+        raise AssertionError(f"{app_id} does not end: {described}")
+
+    return wait
+
+
+def shell(script: str, name: str = "main", **fields: Any) -> Role:
+    args = ["-c", script]
+    return Role(name, "image", entrypoint="sh", args=args, resource=RESOURCE, **fields)
+
+
+def submit(scheduler: AWSBatchScheduler, *roles: Role, name: str = "app", **cfg: Any) -> str:
+    return scheduler.submit(AppDef(name, list(roles)), {"queue": QUEUE, **cfg})
+
+
+def log(scheduler: AWSBatchScheduler, app_id: str, role: str = "main", k: int = 0) -> list[str]:
+    return [line.rstrip("\n") for line in scheduler.log_iter(app_id, role, k)]
+
+
+# -- several nodes
+
+
+def test_every_replica_knows_itself_and_the_first_one(
+    scheduler: AWSBatchScheduler, finished: Finished
+) -> None:
+    script = f'echo {macros.replica_id} "$R" "${{{macros.rank0_env}:=localhost}}" [$E]'
+    env = {"R": f"r{macros.replica_id}", "E": ""}
+    roles = [shell(script, name, env=env, num_replicas=n) for name, n in (("a", 1), ("b", 3))]
+    app_id = submit(scheduler, *roles)
+    assert finished(app_id).state == AppState.SUCCEEDED
+    assert log(scheduler, app_id, "a") == ["0 r0 localhost []"]
+    for k in range(3):
+        assert log(scheduler, app_id, "b", k) == [f"{k} r{k} 127.0.0.1 []"]
+
+
+def test_a_child_that_fails_is_told_though_batch_calls_it_success(
+    scheduler: AWSBatchScheduler, finished: Finished
+) -> None:
+    app_id = submit(scheduler, shell(f"exit {macros.replica_id}", num_replicas=3))
+    found = finished(app_id)
+    assert found.state == AppState.FAILED
+    assert [r.exit_code for r in found.roles_statuses[0].replicas] == [0, 1, 2]
+    assert found.msg.startswith("main/1: ")
+
+
+def test_children_that_batch_stops_are_no_failure(
+    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
+) -> None:
+    script = f"[ {macros.replica_id} = 0 ] && exit 0; exec sleep 60"
+    found = finished(submit(scheduler, shell(script, num_replicas=2)))
+    assert found.state == AppState.SUCCEEDED
+    states = [r.state for r in found.roles_statuses[0].replicas]
+    assert states == [AppState.SUCCEEDED, AppState.CANCELLED]
+
+
+def test_attempts_of_every_node_are_in_its_log(
+    scheduler: AWSBatchScheduler, finished: Finished
+) -> None:
+    script = f"echo try $AWS_BATCH_JOB_ATTEMPT of {macros.replica_id}; exit 3"
+    app_id = submit(scheduler, shell(script, num_replicas=2, max_retries=2))
+    lines = list(scheduler.log_iter(app_id, "main", 1, should_tail=True))
+    assert lines == [f"try {i} of 1\n" for i in (1, 2, 3)]
+    found = finished(app_id)
+    assert (found.state, found.num_restarts) == (AppState.FAILED, 2)
+    assert [r.restarts for r in found.roles_statuses[0].replicas] == [2, 2]
+    assert found.roles[0].max_retries == 2
+
+
+def test_a_machine_taken_away_is_retried_by_its_reason(
+    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
+) -> None:
+    script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 60'
+    role = shell(f"{script}; exit 5", max_retries=3)
+    app_id = submit(scheduler, role, retry_rules=["status_reason=Host EC2*:RETRY"])
+    assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "try 1\n"
+    use_double.batch.reclaim(app_id.partition(":")[2])
+    found = finished(app_id)
+    # the second attempt's own failure is not what the rule says
+    assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
+    assert log(scheduler, app_id) == ["try 1", "try 2"]
+    assert found.roles_statuses[0].replicas[0].exit_code == 5
+
+
+# -- submitting
+
+
+def test_definitions_are_registered_when_they_differ(
+    scheduler: AWSBatchScheduler, use_double: AwsDouble
+) -> None:
+    def revision(script: str) -> str:
+        env = {"TORCHX_INTERNAL_SESSION_ID": script, "ID": macros.app_id}
+        app_id = submit(scheduler, shell(script, env=env, num_replicas=2), name="reused")
+        found = scheduler.describe(app_id)
+        assert found is not None
+        return found.metadata["aws_batch/job_definition"].rpartition("/")[2]
+
+    assert [revision(script) for script in ("true", "true", "exit 0", "exit 0")] == [
+        *("torchx-reused:1", "torchx-reused:1", "torchx-reused:2", "torchx-reused:2")
+    ]
+    assert use_double.counts["RegisterJobDefinition"] == 2
+    assert use_double.counts["SubmitJob"] == 4
+
+
+def test_deleting_ends_deregisters_and_forgets(
+    scheduler: AWSBatchScheduler, use_double: AwsDouble
+) -> None:
+    app_id = submit(scheduler, shell("sleep 60"), name="deleted")
+    scheduler.delete(app_id)
+    assert scheduler.describe(app_id) is None
+    other = AWSBatchScheduler("other")
+    assert other.describe(app_id) is None
+    deadline = time.monotonic() + 20
+    while app_id in [app.app_id for app in other.list()]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    batch = other._clients.client("batch")
+    found = batch.describe_job_definitions(jobDefinitionName="torchx-deleted", status="ACTIVE")
+    assert found["jobDefinitions"] == []
+    again = submit(scheduler, shell("sleep 60"), name="deleted")
+    scheduler.cancel(again)
+    other.close()
+
+
+def test_queues_that_do_not_take_it(scheduler: AWSBatchScheduler, use_double: AwsDouble) -> None:
+    use_double.batch.add_queue("disabled", state="DISABLED")
+    use_double.batch.add_queue("fair", fair_share=True)
+    for cfg, message in (
+        ({"queue": "quee"}, "did you mean 'queue'"),
+        ({"queue": "disabled"}, "is disabled"),
+        ({"queue": "fair"}, "needs one: -cfg share_id="),
+        ({"share_id": "team"}, "takes none"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            submit(scheduler, shell("true"), **cfg)
+    assert use_double.counts["RegisterJobDefinition"] == 0
+    app_id = submit(scheduler, shell("true"), queue="fair", share_id="team", priority=3)
+    found = scheduler.describe(app_id)
+    assert found is not None
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_why_a_container_does_not_start(
+    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble, replicas: int
+) -> None:
+    use_double.batch.missing_images.add("image")
+    refused = "arn:aws:iam::123456789012:role/refused"
+    use_double.batch.refused_roles.add(refused)
+    try:
+        missing = finished(submit(scheduler, shell("true", num_replicas=replicas)))
+    finally:
+        use_double.batch.missing_images.clear()
+    role = finished(
+        submit(scheduler, shell("true", num_replicas=replicas), execution_role_arn=refused)
+    )
+    assert (missing.state, role.state) == (AppState.FAILED, AppState.FAILED)
+    assert "CannotPullContainerError" in missing.msg
+    assert "pull access denied for image" in missing.msg
+    assert "unable to assume the role" in role.msg
+
+
+def test_a_job_that_waits_says_why(scheduler: AWSBatchScheduler, use_double: AwsDouble) -> None:
+    reason = "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - no machine is large enough"
+    use_double.batch.add_queue("small", slots=0, reason=reason)
+    app_id = submit(scheduler, shell("true", num_replicas=2), queue="small")
+    deadline = time.monotonic() + 20
+    while (found := scheduler.describe(app_id)) is None or found.msg != reason:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    assert found.state == AppState.PENDING
+    assert [r.reason for r in found.roles_statuses[0].replicas] == [reason] * 2
+    scheduler.cancel(app_id)
+    assert scheduler.describe(app_id).state == AppState.CANCELLED  # type: ignore[union-attr]
+
+
+def test_a_timeout_is_told(
+    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
+) -> None:
+    use_double.batch.timeout_scale = 0.01
+    found = finished(submit(scheduler, shell("exec sleep 60"), timeout=60))
+    assert found.state == AppState.FAILED
+    assert "timeout" in found.msg
+
+
+# -- throttling, credentials
+
+
+def test_throttling_is_waited_out(scheduler: AWSBatchScheduler, use_double: AwsDouble) -> None:
+    app_id = submit(scheduler, shell("sleep 60"))
+    fault = Fault("DescribeJobs", "throttling")
+    use_double.faults.append(fault)
+    threading.Timer(8, use_double.faults.clear).start()
+    began = time.monotonic()
+    found = scheduler.describe(app_id)
+    assert found is not None
+    assert 7 < time.monotonic() - began < 60
+    scheduler.cancel(app_id)
+
+
+def test_throttling_that_stays_is_told(
+    scheduler: AWSBatchScheduler, use_double: AwsDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    use_double.faults.append(Fault("ListJobs", "throttling"))
+    other = AWSBatchScheduler("other")
+    with pytest.raises(ThrottledError, match="AWS refuses more requests for now"):
+        other.describe(f"{QUEUE}:x")
+    assert use_double.counts["ListJobs"] == 2
+
+
+def test_no_line_is_lost_or_doubled_over_fifty_pages(
+    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
+) -> None:
+    use_double.logs.page_lines = 100
+    use_double.logs.empty_page_every = 7
+    try:
+        script = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
+        app_id = submit(scheduler, shell(script, num_replicas=2))
+        expected = [f"line {i}\n" for i in range(5000)]
+        assert list(scheduler.log_iter(app_id, "main", 1, should_tail=True)) == expected
+        finished(app_id)
+        before = use_double.counts["GetLogEvents"]
+        assert list(scheduler.log_iter(app_id, "main")) == expected
+        assert use_double.counts["GetLogEvents"] - before >= 50
+    finally:
+        use_double.logs.page_lines, use_double.logs.empty_page_every = 10_000, 0
+
+
+def test_credentials_that_expire_while_a_log_is_followed(
+    scheduler: AWSBatchScheduler,
+    use_double: AwsDouble,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    credentials = tmp_path / "credentials"
+
+    def write(key: str) -> None:
+        credentials.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
+
+    write("FIRST")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    app_id = submit(scheduler, shell("for i in 1 2 3 4 5 6; do echo line $i; sleep 0.4; done"))
+    lines = iter(scheduler.log_iter(app_id, "main", should_tail=True))
+    assert next(lines) == "line 1\n"
+    first = scheduler._clients.client("logs")
+    fault = Fault("*", "expired")
+    use_double.faults.append(fault)
+
+    def renew() -> None:
+        write("SECOND")
+        use_double.faults.remove(fault)
+
+    threading.Timer(2, renew).start()
+    assert list(lines) == [f"line {i}\n" for i in range(2, 7)]
+    second = scheduler._clients.client("logs")
+    keys = [c._request_signer._credentials.access_key for c in (first, second)]
+    assert keys == ["FIRST", "SECOND"]
+
+
+def test_a_log_group_that_is_gone(
+    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
+) -> None:
+    app_id = submit(scheduler, shell("echo x"), log_group="/my/group")
+    finished(app_id)
+    assert log(scheduler, app_id) == ["x"]
+    use_double.logs.remove_group("/my/group")
+    for tail in (False, True):
+        with pytest.raises(NoLogError, match="cannot read the log /my/group"):
+            list(scheduler.log_iter(app_id, "main", should_tail=tail))
+
+
+def test_access_denied_names_what_was_denied(
+    scheduler: AWSBatchScheduler, use_double: AwsDouble
+) -> None:
+    use_double.faults.append(Fault("SubmitJob", "denied"))
+    with pytest.raises(AwsError, match=r"cannot submit .* access denied: .*batch:SubmitJob"):
+        submit(scheduler, shell("true"))
+
+
+# -- many jobs
+
+
+def test_twenty_queues_of_a_thousand_jobs(use_double: AwsDouble) -> None:
+    ours = {
+        "jobDefinitionArn": "arn:aws:batch:us-east-1:1:job-definition/torchx-app:1",
+        "containerProperties": {"image": "x", "resourceRequirements": []},
+    }
+    for i in range(20):
+        use_double.batch.add_queue(f"many-{i}")
+        use_double.batch.fill(f"many-{i}", 990)
+        use_double.batch.fill(f"many-{i}", 10, definition=ours)
+    queues = len(use_double.batch._queues)
+    use_double.faults.append(Fault("ListJobs", latency=0.02))
+    before = use_double.counts["ListJobs"]
+    # a process of its own, so that the double's memory is not counted
+    code = (
+        "import json, time, tracemalloc\n"
+        "from torchx_sched_aws.batch_scheduler import create_scheduler\n"
+        "scheduler = create_scheduler('s')\n"
+        "scheduler.list({'queue': 'many-0'})\n"
+        "tracemalloc.start()\n"
+        "apps = scheduler.list()\n"
+        "print(json.dumps([len([a for a in apps if ':many-' in a.app_id]),"
+        " tracemalloc.get_traced_memory()[1]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    count, peak = json.loads(done.stdout)
+    assert count == 200
+    # 10 pages of 100 for each of the queues, and one for those that have less than a page;
+    # the warm-up has asked for 10
+    asked = use_double.counts["ListJobs"] - before - 10
+    assert asked <= 20 * 11 + (queues - 20) * 3
+    assert use_double.counts["DescribeJobs"] == 0
+    assert 2 <= use_double.most_at_once <= 8
+    assert peak < 30_000_000
+    print(f"listed {queues} queues: {asked} requests, {peak / 1e6:.1f} MB at most")
+
+
+# -- the command
+
+
+def test_the_story_of_a_job_of_several_nodes(
+    torchx: Any, environment: dict[str, str], use_double: AwsDouble
+) -> None:
+    environment.update(use_double.variables)
+    script = "echo hello from ${AWS_BATCH_JOB_NODE_INDEX}"
+    words: tuple[object, ...] = ("-s", "aws_batch", "-cfg", f"queue={QUEUE}", *NO_WORKSPACE)
+    words = (*words, "utils.sh", "--image", "x")
+    run = torchx("run", "--wait", "--log", *words, "--num_replicas", 2, "sh", "-c", script)
+    assert run.returncode == 0, run.stderr
+    handle = next(w for w in run.stdout.split() if w.startswith("aws_batch://"))
+    output = run.stdout + run.stderr
+    assert "hello from 0" in output
+    assert "hello from 1" in output
+    status = torchx("status", "-o", "json", handle)
+    assert json.loads(status.stdout)["state"] == "SUCCEEDED"
+    assert "hello from 1" in torchx("log", f"{handle}/sh/1").stdout
+    listed = torchx("list", "-s", "aws_batch")
+    assert handle.rpartition("/")[2] in listed.stdout, listed.stderr
+    assert "num_replicas" in torchx("describe", handle).stdout
+    failed = torchx("run", "--wait", *words, "--num_replicas", 2, "sh", "-c", "exit 3")
+    assert failed.returncode == 1, (failed.stdout, failed.stderr)
+    deleted = torchx("delete", handle)
+    assert deleted.returncode == 0, deleted.stderr
+    assert torchx("status", handle).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "cfg", "code", "message"),
+    [
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "", 3, "no AWS credentials"),
+        ({"AWS_DEFAULT_REGION": "", "AWS_REGION": ""}, "", 3, "no AWS region"),
+        ({"AWS_PROFILE": "nobody"}, "", 3, "nobody"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "", 3, "http://127.0.0.1:9"),
+        ({}, "queue=none", 2, "there is no job queue 'none'"),
+        ({}, "priority=99999", 2, "option priority"),
+        ({}, "que=x", 2, "queue"),
+    ],
+)
+def test_bad_input_is_one_line(
+    torchx: Any,
+    environment: dict[str, str],
+    use_double: AwsDouble,
+    variables: dict[str, str],
+    cfg: str,
+    code: int,
+    message: str,
+) -> None:
+    environment.update(use_double.variables)
+    environment.update(variables)
+    for name in [name for name, value in variables.items() if not value]:
+        del environment[name]
+    given = ",".join(filter(None, ["" if cfg.startswith("que") else f"queue={QUEUE}", cfg]))
+    words = ("-s", "aws_batch", "-cfg", given, *NO_WORKSPACE, "utils.echo", "--image", "x")
+    run = torchx("run", *words)
+    assert run.returncode == code, (run.stdout, run.stderr)
+    assert message in run.stderr
+    assert "Traceback" not in run.stderr
+    assert len(run.stderr.strip().splitlines()) <= 3, run.stderr
+
+
+def test_a_dry_run_reaches_nobody(torchx: Any, environment: dict[str, str], aws: None) -> None:
+    environment["AWS_ENDPOINT_URL"] = "http://127.0.0.1:9"
+    words = ("-s", "aws_batch", "-cfg", "queue=q", *NO_WORKSPACE, "utils.echo", "--image", "x")
+    dry = torchx("run", "--dryrun", *words)
+    assert dry.returncode == 0, dry.stderr
+    assert "!!python" not in dry.stdout
+    assert "jobDefinitionName: torchx-echo" in dry.stdout
