@@ -1,0 +1,108 @@
+"""AWS Batch through moto, which runs the jobs in containers of a Docker Engine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import QUEUE, Moto
+from docker_engine import BUSYBOX
+
+from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_specs import AppDef, AppState, BindMount, Resource, Role, is_terminal
+from torchx_specs.errors import RequestError
+
+RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
+
+
+@pytest.fixture
+def scheduler(use_moto: Moto) -> Iterator[AWSBatchScheduler]:
+    scheduler = AWSBatchScheduler("test", log_settle=1)
+    yield scheduler
+    scheduler.close()
+
+
+def ended(scheduler: AWSBatchScheduler, app_id: str) -> AppState:
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        described = scheduler.describe(app_id)
+        assert described is not None
+        if is_terminal(described.state):
+            return described.state
+        time.sleep(0.2)
+    raise AssertionError(f"{app_id} does not end")
+
+
+def test_folders_variables_and_what_no_variable_can_be(
+    scheduler: AWSBatchScheduler, tmp_path: Any
+) -> None:
+    (tmp_path / "file").write_text("from the host")
+    role = Role(
+        "main",
+        BUSYBOX,
+        entrypoint="sh",
+        args=["-c", 'cat /in/file; echo; echo "[${E-unset}] $A $TORCHX_ROLE_NAME"'],
+        env={"E": "", "A": "a b"},
+        resource=RESOURCE,
+        mounts=[BindMount(str(tmp_path), "/in", True)],
+    )
+    app_id = scheduler.submit(AppDef("app", [role]), {"queue": QUEUE})
+    lines = list(scheduler.log_iter(app_id, "main", should_tail=True))
+    assert lines == ["from the host\n", "[] a b main\n"]
+    found = scheduler.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.SUCCEEDED
+    (described,) = found.roles
+    assert (described.name, described.entrypoint, described.args) == ("main", "sh", role.args)
+    assert described.env["E"] == ""
+    assert found.ui_url is not None
+    assert "#jobs/detail/" in found.ui_url
+
+
+def test_a_definition_is_used_again(scheduler: AWSBatchScheduler) -> None:
+    found = []
+    for script in ("echo one", "echo one", "echo two"):
+        role = Role("main", BUSYBOX, entrypoint="sh", args=["-c", script], resource=RESOURCE)
+        app_id = scheduler.submit(AppDef("again", [role]), {"queue": QUEUE})
+        described = scheduler.describe(app_id)
+        assert described is not None
+        found.append(described.metadata["aws_batch/job_definition"].rpartition("/")[2])
+    assert found == ["torchx-again:1", "torchx-again:1", "torchx-again:2"]
+    assert ended(scheduler, app_id) == AppState.SUCCEEDED
+
+
+def test_an_image_that_is_not_there(scheduler: AWSBatchScheduler) -> None:
+    role = Role("main", "torchx-test/none:1", entrypoint="true", resource=RESOURCE)
+    app_id = scheduler.submit(AppDef("app", [role]), {"queue": QUEUE})
+    assert ended(scheduler, app_id) == AppState.FAILED
+
+
+def test_a_queue_that_is_disabled(scheduler: AWSBatchScheduler) -> None:
+    role = Role("main", BUSYBOX, entrypoint="true", resource=RESOURCE)
+    with pytest.raises(RequestError, match="'disabled' is disabled"):
+        scheduler.submit(AppDef("app", [role]), {"queue": "disabled"})
+
+
+def test_the_story_of_a_job(torchx: Any, environment: dict[str, str], use_moto: Moto) -> None:
+    environment.update(use_moto.variables)
+    words: tuple[object, ...] = ("-s", "aws_batch", "-cfg", f"queue={QUEUE}", "--workspace", "")
+    run = torchx(
+        "run", "--wait", "--log", *words, "utils.echo", "--image", BUSYBOX, "--msg", "hello batch"
+    )
+    assert run.returncode == 0, run.stderr
+    assert "hello batch" in run.stdout + run.stderr
+    handle = next(word for word in run.stdout.split() if word.startswith("aws_batch://"))
+    status = torchx("status", "-o", "json", handle)
+    assert json.loads(status.stdout)["state"] == "SUCCEEDED"
+    assert "hello batch" in torchx("log", handle).stdout
+    assert handle.rpartition("/")[2] in torchx("list", "-s", "aws_batch").stdout
+    running = torchx("run", *words, "utils.sh", "--image", BUSYBOX, "sleep", "100")
+    handle = next(word for word in running.stdout.split() if word.startswith("aws_batch://"))
+    assert torchx("cancel", handle).returncode == 0
+    assert torchx("wait", handle).returncode == 1
+    assert json.loads(torchx("status", "-o", "json", handle).stdout)["state"] == "CANCELLED"
+    assert torchx("delete", handle).returncode == 0
+    assert torchx("status", handle).returncode == 1
