@@ -21,6 +21,7 @@ _BESIDE = {
     "PIPE": "subprocess",
     "WorkspaceMixin": "torchx_specs.workspace",
     "get_device_mounts": "torchx_specs.schedulers.devices",
+    "none_throws": "torchx_specs.arguments.types",
     "walk_workspace": "torchx_specs.workspace",
 }
 
