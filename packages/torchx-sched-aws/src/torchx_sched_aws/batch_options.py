@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from getpass import getuser
 
 from torchx_specs.errors import nearest
 from torchx_specs.structured_opts import StructuredOpts
@@ -43,6 +42,16 @@ _PATTERN = {
 _LONGEST_PATTERN = 512
 
 
+def current_user() -> str:
+    """Returns the name of who runs this; ``unknown`` where the system has none."""
+    from getpass import getuser
+
+    try:
+        return getuser()
+    except (KeyError, OSError):  # what it raises depends on the Python
+        return "unknown"
+
+
 @dataclass
 class AWSBatchOpts(StructuredOpts):
     """Options of ``aws_batch``."""
@@ -50,7 +59,7 @@ class AWSBatchOpts(StructuredOpts):
     queue: str
     """job queue, by name or ARN"""
 
-    user: str = field(default_factory=getuser)
+    user: str = field(default_factory=current_user)
     """who submits, for the tags; the current user unless given"""
 
     privileged: bool = False
