@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 import pytest
 from aws_double import AwsDouble
-from conftest import QUEUE, Moto
+from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
 from torchx_runner import Runner

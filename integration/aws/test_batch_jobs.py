@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aws_double import AwsDouble, Fault
-from conftest import QUEUE
+from aws_moto import QUEUE
 
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
 from torchx_sched_aws.clients import AwsError, ThrottledError

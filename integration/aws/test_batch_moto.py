@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import QUEUE, Moto
+from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
