@@ -12,7 +12,8 @@ Clients reach it as they reach any endpoint::
     double.close()
     double.check()  # nobody has sent, and it has not answered, what the models do not know
 
-As a process of its own: ``aws_double.py [--port PORT] [--queue NAME ...]``; it prints its address.
+As a process of its own: ``aws_double.py [--port PORT] [--queue NAME ...] [--fill JOBS]``; it prints
+its address.
 """
 
 from __future__ import annotations
@@ -243,10 +244,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="a double of AWS Batch and SageMaker")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--queue", action="append", default=[])
+    parser.add_argument("--fill", type=int, default=0, help="ended jobs of each queue")
     options = parser.parse_args()
     double = AwsDouble(options.port)
     for name in options.queue:
         double.batch.add_queue(name)
+        double.batch.fill(name, options.fill)
     print(f"a double of AWS: {double.url}", flush=True)
     try:
         threading.Event().wait()

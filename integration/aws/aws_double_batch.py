@@ -145,19 +145,18 @@ class Batch:
         queue = self._queues[name] = Queue(name, **fields)
         return queue
 
-    def fill(self, queue: str, count: int, **fields: Any) -> None:
+    def fill(self, queue: str, count: int, definition_name: str = "filled", **fields: Any) -> None:
         """Puts jobs into a queue that have ended long ago.
 
         Args:
             queue: its name
             count: how many
+            definition_name: the name of their job definition
             fields: of the jobs: ``tags``, ``status``
         """
         container = {"image": "filled", "resourceRequirements": []}
-        definition = {
-            "jobDefinitionArn": f"arn:aws:batch:us-east-1:{ACCOUNT}:job-definition/filled:1",
-            "containerProperties": container,
-        }
+        arn = f"arn:aws:batch:us-east-1:{ACCOUNT}:job-definition/{definition_name}:1"
+        definition = {"jobDefinitionArn": arn, "containerProperties": container}
         for i in range(count):
             job = _Job(
                 id=str(uuid.uuid4()),

@@ -1,0 +1,411 @@
+"""``aws_batch`` with jobs of several nodes, through the double of AWS: every node is a process."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from aws_double import AwsDouble, Fault
+
+from torchx_runner import Runner
+from torchx_sched_aws.batch_request import DEFINITION_PREFIX
+from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_sched_aws.clients import AccessDeniedError, ThrottledError
+from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
+from torchx_specs.schedulers import DescribeAppResponse
+from torchx_testing.hostile import HostileValue
+from torchx_testing.schedulers import SchedulerConformance
+
+DOUBLE = Path(__file__).resolve().parent / "aws_double.py"
+CFG = {"queue": "queue"}
+Ended = Callable[[str], DescribeAppResponse]
+
+
+@pytest.fixture
+def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsDouble]:
+    """One of its own for every test, which may change how it behaves."""
+    double = AwsDouble()
+    double.batch.add_queue("queue")
+    double.batch.add_queue("full", slots=0)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in double.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    yield double
+    double.close()
+    double.check()
+
+
+@pytest.fixture
+def scheduler(double: AwsDouble, monkeypatch: pytest.MonkeyPatch) -> Iterator[AWSBatchScheduler]:
+    monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (0.05, 0.2))
+    scheduler = AWSBatchScheduler("conformance", log_settle=0.5)
+    yield scheduler
+    scheduler.close()
+
+
+@pytest.fixture
+def ended(scheduler: AWSBatchScheduler) -> Ended:
+    """Waits until an app has ended, and describes it."""
+
+    def wait(app_id: str) -> DescribeAppResponse:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = scheduler.describe(app_id)
+            assert found is not None
+            if is_terminal(found.state):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"{app_id} does not end: {found}")
+
+    return wait
+
+
+def sh(script: str, name: str = "worker", **fields: Any) -> Role:
+    fields.setdefault("num_replicas", 2)
+    resource = Resource(cpu=1, gpu=0, memMB=64)
+    return Role(name, "any", entrypoint="sh", args=["-c", script], resource=resource, **fields)
+
+
+def app(*roles: Role) -> AppDef:
+    return AppDef("app", list(roles))
+
+
+class TestConformanceOfSeveralNodes(SchedulerConformance):
+    """The suite that every scheduler passes, each role on two nodes unless a test says else."""
+
+    scheduler_name = "aws_batch"
+    image = "any"
+    python = sys.executable
+    poll_interval = 0.05
+    long_job = 6
+    pending_cfg: ClassVar[dict[str, Any]] = {"queue": "full"}
+    hostile_chunk = 41
+    cannot_carry: ClassVar[dict[str, str]] = {"size: long": "a job definition has 24 KiB at most"}
+    unsupported: ClassVar[dict[str, str]] = {
+        "streams": "CloudWatch keeps both outputs in one stream",
+        "not_utf8": "AWS's JSON API carries Unicode only",
+        "blank_lines": "CloudWatch has no event without text",
+    }
+
+    @pytest.fixture
+    def scheduler(self, scheduler: AWSBatchScheduler) -> Any:
+        return scheduler
+
+    @pytest.fixture
+    def cfg(self) -> dict[str, Any]:
+        return dict(CFG)
+
+    def sh(self, script: str, name: str = "main", **fields: Any) -> Role:
+        fields.setdefault("num_replicas", 2)
+        return super().sh(script, name, **fields)
+
+    def _why_not(self, value: HostileValue) -> str | None:
+        return self.cannot_carry.get(value.name)  # and not what only begins so
+
+    def test_failure_and_its_code(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        handle = self.submit(runner, cfg, self.sh("exit 3"))
+        status = self.finish(runner, handle)
+        assert status.state == AppState.FAILED
+        replicas = [r for role in status.roles for r in role.replicas]
+        assert [r.exit_code for r in replicas] == [3, 3]
+
+    def test_every_job_has_several_nodes(
+        self, runner: Runner, cfg: dict[str, Any], double: AwsDouble
+    ) -> None:
+        self.finish(runner, self.submit(runner, cfg, self.sh("exit 0")))
+        (made,) = [call for call in double.calls if call.name == "RegisterJobDefinition"]
+        assert made.params["type"] == "multinode"
+
+
+# -- nodes
+
+
+def test_roles_are_node_ranges(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+    script = f"echo $0 {macros.replica_id} $AWS_BATCH_JOB_NODE_INDEX/$AWS_BATCH_JOB_NUM_NODES $A"
+    roles = [
+        sh(script, "first", env={"A": "a"}),
+        sh(script, "second", num_replicas=3, env={"A": "b"}),
+    ]
+    app_id = scheduler.submit(app(*roles), CFG)
+    found = ended(app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert [(r.name, r.num_replicas) for r in found.roles] == [("first", 2), ("second", 3)]
+    lines = [
+        line.split(" ", 1)[1]
+        for role, count in (("first", 2), ("second", 3))
+        for k in range(count)
+        for line in scheduler.log_iter(app_id, role, k)
+    ]
+    assert lines == ["0 0/5 a\n", "1 1/5 a\n", "0 2/5 b\n", "1 3/5 b\n", "2 4/5 b\n"]
+
+
+def test_nodes_find_the_first_one(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+    script = f'name={macros.rank0_env}; eval "echo \\"\\${{$name:-localhost}}\\""'
+    app_id = scheduler.submit(app(sh(script, num_replicas=3)), CFG)
+    ended(app_id)
+    lines = [list(scheduler.log_iter(app_id, "worker", k)) for k in range(3)]
+    assert lines == [["localhost\n"], ["127.0.0.1\n"], ["127.0.0.1\n"]]
+
+
+def test_nodes_talk_to_each_other(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+    program = """
+import os, socket, sys, time
+port = int(sys.argv[1])
+main = os.environ.get("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS")
+if main is None:
+    server = socket.create_server(("127.0.0.1", port))
+    print(sorted(server.accept()[0].recv(9) for _ in range(2)))
+else:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with socket.create_connection((main, port)) as connection:
+                connection.send(os.environ["AWS_BATCH_JOB_NODE_INDEX"].encode())
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+"""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    role = sh("", num_replicas=3)
+    role.entrypoint, role.args = sys.executable, ["-c", program, port]
+    app_id = scheduler.submit(app(role), CFG)
+    assert ended(app_id).state == AppState.SUCCEEDED
+    assert list(scheduler.log_iter(app_id, "worker", 0)) == ["[b'1', b'2']\n"]
+
+
+def test_what_the_main_node_leaves_behind_is_no_failure(
+    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
+) -> None:
+    double.batch.child_notice = 0.1
+    script = "[ $AWS_BATCH_JOB_NODE_INDEX = 0 ] || exec sleep 300; sleep 0.5"
+    app_id = scheduler.submit(app(sh(script)), CFG)
+    found = ended(app_id)
+    assert found.state == AppState.SUCCEEDED
+    codes = [r.exit_code for r in found.roles_statuses[0].replicas]
+    assert codes == [0, -15]
+
+
+def test_a_child_that_fails_is_named(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+    script = "[ $AWS_BATCH_JOB_NODE_INDEX = 0 ] || exit 7; sleep 0.5"
+    found = ended(scheduler.submit(app(sh(script)), CFG))
+    assert found.state == AppState.FAILED
+    first, second = found.roles_statuses[0].replicas
+    assert (first.state, first.exit_code) == (AppState.SUCCEEDED, 0)
+    assert (second.state, second.exit_code) == (AppState.FAILED, 7)
+    assert "exit code 7" in second.reason
+
+
+def test_attempts_of_all_nodes_are_in_the_logs(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+    script = "echo attempt $AWS_BATCH_JOB_ATTEMPT; sleep 0.2; [ $AWS_BATCH_JOB_ATTEMPT = 3 ]"
+    app_id = scheduler.submit(app(sh(script, max_retries=4)), CFG)
+    found = ended(app_id)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 2)
+    for k in range(2):
+        lines = list(scheduler.log_iter(app_id, "worker", k))
+        assert lines == [f"attempt {i}\n" for i in (1, 2, 3)]
+
+
+def test_a_reclaimed_machine_is_a_retry(
+    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
+) -> None:
+    cfg = {**CFG, "retry_rules": ["status_reason=Host EC2*:RETRY"]}
+    script = "[ $AWS_BATCH_JOB_ATTEMPT = 2 ] || exec sleep 300"
+    app_id = scheduler.submit(app(sh(script, max_retries=2)), cfg)
+    name = app_id.partition(":")[2]
+    deadline = time.monotonic() + 10
+    while double.batch.statuses(name) != ["RUNNING", "RUNNING"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    double.batch.reclaim(name)
+    found = ended(app_id)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+
+
+def test_cancelling_ends_every_node(
+    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
+) -> None:
+    app_id = scheduler.submit(app(sh("exec sleep 300", num_replicas=4)), CFG)
+    name = app_id.partition(":")[2]
+    deadline = time.monotonic() + 10
+    while double.batch.statuses(name) != ["RUNNING"] * 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    scheduler.cancel(app_id)
+    found = ended(app_id)
+    assert found.state == AppState.CANCELLED
+    assert {r.state for r in found.roles_statuses[0].replicas} == {AppState.CANCELLED}
+
+
+def test_an_image_that_is_not_there(
+    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
+) -> None:
+    double.batch.missing_images.add("any")
+    found = ended(scheduler.submit(app(sh("true")), CFG))
+    assert found.state == AppState.FAILED
+    assert "CannotPullContainerError" in found.msg
+
+
+def test_a_definition_is_registered_once(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
+    for _ in range(3):
+        scheduler.submit(app(sh("true")), CFG)
+    assert double.counts["RegisterJobDefinition"] == 1
+    assert double.counts["SubmitJob"] == 3
+    scheduler.submit(app(sh("false")), CFG)
+    assert double.counts["RegisterJobDefinition"] == 2
+
+
+# -- figures
+
+
+def test_following_fifty_pages_loses_and_doubles_no_line(
+    double: AwsDouble, scheduler: AWSBatchScheduler
+) -> None:
+    double.logs.page_lines = 100
+    double.logs.empty_page_every = 7
+    script = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
+    double.batch.child_notice = 30.0
+    app_id = scheduler.submit(app(sh(script)), CFG)
+    expected = [f"line {i}\n" for i in range(5000)]
+    assert list(scheduler.log_iter(app_id, "worker", 1, should_tail=True)) == expected
+    double.reset()
+    assert list(scheduler.log_iter(app_id, "worker", 1)) == expected
+    # fifty pages, every seventh request an empty one, and one to see that this was the end
+    assert 51 <= double.counts["GetLogEvents"] <= 60
+
+
+def test_following_pages_while_they_are_written(
+    double: AwsDouble, scheduler: AWSBatchScheduler
+) -> None:
+    double.logs.page_lines = 20
+    double.logs.delay = 0.2
+    step = "echo line $i; i=$((i+1)); [ $((i%50)) != 0 ] || sleep 0.1"
+    script = f"i=0; while [ $i -lt 1000 ]; do {step}; done"
+    double.batch.child_notice = 30.0
+    app_id = scheduler.submit(app(sh(script)), CFG)
+    lines = list(scheduler.log_iter(app_id, "worker", 1, should_tail=True))
+    assert lines == [f"line {i}\n" for i in range(1000)]
+
+
+def test_listing_takes_one_request_for_each_page_and_queues_at_once(
+    double: AwsDouble, scheduler: AWSBatchScheduler
+) -> None:
+    names = [f"many-{i}" for i in range(20)]
+    for name in names:
+        double.batch.add_queue(name)
+        double.batch.fill(name, 1_000, definition_name=f"{DEFINITION_PREFIX}filled")
+    double.faults.append(Fault("ListJobs", latency=0.02))
+    found = scheduler.list()
+    assert len(found) == 20_000
+    assert len({item.app_handle for item in found}) == 20_000
+    # the two queues of every test are listed, too
+    assert double.counts == {"DescribeJobQueues": 1, "ListJobs": 20 * 10 + 2}
+    assert 2 <= double.most_at_once <= 8
+
+
+def test_listing_keeps_no_more_than_a_page_of_each_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"many-{i}" for i in range(20)]
+    options = [word for name in names for word in ("--queue", name)]
+    # in a process of its own, for what it needs itself is not what is measured
+    server = subprocess.Popen(
+        [sys.executable, str(DOUBLE), "--fill", "1000", *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        address = re.search(r"http://\S+", server.stdout.readline())
+        assert address is not None
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address[0])
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "double")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        scheduler = AWSBatchScheduler("test")
+        scheduler.list({"queue": "many-0"})  # the SDK's own models, read once
+        tracemalloc.start()
+        assert scheduler.list() == []  # 20,000 jobs of others
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        scheduler.close()
+    finally:
+        server.terminate()
+        server.wait()
+        server.stdout.close()
+    print(f"peak while listing 20 x 1,000 jobs: {peak / 1e6:.1f} MB")
+    assert peak < 16e6
+
+
+# -- what goes wrong
+
+
+def test_throttling_is_waited_out(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
+    double.faults.append(Fault("SubmitJob", "throttling", times=2))
+    app_id = scheduler.submit(app(sh("true")), CFG)
+    assert double.counts["SubmitJob"] == 3
+    assert scheduler.describe(app_id) is not None
+
+
+def test_throttling_without_an_end(
+    double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    double.faults.append(Fault("ListJobs", "throttling"))
+    with pytest.raises(ThrottledError, match="try again later"):
+        scheduler.list()
+
+
+def test_credentials_that_expire_during_a_follow(
+    double: AwsDouble, scheduler: AWSBatchScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    double.batch.child_notice = 5.0
+    app_id = scheduler.submit(app(sh("echo one; sleep 1.5; echo two")), CFG)
+    lines = iter(scheduler.log_iter(app_id, "worker", 1, should_tail=True))
+    assert next(lines) == "one\n"
+    double.faults.append(Fault("*", "expired", times=3))
+    with caplog.at_level(logging.WARNING):
+        assert list(lines) == ["two\n"]
+    assert [r.message for r in caplog.records if "expired" in r.message]
+
+
+def test_access_denied(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
+    double.faults.append(Fault("SubmitJob", "denied"))
+    with pytest.raises(AccessDeniedError, match="batch:SubmitJob"):
+        scheduler.submit(app(sh("true")), CFG)
+
+
+@pytest.mark.parametrize(
+    ("queue", "said"), [("nowhere", "nowhere"), ("off", "off"), ("fair", "share_id")]
+)
+def test_queues_that_take_no_job(
+    double: AwsDouble, scheduler: AWSBatchScheduler, queue: str, said: str
+) -> None:
+    double.batch.add_queue("off", state="DISABLED")
+    double.batch.add_queue("fair", fair_share=True)
+    with pytest.raises(ValueError, match=said):
+        scheduler.submit(app(sh("true")), {"queue": queue})
+
+
+def test_a_fair_share(double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended) -> None:
+    double.batch.add_queue("fair", fair_share=True)
+    cfg = {"queue": "fair", "share_id": "team", "priority": 5}
+    assert ended(scheduler.submit(app(sh("true")), cfg)).state == AppState.SUCCEEDED
+    (call,) = [call for call in double.calls if call.name == "SubmitJob"]
+    assert call.params["shareIdentifier"] == "team"
