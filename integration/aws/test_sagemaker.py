@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -98,7 +99,6 @@ class TestConformance(SchedulerConformance):
         "retries": "SageMaker starts a job again after its own errors, not after the program's",
         "restart_count": "the same",
         "blank_lines": "CloudWatch has no event without text",
-        "unterminated_line": "a log event has no line end, so every line is given one",
     }
 
     @pytest.fixture
@@ -118,6 +118,41 @@ class TestConformance(SchedulerConformance):
     def test_cancel_a_pending_app(self, double: AwsDouble, runner: Any, cfg: Any) -> None:  # type: ignore[override]
         double.sagemaker.pending = True
         super().test_cancel_a_pending_app(runner, cfg)
+
+
+REAL_ROLE = os.environ.get("TORCHX_TEST_SAGEMAKER_ROLE", "")
+
+
+@pytest.mark.skipif(
+    not REAL_ROLE, reason="no TORCHX_TEST_SAGEMAKER_ROLE: the ARN of a role in a real account"
+)
+class TestSageMakerReal(TestConformance):
+    """A real account: TORCHX_TEST_SAGEMAKER_IMAGE is an image of its ECR that has a ``sh``,
+    TORCHX_TEST_SAGEMAKER_OUTPUT an s3:// prefix.
+    """
+
+    image = os.environ.get("TORCHX_TEST_SAGEMAKER_IMAGE", "")
+    unsupported: ClassVar[dict[str, str]] = {
+        **TestConformance.unsupported,
+        "cancel_pending": "a real account starts jobs when it can",
+    }
+    timeout = 1800.0
+    poll_interval = 10.0
+    long_job = 300
+
+    @pytest.fixture
+    def scheduler(self) -> Iterator[AWSSageMakerScheduler]:  # type: ignore[override]
+        scheduler = AWSSageMakerScheduler("conformance")
+        yield scheduler
+        scheduler.close()
+
+    @pytest.fixture
+    def cfg(self) -> dict[str, Any]:
+        output = os.environ.get("TORCHX_TEST_SAGEMAKER_OUTPUT")
+        return {"role": REAL_ROLE, "instance_type": "ml.m5.large", "output_path": output}
+
+    def test_cancel_a_pending_app(self, runner: Any, cfg: Any) -> None:  # type: ignore[override]
+        SchedulerConformance.test_cancel_a_pending_app(self, runner, cfg)
 
 
 # -- the way of a job

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from torchx_sched_aws import sagemaker_command, sagemaker_options, sagemaker_request
 from torchx_sched_aws.sagemaker_options import AWSSageMakerOpts
 from torchx_sched_aws.sagemaker_request import AWSSageMakerJob, find_region
 from torchx_sched_aws.sagemaker_scheduler import AWSSageMakerScheduler, create_scheduler
@@ -442,6 +443,35 @@ def test_a_hundred_variables_and_more(request_of: Request) -> None:
     assert len(job.job_def["Environment"]) == 100
     found = dict(item.split("=", 1) for item in unpacked(job))
     assert env.items() <= found.items()
+
+
+def test_the_limits_are_those_of_the_model() -> None:
+    import botocore.session
+
+    model = botocore.session.get_session().get_service_model("sagemaker")
+
+    def most(name: str) -> Any:
+        return model.shape_for(name).metadata["max"]
+
+    assert most("TrainingContainerArgument") == sagemaker_command.LONGEST_WORD
+    assert most("TrainingContainerEntrypointString") == sagemaker_command.LONGEST_WORD
+    assert most("TrainingContainerArguments") == sagemaker_command.MOST_WORDS
+    assert most("TrainingContainerEntrypoint") == sagemaker_command.MOST_WORDS
+    assert most("TrainingEnvironmentKey") == sagemaker_command.LONGEST_NAME
+    assert most("TrainingEnvironmentValue") == sagemaker_command.LONGEST_VALUE
+    assert most("TrainingEnvironmentMap") == sagemaker_command.MOST_VARIABLES
+    assert most("HyperParameters") == sagemaker_request._MOST_HYPERPARAMETERS
+    assert most("HyperParameterValue") == sagemaker_request._LONGEST_VALUE
+    assert most("HyperParameterKey") == sagemaker_request._LONGEST_KEY
+    assert most("MetricDefinitionList") == sagemaker_request._MOST_METRICS
+    assert most("AlgorithmImage") == sagemaker_request._LONGEST_IMAGE
+    keep = most("KeepAlivePeriodInSeconds")
+    assert keep == sagemaker_options._RANGES["keep_alive_period_in_seconds"][1]
+    assert most("MaximumRetryAttempts") == sagemaker_options._RANGES["max_retry_attempts"][1]
+    modes = set(model.shape_for("TrainingInputMode").enum)
+    assert modes == set(sagemaker_options.INPUT_MODES)
+    modes = set(model.shape_for("TrainingRepositoryAccessMode").enum)
+    assert modes == set(sagemaker_options.ACCESS_MODES)
 
 
 # -- printing

@@ -30,7 +30,7 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "max_run": (1, None),
     "max_wait": (1, None),
     "max_retry_attempts": (1, 30),
-    "keep_alive_period_in_seconds": (0, 3600),
+    "keep_alive_period_in_seconds": (0, 21_600),
 }
 
 
