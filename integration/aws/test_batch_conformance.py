@@ -14,12 +14,12 @@ from aws_double import AwsDouble
 from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
-from torchx_runner import Runner
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
 from torchx_specs import AppDef
 from torchx_testing.hostile import HostileValue
 from torchx_testing.schedulers import SchedulerConformance
 
+BLANK = "CloudWatch keeps no event without a text"
 JSON = "AWS's API is JSON; such values are refused before submission"
 TOGETHER = "CloudWatch has both outputs in one stream"
 SEVERAL_NODES = "moto tells of no nodes, and has one log for all of them; the double does both"
@@ -40,22 +40,6 @@ class BatchConformance(SchedulerConformance):
     def _why_not(self, value: HostileValue) -> str | None:
         return self.cannot_carry.get(value.name)  # and not what only begins so
 
-    def test_odd_lines_stay_whole(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        self.declare("empty lines", "CloudWatch keeps no event without a text")
-        script = (
-            "echo; printf 'a\\tb\\n'; printf 'x\\342\\200\\250y\\n'; printf ' indented \\n';"
-            " head -c 60000 /dev/zero | tr '\\0' z; echo; echo end"
-        )
-        handle = self.submit(runner, cfg, self.sh(script))
-        self.finish(runner, handle)
-        assert self.complete_lines(runner, handle, "end") == [
-            "a\tb\n",
-            "x\u2028y\n",
-            " indented \n",
-            "z" * 60000 + "\n",
-            "end\n",
-        ]
-
 
 class TestBatchThroughMoto(BatchConformance):
     """Jobs of one node, in containers."""
@@ -68,6 +52,7 @@ class TestBatchThroughMoto(BatchConformance):
         "rank0": SEVERAL_NODES,
         "describe_roles": SEVERAL_NODES,
         "streams": TOGETHER,
+        "blank_lines": BLANK,
         "undecodable_output": "moto fails a job whose output is not UTF-8",
         "not_utf8": JSON,
     }
@@ -121,7 +106,7 @@ class TestBatchThroughDouble(BatchConformance):
 
     image = "any"
     python = sys.executable
-    unsupported = {"streams": TOGETHER, "not_utf8": JSON}
+    unsupported = {"streams": TOGETHER, "blank_lines": BLANK, "not_utf8": JSON}
     poll_interval = 0.05
     long_job = 8
     pending_cfg = {"queue": "full"}
@@ -149,6 +134,7 @@ class TestBatchReal(BatchConformance):
     image = os.environ.get("TORCHX_TEST_AWS_IMAGE", "public.ecr.aws/docker/library/busybox:1")
     unsupported: ClassVar[dict[str, str]] = {
         "streams": TOGETHER,
+        "blank_lines": BLANK,
         "not_utf8": JSON,
         "cancel_pending": "a real queue starts jobs when it can",
     }
