@@ -7,6 +7,7 @@ not through its models: lists of thousands of pods would take too long and too m
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
@@ -34,6 +35,8 @@ TIMEOUT = 60.0
 _CONNECT_TIMEOUT = 10.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 3.0
+#: A pause after which a user wants to know what is going on.
+_TELLING_PAUSE = 1.0
 _POOL = 64
 _PAGE = 500
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
@@ -43,6 +46,7 @@ _RBAC = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'
     r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
+_CONNECTION = re.compile(r"^<?[\w.]*Connection\S*\([^)]*\)(?: at \w+>)?: ")
 _NO_NAMESPACE = re.compile(r'namespaces? "([^"]+)" not found')
 
 #: Parts of pods that nobody here reads, and that take most of the memory.
@@ -67,11 +71,13 @@ class ApiError(BackendError):
         words: the cluster's message
     """
 
-    def __init__(self, text: str, status: int, reason: str = "", words: str = "") -> None:
+    def __init__(self, text: str, status: int = 0, reason: str = "", words: str = "") -> None:
         super().__init__(text)
         self.status = status
         self.reason = reason
         self.words = words
+        #: Seconds after which the cluster wants to be asked again.
+        self.retry_after = 0.0
 
 
 class RefusedRequestError(RequestError, ApiError):
@@ -79,8 +85,8 @@ class RefusedRequestError(RequestError, ApiError):
 
     exit_code = 2
 
-    def __init__(self, text: str, status: int, reason: str = "", words: str = "") -> None:
-        RequestError.__init__(self, text)
+    def __init__(self, text: str, status: int = 0, reason: str = "", words: str = "") -> None:
+        super().__init__(text)
         self.status = status
         self.reason = reason
         self.words = words
@@ -253,7 +259,7 @@ class Cluster:
         data = None if body is None else json.dumps(body).encode("utf-8")
         until = time.monotonic() + PATIENCE
         pause = _FIRST_PAUSE
-        renewed = False
+        renewed = told = False
         while True:
             wait = pause
             try:
@@ -269,7 +275,7 @@ class Cluster:
                     raise
                 if lost is not None and e.status != 429:
                     lost.append(e)
-                wait = max(pause, getattr(e, "retry_after", 0.0))
+                wait = max(pause, e.retry_after)
                 error: BackendError = e
             except NoClusterError as e:
                 if not _may_come_back(e.__cause__):
@@ -283,6 +289,9 @@ class Cluster:
                 ) from e
             if time.monotonic() + wait > until:
                 raise error
+            if wait >= _TELLING_PAUSE and not told:
+                told = True
+                logging.getLogger(__name__).warning("%s; asking again", error)
             time.sleep(wait)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -348,7 +357,7 @@ class Cluster:
         """Returns our error for a connection that cannot be made, or was lost."""
         return NoClusterError(
             f"cannot {what}: no answer from the cluster at {self.address}"
-            f" ({one_line(getattr(error, 'reason', None) or error)})"
+            f" ({_CONNECTION.sub('', one_line(getattr(error, 'reason', None) or error))})"
         )
 
     def _error(self, what: str, path: str, response: BaseHTTPResponse) -> ApiError:
@@ -363,7 +372,7 @@ class Cluster:
             after = float(response.headers.get("Retry-After") or 0)
         except ValueError:
             after = 0.0
-        error.retry_after = min(after, _LONGEST_PAUSE * 2)  # type: ignore[attr-defined]
+        error.retry_after = min(after, _LONGEST_PAUSE * 2)
         return error
 
     def _who(self) -> str:
@@ -577,10 +586,13 @@ def _without_bulk(data: dict[str, Any]) -> dict[str, Any]:
 
 def _may_come_back(error: BaseException | None) -> bool:
     """Returns True if a connection that failed so may succeed a little later."""
+    import http.client
     import ssl
 
     import urllib3.exceptions
 
+    if not isinstance(error, (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)):
+        return False  # a configuration that cannot be read
     if isinstance(error, (urllib3.exceptions.SSLError, ssl.SSLError)):
         return False
     return "Name or service not known" not in str(error) and "resolve" not in str(error)

@@ -103,13 +103,12 @@ def describe(
     state, message = view.state, view.message
     if not is_terminal(state) and state != AppState.UNKNOWN:
         if any(replica.state == AppState.RUNNING for replica in replicas):
-            state, message = AppState.RUNNING, ""
-        elif state == AppState.SUBMITTED and pods:
-            state = AppState.PENDING
-        if not message:
-            message = _first_reason(replicas, AppState.PENDING)
-        if not message:
-            message = _event(cluster, namespace, view, pods)
+            state, message = AppState.RUNNING, _first_reason(replicas, AppState.PENDING)
+        else:
+            if state == AppState.SUBMITTED and pods:
+                state = AppState.PENDING
+            message = message or _first_reason(replicas, AppState.PENDING)
+            message = message or _event(cluster, namespace, view, pods)
     elif state == AppState.FAILED:
         why = _first_reason(replicas, AppState.FAILED)
         message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
@@ -135,8 +134,8 @@ def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
 def _role_status(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> RoleStatus:
     ended = role.state if role.state is not None else view.state
     broken = next(
-        (f"replica {i} has failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED),
-        "its role has failed",
+        (f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED),
+        "its role failed",
     )
     replicas = []
     for index in range(role.replicas):
@@ -144,8 +143,10 @@ def _role_status(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -
         pod = attempts[-1] if attempts else None
         state = _replica_state(role, ended, index, pod)
         reason = pod.reason if pod is not None else ""
+        if not reason and len(attempts) > 1 and attempts[-2].reason and not is_terminal(state):
+            reason = f"started again after {attempts[-2].reason}"
         if state == AppState.FAILED and (pod is None or not pod.ended) and not reason:
-            reason = f"ended, for {broken}"
+            reason = f"ended because {broken}"
         replicas.append(
             ReplicaStatus(
                 index,

@@ -94,7 +94,7 @@ def _create(
     cluster: Cluster, namespace: str, resource: Mapping[str, Any], *, dry_run: bool = False
 ) -> dict[str, Any]:
     place = _place(namespace, resource)
-    what = f"{'ask for' if dry_run else 'create'} {_called(resource)}"
+    what = f"create {_called(resource)}"
     try:
         return cluster.create(namespaced(*place), resource, what, dry_run=dry_run)
     except ApiError as e:
