@@ -148,7 +148,8 @@ def _reason(
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     disruption = conditions.get("DisruptionTarget") or {}
     if disruption.get("status") == "True":
-        told = str(disruption.get("reason") or "")
+        # the pod's own word is the one people know: Evicted, where this says TerminationByKubelet
+        told = str(status.get("reason") or disruption.get("reason") or "")
         return _said(_DISRUPTIONS.get(told, told or "Disrupted"), disruption.get("message"))
     if status.get("reason") and state != AppState.RUNNING:
         return _said(status["reason"], status.get("message"))
