@@ -38,9 +38,9 @@ registry_() {
     packages+=(docker-registry)
 }
 
-# moto comes from PyPI; the jobs of its Batch run in containers.
+# moto comes from PyPI; the jobs of its Batch run in containers, of images of a registry, too.
 aws_() {
-    docker_
+    registry_
 }
 
 install_packages() {

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import registry
 from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
 from torchx_specs import AppDef, AppState, BindMount, Resource, Role, is_terminal
 from torchx_specs.errors import RequestError
+from torchx_workspace_docker.credentials import credentials_for
 
 RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
 
@@ -106,3 +113,44 @@ def test_the_story_of_a_job(torchx: Any, environment: dict[str, str], use_moto: 
     assert json.loads(torchx("status", "-o", "json", handle).stdout)["state"] == "CANCELLED"
     assert torchx("delete", handle).returncode == 0
     assert torchx("status", handle).returncode == 1
+
+
+def test_a_workspace_goes_along_in_an_image(
+    torchx: Any,
+    environment: dict[str, str],
+    use_moto: Moto,
+    engine: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """Built and pushed without an engine; pulled by the engine that runs the job."""
+    environment.update(use_moto.variables)
+    folder = Path(tempfile.mkdtemp(prefix="torchx-registry-"))
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "main.sh").write_text("echo from the workspace\n")
+    try:
+        name = registry.start(folder)
+        base = f"{name}/base/busybox:1"
+        for words in (("tag", BUSYBOX, base), ("push", "-q", base)):
+            subprocess.run(
+                ["docker", *words],
+                env={**os.environ, **engine},
+                check=True,
+                capture_output=True,
+            )
+        environment["DOCKER_HOST"] = "unix:///no/such/socket"
+        cfg = f"queue={QUEUE},image_repo={name}/train"
+        words = ("-s", "aws_batch", "-cfg", cfg, "--workspace", str(workspace), "utils.sh")
+        run = torchx("run", "--wait", "--log", *words, "--image", base, "sh", "main.sh")
+        assert run.returncode == 0, run.stderr
+        assert "from the workspace" in run.stdout + run.stderr
+    finally:
+        registry.stop(folder)
+        shutil.rmtree(folder)
+
+
+def test_a_login_to_ecr_without_docker(use_moto: Moto) -> None:
+    found = credentials_for("123456789012.dkr.ecr.us-east-1.amazonaws.com")
+    assert found is not None
+    assert found.user == "AWS"
+    assert found.secret
