@@ -530,6 +530,8 @@ class Batch:
             else:
                 node.status, node.started = "RUNNING", now_ms()
             self._changed.notify_all()
+        if process is not None and self._closed:
+            process.stop(0)
         return process is not None
 
     def _check_start(self, node: _Node) -> None:

@@ -348,6 +348,8 @@ class SageMaker:
                 )
                 with self._changed:
                     job.processes.append(process)
+                if job.stopping:
+                    process.stop(0)
             return self._until_ended(job)
         except StartError as e:
             return f"AlgorithmError: {e}, exit code: 127"

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from aws_double import AwsDouble, Fault
 
+from torchx_runner import Runner
 from torchx_sched_aws.clients import AccessDeniedError, AwsError, ThrottledError
 from torchx_sched_aws.sagemaker_logs import LOG_GROUP
 from torchx_sched_aws.sagemaker_scheduler import AWSSageMakerScheduler
@@ -377,3 +378,60 @@ def test_long_commands_arrive_on_every_instance(
         expected = [w.replace(macros.replica_id, str(k)) for w in words]
         text = "".join(scheduler.log_iter(app_id, "worker", k))
         assert text == "".join(f"<{w}>" for w in expected) + f"\n{'y' * 600}\nk{k}\n"
+
+
+# -- as users call it
+
+
+def test_the_command(double: AwsDouble, torchx: Any) -> None:
+    cfg = f"role={ROLE},instance_type=ml.m5.large"
+    words = ("run", "--workspace", "", "-s", "aws_sagemaker", "-cfg", cfg)
+    printed = torchx(*words, "--dryrun", "utils.echo", "--msg", "hello there")
+    assert printed.returncode == 0, printed.stderr
+    assert "ContainerArguments:\n    - hello there\n" in printed.stdout
+    assert not double.counts
+    done = torchx(*words, "--wait", "utils.echo", "--msg", "hello there")
+    assert done.returncode == 0, done.stderr
+    handle = done.stdout.split()[0]
+    assert handle.startswith("aws_sagemaker://torchx/echo-")
+    log = torchx("log", handle)
+    assert log.stdout.rstrip("\n").endswith("hello there"), log.stderr
+    assert "SUCCEEDED" in torchx("status", handle).stdout
+    assert handle.rpartition("/")[2] in torchx("list", "-s", "aws_sagemaker").stdout
+    assert torchx("delete", handle).returncode == 0
+    assert torchx("status", handle).returncode == 1
+
+
+def test_exit_codes(double: AwsDouble, torchx: Any) -> None:
+    words = ("run", "--workspace", "", "-s", "aws_sagemaker", "--wait")
+    cfg = ("-cfg", f"role={ROLE},instance_type=ml.m5.large")
+    assert torchx(*words, *cfg, "utils.sh", "exit", "3").returncode == 1
+    wrong = torchx(*words, "-cfg", f"role={ROLE},instance_type=m5.large", "utils.sh", "true")
+    assert wrong.returncode == 2
+    assert "begin with ml." in wrong.stderr
+    double.faults.append(Fault("CreateTrainingJob", "denied"))
+    denied = torchx(*words, *cfg, "utils.sh", "true")
+    assert denied.returncode == 3
+    assert "access denied" in denied.stderr
+
+
+def test_a_workspace_becomes_the_image(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, tmp_path: Path
+) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('hello')")
+    repository = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team"
+    runner = Runner("test", {"aws_sagemaker": lambda name, **_: scheduler})
+    job = app(args=["train.py", "--lr", "0.1"])
+    info = runner.dryrun(
+        job, "aws_sagemaker", {**CFG, "image_repo": repository}, workspace=str(folder)
+    )
+    image = info.request.job_def["AlgorithmSpecification"]["TrainingImage"]
+    assert image.startswith(f"{repository}:")
+    (folder / "train.py").write_text("print('changed')")
+    info = runner.dryrun(
+        job, "aws_sagemaker", {**CFG, "image_repo": repository}, workspace=str(folder)
+    )
+    assert info.request.job_def["AlgorithmSpecification"]["TrainingImage"] != image
+    assert not double.counts
