@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from k8s_double.handle import Double
 
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+
 #: Set by the user before the suite begins: the suite itself points it at the double.
 KUBECONFIG = os.environ.get("KUBECONFIG", "")
 
@@ -69,6 +71,14 @@ def double(
     problems = _running_double.problems()
     _running_double.reset()
     assert problems == []
+
+
+@pytest.fixture
+def scheduler(double: Double) -> Iterator[KubernetesScheduler]:
+    """``kubernetes`` on the double."""
+    scheduler = create_scheduler("test")
+    yield scheduler
+    scheduler.close()
 
 
 @pytest.fixture

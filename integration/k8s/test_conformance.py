@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from k8s_double.handle import Double
 
-from torchx_runner import Runner
 from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import Resource
 from torchx_testing.schedulers import SchedulerConformance
@@ -36,17 +35,6 @@ class _Suite(SchedulerConformance):
     @pytest.fixture
     def cfg(self, namespace: str) -> dict[str, Any]:
         return {"job_api": "batch", "namespace": namespace, "image_pull_policy": "IfNotPresent"}
-
-    def test_dry_run_contacts_nobody_and_leaves_nothing(
-        self,
-        runner: Runner,
-        cfg: dict[str, Any],
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        # its app has retries and several replicas: plain Jobs cannot start all of them again
-        cfg = {**cfg, "retry_policy": "REPLICA"}
-        super().test_dry_run_contacts_nobody_and_leaves_nothing(runner, cfg, tmp_path, monkeypatch)
 
 
 if os.environ.get("KUBECONFIG"):

@@ -22,7 +22,7 @@ from k8s_double.store import Change, Object, Store
 
 #: Images that the node has, as a plain cluster for these tests would: no registry is asked.
 IMAGES = ["busybox:local", "local/python:3.11"]
-CAPACITY = {"cpu": "64", "memory": "512Gi", "pods": "5000", "ephemeral-storage": "100Gi"}
+CAPACITY = {"cpu": "2048", "memory": "8Ti", "pods": "5000", "ephemeral-storage": "100Gi"}
 
 
 class Cluster:

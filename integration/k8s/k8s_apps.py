@@ -1,0 +1,53 @@
+"""Apps and waits that the tests of the schedulers share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torchx_specs import AppDef, AppState, Resource, Role, is_terminal
+from torchx_specs.schedulers import DescribeAppResponse, Scheduler
+
+IMAGE = "busybox:local"
+PYTHON = "local/python:3.11"
+
+
+def shell(script: str, name: str = "main", **fields: Any) -> Role:
+    """A role that runs a shell script."""
+    fields.setdefault("image", IMAGE)
+    fields.setdefault("resource", Resource(cpu=0.2, gpu=0, memMB=64))
+    return Role(name=name, entrypoint="sh", args=["-c", script], **fields)
+
+
+def app(*roles: Role | str, name: str = "app") -> AppDef:
+    """An app of roles, or of scripts."""
+    return AppDef(name, [shell(role) if isinstance(role, str) else role for role in roles])
+
+
+def described(
+    scheduler: Scheduler[Any],
+    app_id: str,
+    test: Callable[[DescribeAppResponse], Any] = lambda found: is_terminal(found.state),
+    seconds: float = 20.0,
+) -> DescribeAppResponse:
+    """Describes an app until the answer passes a test, or the app has ended."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = scheduler.describe(app_id)
+        assert found is not None
+        if test(found):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def running(found: DescribeAppResponse) -> bool:
+    """Whether every replica runs."""
+    replicas = [replica for role in found.roles_statuses for replica in role.replicas]
+    return all(replica.state == AppState.RUNNING for replica in replicas)
+
+
+def reason(found: DescribeAppResponse) -> str:
+    """Returns what is told of the first replica."""
+    return str(found.roles_statuses[0].replicas[0].reason)

@@ -1,0 +1,230 @@
+"""Logs of ``kubernetes``: every line once, whatever happens on the way; on the double."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from k8s_apps import app, described, running, shell
+from k8s_double.handle import Double
+
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler
+from torchx_specs import AppState, RetryPolicy
+from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.overlays import set_overlay
+from torchx_specs.schedulers import Stream
+
+COUNT = 400
+# about four seconds, in bursts: many lines of one second, and of one time where the clock is coarse
+SPEAK = (
+    f"i=0; while [ $i -lt {COUNT} ]; do echo line $i; i=$((i+1));"
+    " [ $((i % 10)) = 0 ] && sleep 0.1; done"
+)
+EXPECTED = [f"line {i}\n" for i in range(COUNT)]
+
+Until = Callable[..., Any]
+
+
+class Follower(threading.Thread):
+    """Follows a log in a thread of its own."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        super().__init__(daemon=True)
+        self.lines: list[str] = []
+        self.error: BaseException | None = None
+        self._source = lines
+
+    def run(self) -> None:
+        try:
+            for line in self._source:
+                self.lines.append(line)
+        except BaseException as e:
+            self.error = e
+
+    def result(self, seconds: float = 40) -> list[str]:
+        self.join(seconds)
+        assert not self.is_alive(), f"it does not end; {len(self.lines)} lines"
+        if self.error is not None:
+            raise self.error
+        return self.lines
+
+
+def follow(scheduler: KubernetesScheduler, app_id: str, k: int = 0, **how: Any) -> Follower:
+    lines = scheduler.log_iter(app_id, "main", k, should_tail=True, **how)
+    follower = Follower(iter(lines))
+    follower.start()
+    return follower
+
+
+@pytest.mark.parametrize("resolution", [1, 10**9], ids=["fine clock", "coarse clock"])
+def test_a_follower_through_restarts_of_the_server(
+    scheduler: KubernetesScheduler, double: Double, until: Until, resolution: int
+) -> None:
+    double.log_resolution(resolution)
+    app_id = scheduler.submit(app(SPEAK), {})
+    follower = follow(scheduler, app_id)
+    for at in (50, 150):
+        until(lambda at=at: len(follower.lines) >= at)
+        double.restart(0.5)
+    double_lines = follower.result()
+    assert len(double_lines) == COUNT
+    assert double_lines == EXPECTED
+    assert list(scheduler.log_iter(app_id, "main")) == EXPECTED
+
+
+def test_a_follower_through_cuts_and_faults(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(app(SPEAK), {})
+    follower = follow(scheduler, app_id)
+    for at, step in (
+        (20, lambda: double.cut(True)),  # as if that was all
+        (60, lambda: double.cut(False)),
+        (100, lambda: (double.fault(500, path="/log"), double.cut(False))),
+        (140, lambda: (double.fault(503, path="/log", plain=True), double.cut(True))),
+        (180, lambda: (double.fault(0, path="/log"), double.cut(False))),
+        (220, lambda: double.cut(True)),
+    ):
+        until(lambda at=at: len(follower.lines) >= at or not follower.is_alive())
+        step()
+    assert follower.result() == EXPECTED
+
+
+@pytest.mark.parametrize("style", ["token", "token-file", "exec"])
+def test_a_follower_through_a_rotated_token(
+    double: Double,
+    scheduler: KubernetesScheduler,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    style: str,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", double.kubeconfig("other", style=style))
+    app_id = scheduler.submit(app(SPEAK), {})
+    follower = follow(scheduler, app_id)
+    until(lambda: len(follower.lines) >= 50)
+    double.rotate("other", style=style)
+    double.cut(False)
+    assert follower.result() == EXPECTED
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+def test_a_follower_waits_for_a_pod(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.play("unschedulable")
+    app_id = scheduler.submit(app("echo end"), {})
+    follower = follow(scheduler, app_id)
+    time.sleep(1)
+    assert follower.is_alive()
+    double.stop_playing()
+    double.play("slow", seconds=1)
+    assert follower.result() == ["end\n"]
+
+
+def test_a_follower_of_what_never_starts_ends_with_the_app(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    double.play("image-pull-back-off")
+    app_id = scheduler.submit(app("echo end"), {})
+    follower = follow(scheduler, app_id)
+    described(scheduler, app_id, lambda d: "ImagePull" in d.msg)
+    assert follower.is_alive()
+    scheduler.cancel(app_id)
+    assert follower.result() == []
+
+
+def test_a_follower_of_an_app_that_is_deleted(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(app("echo first; exec sleep 60"), {})
+    follower = follow(scheduler, app_id)
+    until(lambda: follower.lines == ["first\n"])
+    scheduler.delete(app_id)
+    assert follower.result() == ["first\n"]
+
+
+def test_attempts_are_one_log(scheduler: KubernetesScheduler) -> None:
+    script = "echo begin; sleep 0.3; echo end; exit 1"
+    role = shell(script, max_retries=2, retry_policy=RetryPolicy.REPLICA)
+    app_id = scheduler.submit(app(role), {})
+    follower = follow(scheduler, app_id)
+    assert follower.result() == ["begin\n", "end\n"] * 3
+    assert described(scheduler, app_id).state == AppState.FAILED
+    assert list(scheduler.log_iter(app_id, "main")) == ["begin\n", "end\n"] * 3
+
+
+def test_a_preempted_pod_and_the_next_one(scheduler: KubernetesScheduler, double: Double) -> None:
+    double.play("preempted", count=1, lines=["from the first"], seconds=1.5)
+    app_id = scheduler.submit(app("echo from the second"), {})
+    assert follow(scheduler, app_id).result() == ["from the first\n", "from the second\n"]
+
+
+def test_the_container_before(scheduler: KubernetesScheduler, double: Double) -> None:
+    """A container that is started again in its pod: with Volcano, where a pod may do so."""
+    double.play_operator("jobs.batch.volcano.sh", pods=True)
+    job = app("test -e once && { echo second; exit 0; }; touch once; echo first; exit 5")
+    set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "OnFailure"}})
+    app_id = scheduler.submit(job, {"queue": "default"})
+    found = described(scheduler, app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert found.roles_statuses[0].replicas[0].restarts == 1
+    assert list(scheduler.log_iter(app_id, "main")) == ["first\n", "second\n"]
+
+
+def test_since_and_until_cut_exactly(scheduler: KubernetesScheduler, double: Double) -> None:
+    app_id = scheduler.submit(app("echo one; sleep 0.4; echo two; sleep 0.4; echo three"), {})
+    described(scheduler, app_id)
+    from double_client import Client
+
+    pod = double.objects("pods")[0]["metadata"]["name"]
+    stamped = Client(str(double.path)).log(pod, timestamps=True).splitlines()
+    # clocks of Python have microseconds: between two lines, not on one
+    times = [
+        datetime.fromisoformat(line[:26] + "+00:00") - timedelta(milliseconds=1) for line in stamped
+    ]
+
+    def words(**limits: Any) -> list[str]:
+        return [line.strip() for line in scheduler.log_iter(app_id, "main", **limits)]
+
+    assert words(since=times[1]) == ["two", "three"]
+    assert words(until=times[1]) == ["one"]
+    assert words(since=times[1], until=times[2]) == ["two"]
+    naive = times[1].astimezone().replace(tzinfo=None)
+    assert words(since=naive, until=times[2]) == ["two"]
+    assert words(since=datetime.now(timezone.utc) + timedelta(hours=1)) == []
+    assert words(since=times[2], should_tail=True) == ["three"]
+    assert words(regex="^t") == ["two", "three"]
+
+
+def test_long_and_odd_lines(scheduler: KubernetesScheduler, double: Double) -> None:
+    script = (
+        "head -c 100000 /dev/zero | tr '\\0' z; echo; echo; printf 'a\\tb\\r\\n';"
+        " printf 'x\\342\\200\\250y\\n'; printf 'no end'"
+    )
+    app_id = scheduler.submit(app(script), {})
+    expected = ["z" * 100_000 + "\n", "\n", "a\tb\r\n", "x\u2028y\n", "no end"]
+    assert follow(scheduler, app_id).result() == expected
+    assert list(scheduler.log_iter(app_id, "main")) == expected
+
+
+def test_one_stream(scheduler: KubernetesScheduler, double: Double) -> None:
+    app_id = scheduler.submit(app("echo out; echo err >&2"), {})
+    described(scheduler, app_id)
+    with pytest.raises(TorchXError, match="stream"):
+        list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR))
+    double.split_streams()
+    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == ["out\n"]
+    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR)) == ["err\n"]
+
+
+def test_unknown_roles_and_replicas(scheduler: KubernetesScheduler) -> None:
+    app_id = scheduler.submit(app(shell("exec sleep 60", num_replicas=2)), {})
+    described(scheduler, app_id, running)
+    with pytest.raises(RequestError, match="did you mean 'main'"):
+        scheduler.log_iter(app_id, "mian")
+    with pytest.raises(RequestError, match="no replica 5, it has 2"):
+        scheduler.log_iter(app_id, "main", 5)

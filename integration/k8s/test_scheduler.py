@@ -1,0 +1,519 @@
+"""``kubernetes`` on ``batch``: what it tells, ends, removes and refuses, on the double."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from k8s_apps import PYTHON, app, described, reason, running, shell
+from k8s_double.handle import Double
+
+from torchx_sched_k8s import connection
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_specs import AppDef, AppState, Resource, Role
+from torchx_specs.errors import BackendError, RequestError
+from torchx_testing.hostile import HOSTILE_VALUES
+
+Until = Callable[..., Any]
+
+# -- what status tells
+
+
+@pytest.mark.parametrize(
+    ("sequence", "state", "words"),
+    [
+        ("image-pull-back-off", AppState.PENDING, "ImagePullBackOff: Back-off pulling image"),
+        ("image-pull-error", AppState.PENDING, "ErrImagePull: rpc error"),
+        ("invalid-image-name", AppState.PENDING, "InvalidImageName: Failed to apply default"),
+        (
+            "config-error",
+            AppState.PENDING,
+            'CreateContainerConfigError: secret "absent" not found',
+        ),
+        (
+            "unschedulable",
+            AppState.PENDING,
+            "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        ),
+        ("oom-killed", AppState.FAILED, "OOMKilled"),
+        ("refused-by-node", AppState.FAILED, "UnexpectedAdmissionError: Pod was rejected"),
+    ],
+)
+def test_reasons(
+    scheduler: KubernetesScheduler, double: Double, sequence: str, state: AppState, words: str
+) -> None:
+    double.play(sequence)
+    app_id = scheduler.submit(app("true"), {})
+    found = described(scheduler, app_id, lambda d: d.state == state and words in reason(d))
+    assert words in found.msg
+    assert "\n" not in found.msg
+    if sequence == "oom-killed":
+        assert found.roles_statuses[0].replicas[0].exit_code == 137
+
+
+@pytest.mark.parametrize(
+    ("cfg", "role", "words"),
+    [
+        (
+            {"node_selector": {"gpu": "h100"}},
+            {},
+            "Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node",
+        ),
+        (
+            {},
+            {"resource": Resource(cpu=1, gpu=8, memMB=100)},
+            "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        ),
+        ({}, {"image": "example.com/none:1"}, "ImagePullBackOff"),
+        (
+            {"env_secrets": {"TOKEN": "tokens/main"}},
+            {},
+            'CreateContainerConfigError: secret "tokens" not found',
+        ),
+    ],
+)
+def test_reasons_that_a_cluster_finds(
+    scheduler: KubernetesScheduler, cfg: dict[str, Any], role: dict[str, Any], words: str
+) -> None:
+    app_id = scheduler.submit(app(shell("true", **role)), cfg)
+    found = described(scheduler, app_id, lambda d: words in reason(d))
+    assert found.state == AppState.PENDING
+    assert words in found.msg
+
+
+def test_a_secret_that_comes_late(scheduler: KubernetesScheduler, double: Double) -> None:
+    cfg = {"env_secrets": {"TOKEN": "tokens/main"}, "env_from": ["configmap/all"]}
+    app_id = scheduler.submit(app("echo $TOKEN $region"), cfg)
+    described(scheduler, app_id, lambda d: "not found" in reason(d))
+    for kind, name, data in (
+        ("ConfigMap", "all", {"data": {"region": "eu"}}),
+        ("Secret", "tokens", {"stringData": {"main": "t0p"}}),
+    ):
+        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **data}
+        double.create(f"{kind.lower()}s", "default", body)
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    assert list(scheduler.log_iter(app_id, "main")) == ["t0p eu\n"]
+
+
+@pytest.mark.parametrize("sequence", ["evicted", "preempted"])
+def test_a_disruption_is_no_failure(
+    scheduler: KubernetesScheduler, double: Double, sequence: str
+) -> None:
+    double.play(sequence, count=1)
+    app_id = scheduler.submit(app("echo end"), {})
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    assert list(scheduler.log_iter(app_id, "main"))[-1] == "end\n"
+
+
+@pytest.mark.parametrize(
+    ("sequence", "words"),
+    [("evicted", "Evicted: The node was low on resource"), ("preempted", "Preempted: ")],
+)
+def test_a_disruption_is_named(
+    scheduler: KubernetesScheduler, double: Double, sequence: str, words: str
+) -> None:
+    # a Volcano Job whose pods are as they are: no other takes their place
+    double.play(sequence, stays=60)
+    double.play_operator("jobs.batch.volcano.sh", pods=True)
+    app_id = scheduler.submit(app("true"), {"queue": "default"})
+    found = described(scheduler, app_id, lambda d: d.state == AppState.FAILED and reason(d))
+    assert words in reason(found)
+    assert found.roles_statuses[0].replicas[0].exit_code == 137
+
+
+def test_pods_that_cannot_be_made(scheduler: KubernetesScheduler, double: Double) -> None:
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    double.create("resourcequotas", "default", {**body, "spec": {"hard": {"pods": "0"}}})
+    app_id = scheduler.submit(app("true"), {})
+    found = described(scheduler, app_id, lambda d: "exceeded quota: none" in d.msg)
+    assert found.state in (AppState.PENDING, AppState.SUBMITTED)
+    assert "FailedCreate" in found.msg
+
+
+def test_where_replicas_run(scheduler: KubernetesScheduler) -> None:
+    app_id = scheduler.submit(app(shell("sleep 60", num_replicas=2)), {})
+    found = described(scheduler, app_id, running)
+    replicas = found.roles_statuses[0].replicas
+    assert [r.node for r in replicas] == ["double-node"] * 2
+    assert len({r.hostaddr for r in replicas}) == 2
+    assert len({r.hostname for r in replicas}) == 2
+    assert found.roles[0].num_replicas == 2
+
+
+def test_a_failed_role_is_told_with_its_code(scheduler: KubernetesScheduler) -> None:
+    app_id = scheduler.submit(app(shell("exit 7", "bad"), shell("true", "good")), {})
+    found = described(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert "bad/0: exit code 7" in found.msg
+    states = {s.role: s.replicas[0].state for s in found.roles_statuses}
+    assert states["bad"] == AppState.FAILED
+
+
+@pytest.mark.parametrize("states", [["pending"], ["running"], ["ended"]])
+def test_a_thousand_pods_in_three_requests(
+    scheduler: KubernetesScheduler, double: Double, until: Until, states: list[str]
+) -> None:
+    rows = {"pending": {"sequence": "unschedulable"}, "ended": {"sequence": "pretended"}}
+    row: dict[str, Any] = rows.get(states[0], {"sequence": "pretended"})
+    seconds = {"seconds": 0} if states == ["ended"] else {}
+    double.play(row["sequence"], **seconds)
+    app_id = scheduler.submit(app(shell("true", num_replicas=1000)), {})
+    wanted = {"pending": "PENDING", "running": "RUNNING", "ended": "SUCCEEDED"}[states[0]]
+
+    def seen(found: Any) -> bool:
+        return [r.state.name for r in found.roles_statuses[0].replicas] == [wanted] * 1000
+
+    described(scheduler, app_id, seen, 90)
+    before = double.counted()
+    code = (
+        "import resource, sys\n"
+        "from torchx_sched_k8s.kubernetes_scheduler import create_scheduler\n"
+        "found = create_scheduler('x').describe(sys.argv[1])\n"
+        "print(found.state.name, len(found.roles_statuses[0].replicas))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, app_id], capture_output=True, text=True, check=True
+    )
+    state, count, megabytes = done.stdout.split()
+    assert (state, count) == (wanted, "1000")
+    asked = [(r["method"], r["path"], r["code"]) for r in double.requests(before)]
+    assert len(asked) <= 3, asked
+    assert int(megabytes) < 100
+
+
+# -- ending
+
+
+def test_cancel(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+    app_id = scheduler.submit(app(shell("exec sleep 60", num_replicas=2), shell("true", "b")), {})
+    described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
+    scheduler.cancel(app_id)
+    found = described(create_scheduler("another"), app_id)
+    assert found.state == AppState.CANCELLED
+    until(lambda: not [p for p in double.objects("pods") if p["status"]["phase"] == "Running"])
+    jobs = {j["metadata"]["name"]: j for j in double.objects("jobs.batch")}
+    assert len(jobs) == 2
+    assert [j["spec"]["suspend"] for n, j in jobs.items() if n.endswith("-main")] == [True]
+    # an app that is cancelled stays so, and can be deleted
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    assert [a.state for a in scheduler.list()] == [AppState.CANCELLED]
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+
+
+def test_kueue_admits_and_cancel_deactivates(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.kueue()
+    app_id = scheduler.submit(app("exec sleep 60"), {"job_api": "batch", "queue": "users"})
+    workload = until(lambda: double.objects("workloads.kueue.x-k8s.io"))[0]
+    assert workload["spec"]["queueName"] == "users"
+    found = described(scheduler, app_id, lambda d: d.state == AppState.PENDING)
+    assert "queue users of Kueue" in found.msg
+    double.admit()
+    described(scheduler, app_id, running)
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    assert double.objects("workloads.kueue.x-k8s.io")[0]["spec"]["active"] is False
+    until(lambda: double.objects("pods") == [])
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+
+
+@pytest.mark.parametrize("job_api", ["batch", "jobset", "volcano"])
+def test_delete_leaves_nothing(
+    scheduler: KubernetesScheduler, double: Double, until: Until, job_api: str
+) -> None:
+    for kind in ("jobsets.jobset.x-k8s.io", "jobs.batch.volcano.sh"):
+        double.play_operator(kind, pods=True)
+    cfg = {"job_api": job_api, **({"queue": "default"} if job_api == "volcano" else {})}
+    roles = [shell("exec sleep 60", num_replicas=2), shell("true", "b")]
+    app_id = scheduler.submit(app(*roles), cfg)
+    until(lambda: len(double.objects("pods")) == 3)
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+    assert scheduler.describe(app_id) is None
+    assert scheduler.list() == []
+
+
+@pytest.mark.parametrize("which", ["services", "jobs"])
+def test_a_submission_that_fails_half_way_removes_what_it_made(
+    scheduler: KubernetesScheduler, double: Double, until: Until, which: str
+) -> None:
+    after = 1 if which == "jobs" else 0  # the second Job
+    path = f"/{which}[?](?!.*dryRun)"
+    double.fault(403, method="POST", path=path, after=after, message="no more today")
+    with pytest.raises((BackendError, RequestError), match="no more today"):
+        scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), {})
+    until(lambda: double.left() == [])
+
+
+def test_a_lost_answer_makes_one_app(scheduler: KubernetesScheduler, double: Double) -> None:
+    for which in ("jobs", "services"):
+        path = f"/{which}[?](?!.*dryRun)"
+        double.fault(0, method="POST", path=path, served=True)
+    app_id = scheduler.submit(app("echo once"), {})
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    assert len(double.objects("jobs.batch")) == 1
+    assert len(double.objects("services")) == 1
+    assert list(scheduler.log_iter(app_id, "main")) == ["once\n"]
+
+
+def test_time_to_live(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+    app_id = scheduler.submit(app("true"), {"ttl_seconds": 1})
+    until(lambda: scheduler.describe(app_id) is None)
+    until(lambda: double.left() == [])
+
+
+# -- list
+
+
+def test_list_reads_all_pages(
+    scheduler: KubernetesScheduler, double: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_PAGE", 2)
+    ids = {scheduler.submit(app("true"), {}) for _ in range(7)}
+    # what is there that isn't ours
+    body = double.objects("jobs.batch")[0]
+    spec = {key: value for key, value in body["spec"].items() if key != "selector"}
+    spec["template"]["metadata"].pop("labels")
+    foreign = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "foreign"}}
+    double.create("jobs.batch", "default", {**foreign, "spec": spec})
+    before = double.counted()
+    assert {a.app_id for a in scheduler.list()} == ids
+    pages = [
+        r for r in double.requests(before) if r["path"].endswith("batch/v1/namespaces/default/jobs")
+    ]
+    assert len(pages) == 4
+    # a page that expires under our hands
+    double.fault(410, path="continue=", after=1)
+    assert {a.app_id for a in scheduler.list()} == ids
+    assert {a.app_handle for a in scheduler.list()} == {f"kubernetes://test/{i}" for i in ids}
+
+
+@pytest.mark.parametrize("how", ["absent", "forbidden"])
+def test_apis_that_are_not_there(
+    scheduler: KubernetesScheduler, double: Double, until: Until, how: str
+) -> None:
+    if how == "absent":
+        double.serve_operators([])
+    else:
+        for resource in ("jobsets", "jobs.batch.volcano.sh", "workloads"):
+            double.deny("*", resource)
+    app_id = scheduler.submit(app("exec sleep 60"), {})
+    described(scheduler, app_id, running)
+    assert [a.app_id for a in scheduler.list()] == [app_id]
+    assert scheduler.describe("default:none") is None
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+
+
+def test_all_kinds_of_apps_are_listed(scheduler: KubernetesScheduler, double: Double) -> None:
+    double.play_operator("jobs.batch.volcano.sh", "completed")
+    double.play_operator("jobsets.jobset.x-k8s.io", "failed")
+    states = {
+        scheduler.submit(app("true"), {"queue": "default"}): AppState.SUCCEEDED,
+        scheduler.submit(app("true"), {"job_api": "jobset"}): AppState.FAILED,
+        scheduler.submit(app("true"), {}): AppState.SUCCEEDED,
+    }
+    for app_id in states:
+        described(scheduler, app_id)
+    assert {a.app_id: a.state for a in scheduler.list()} == states
+
+
+# -- refusals
+
+
+def refused(scheduler: KubernetesScheduler, cfg: dict[str, Any] | None = None) -> Exception:
+    with pytest.raises((BackendError, RequestError)) as caught:
+        scheduler.submit(app("true"), cfg or {})
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_rights(scheduler: KubernetesScheduler, double: Double) -> None:
+    double.deny("create", "jobs")
+    error = refused(scheduler)
+    assert "RBAC forbids double-user to create jobs" in str(error)
+    assert "namespace default" in str(error)
+    assert double.left() == []
+
+
+def test_rights_to_look(scheduler: KubernetesScheduler, double: Double) -> None:
+    app_id = scheduler.submit(app("true"), {})
+    double.deny("list", "jobs")
+    with pytest.raises(BackendError, match="RBAC forbids double-user to list jobs"):
+        scheduler.list()
+    with pytest.raises(BackendError, match="RBAC forbids double-user to list jobs"):
+        scheduler.describe(app_id)
+
+
+def test_quotas_webhooks_and_namespaces(scheduler: KubernetesScheduler, double: Double) -> None:
+    double.webhook("team.example.com", 'every job needs a label "team"')
+    text = str(refused(scheduler))
+    assert 'admission webhook "team.example.com" denied the request' in text
+    assert 'every job needs a label "team"' in text
+    assert "namespaces" not in text
+    assert "namespace 'nowhere'" in str(refused(scheduler, {"namespace": "nowhere"})).replace(
+        '"', "'"
+    )
+    double.reset()
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    hard = {"count/jobs.batch": "0"}
+    double.create("resourcequotas", "default", {**body, "spec": {"hard": hard}})
+    assert "exceeded quota: none, requested: count/jobs.batch=1" in str(
+        refused(create_scheduler("x"))
+    )
+
+
+def test_a_webhook_that_answers_400(scheduler: KubernetesScheduler, double: Double) -> None:
+    double.webhook("deny.example.com", "not on Fridays", code=400)
+    error = refused(scheduler)
+    assert isinstance(error, RequestError)
+    assert "not on Fridays" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("cfg", "missing"),
+    [({"job_api": "jobset"}, "JobSet"), ({"queue": "default"}, "Volcano")],
+)
+def test_an_api_that_is_not_installed(
+    scheduler: KubernetesScheduler, double: Double, cfg: dict[str, Any], missing: str
+) -> None:
+    double.serve_operators([])
+    error = refused(scheduler, cfg)
+    assert isinstance(error, RequestError)
+    assert f"{missing} is not installed in this cluster" in str(error)
+    assert "job_api=batch" in str(error)
+
+
+def test_credentials_and_configurations(
+    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "no context 'doubel'; did you mean 'double'" in str(
+        refused(create_scheduler("x"), {"context": "doubel"})
+    )
+    assert create_scheduler("x").submit(app("true"), {"context": "double"})
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert "which does not exist" in str(refused(create_scheduler("x")))
+    broken = tmp_path / "broken"
+    broken.write_text("clusters: [")
+    monkeypatch.setenv("KUBECONFIG", str(broken))
+    assert str(broken) in str(refused(create_scheduler("x")))
+    path = double.kubeconfig("other")
+    monkeypatch.setenv("KUBECONFIG", path)
+    scheduler = create_scheduler("x")
+    assert scheduler.submit(app("true"), {})
+    double.revoke()
+    error = refused(scheduler)
+    assert isinstance(error, BackendError)
+    assert "401" in str(error) or "credentials" in str(error)
+
+
+def test_what_pods_refer_to_and_is_not_there(scheduler: KubernetesScheduler) -> None:
+    for cfg, words in (
+        ({"priority_class": "urgent"}, "no PriorityClass with name urgent was found"),
+        ({"service_account": "nobody"}, 'serviceaccount "nobody" not found'),
+    ):
+        app_id = scheduler.submit(app("true"), cfg)
+        found = described(scheduler, app_id, lambda d, words=words: words in d.msg)
+        assert "FailedCreate" in found.msg
+        assert found.state in (AppState.PENDING, AppState.SUBMITTED)
+
+
+def test_an_app_larger_than_a_cluster_takes(scheduler: KubernetesScheduler, double: Double) -> None:
+    words = ["x" * 100_000 for _ in range(20)]
+    with pytest.raises(RequestError) as caught:
+        scheduler.submit(AppDef("app", [Role("main", "i", entrypoint="sh", args=words)]), {})
+    assert "\n" not in str(caught.value)
+    assert double.left() == []
+
+
+# -- a cluster that is busy
+
+
+def test_a_busy_cluster_is_asked_again(scheduler: KubernetesScheduler, double: Double) -> None:
+    double.fault(429, method="POST", path="/jobs", retry_after=1)
+    double.fault(503, method="POST", path="/services", plain=True)
+    double.fault(500, method="GET", path="/jobs", count=2)
+    double.fault(504, method="GET", path="/pods")
+    double.fault(0, method="GET", path="/jobs", after=2)
+    app_id = scheduler.submit(app("echo end"), {})
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    double.fault(429, method="GET", path="/log", retry_after=1)
+    assert list(scheduler.log_iter(app_id, "main", should_tail=True)) == ["end\n"]
+    double.fault(503, method="PATCH|DELETE")
+    scheduler.delete(app_id)
+    assert scheduler.describe(app_id) is None
+
+
+def test_a_cluster_that_stays_busy_or_away(
+    scheduler: KubernetesScheduler, double: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PATIENCE", 1.0)
+    double.fault(500, path="/jobs", count=-1, message="etcd has no leader")
+    with pytest.raises(BackendError, match="etcd has no leader"):
+        scheduler.list()
+    double.down()
+    with pytest.raises(BackendError, match=r"no answer from the cluster at https://127"):
+        scheduler.list()
+
+
+def test_status_while_the_server_starts_again(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    app_id = scheduler.submit(app("exec sleep 60"), {})
+    described(scheduler, app_id, running)
+    double.down()
+    import threading
+
+    timer = threading.Timer(1, double.up)
+    timer.start()
+    found = scheduler.describe(app_id)
+    timer.join()
+    assert found is not None
+    assert found.state == AppState.RUNNING
+
+
+# -- what reaches the process
+
+
+def test_hostile_values_on_a_python(scheduler: KubernetesScheduler) -> None:
+    texts = [value.text for value in HOSTILE_VALUES]
+    code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+    env = {f"HOSTILE_{i}": text for i, text in enumerate(texts)}
+    role = Role("main", PYTHON, entrypoint="python", args=["-c", code, *texts], env=env)
+    app_id = scheduler.submit(AppDef("app", [role]), {})
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    args, variables = json.loads("".join(scheduler.log_iter(app_id, "main")))
+    assert args == texts
+    assert {name: variables.get(name) for name in env} == env
+
+
+def test_manifests_hold_nothing_that_no_schema_has(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    import kubernetes_validate
+
+    cfg = {
+        "service_account": "default",
+        "tolerations": ["gpu=yes:NoSchedule", "*"],
+        "labels": {"team": "a"},
+        "annotations": {"b": "c"},
+        "secret_mounts": {"keys": "/keys"},
+        "ttl_seconds": 600,
+    }
+    role = shell("true", num_replicas=2, port_map={"http": 8080}, max_retries=2)
+    info = scheduler.submit_dryrun(app(role), cfg)
+    for one in info.request.objects:
+        kubernetes_validate.validate(dict(one), "1.32", strict=True)
+    scheduler.schedule(info)
+    assert double.warnings() == []
