@@ -267,6 +267,19 @@ def test_without_a_workspace_all_checks_are_told_together(
     assert problems_of(error) == ["too early", "too late"]
 
 
+@pytest.mark.parametrize(
+    ("name", "workspace", "says"),
+    [("early", None, "too early"), ("late", None, "too late"), ("late", "/proj", "too late")],
+)
+def test_a_plain_error_of_a_check_is_the_requests_fault(
+    building_runner: Runner, new_role: NewRole, name: str, workspace: str | None, says: str
+) -> None:
+    with pytest.raises(RequestError) as error:
+        building_runner.dryrun(AppDef("job", [new_role(name)]), "fake", workspace=workspace)
+    assert problems_of(error) == [says]
+    assert type(error.value.__cause__) is ValueError
+
+
 def test_a_check_of_an_older_plugin_takes_two_arguments(
     app: AppDef, fake_scheduler_class: Any
 ) -> None:

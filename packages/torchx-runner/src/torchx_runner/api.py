@@ -305,7 +305,8 @@ class Runner:
             else:
                 workspaces.tell_ignored(app.roles, scheduler)
             if validate_later:
-                call_with_accepted(backend._validate, app, scheduler, options)
+                request_checks.run_check(problems, backend._validate, app, scheduler, options)
+                request_checks.raise_problems(problems)
             info = backend.submit_dryrun(app, options)
             info._scheduler = scheduler
             return info

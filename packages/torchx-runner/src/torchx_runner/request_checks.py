@@ -27,6 +27,9 @@ def raise_problems(problems: Sequence[Exception]) -> None:
     if not problems:
         return
     if len(problems) == 1:
+        # a plain ValueError comes from the check of somebody else's scheduler
+        if type(problems[0]) is ValueError:
+            raise RequestError(str(problems[0])) from problems[0]
         raise problems[0]
     lines = list(dict.fromkeys(line for problem in problems for line in _lines(problem)))
     if all(isinstance(problem, InvalidRunConfigException) for problem in problems):
