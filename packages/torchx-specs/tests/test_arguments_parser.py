@@ -163,11 +163,17 @@ def test_values_arrive_as_they_are() -> None:
         ("hello", "comp takes options only, not the word 'hello'"),
         ("nmae", "comp takes options only, not the word 'nmae'"),
         ("--name x y", "comp takes options only, not the word 'y'"),
-        ("-- --name x", "comp takes no words after '--', but there is '--name'"),
+        ("-- word", "comp takes options only, not the word 'word'"),
+        ("-- --nmae x", "comp: unknown option --nmae; did you mean '--name'?"),
     ],
 )
 def test_mistakes(words: str, message: str) -> None:
     assert message in error(comp, *words.split())
+
+
+def test_dashes_before_options_of_a_component_that_takes_no_words() -> None:
+    assert values(comp, "--", "--name", "test app")["name"] == "test app"
+    assert values(comp, "-jx", "--", "--name=y")["name"] == "y"
 
 
 def test_everything_wrong_with_values_is_said_at_once() -> None:

@@ -161,12 +161,12 @@ def parse_words(signature: ComponentSignature, words: Sequence[str]) -> ParsedWo
     problems: list[tuple[str, str | None]] = []
     rest = list(words)
     varargs: list[str] | None = None
-    after_dashes = False
     while rest:
         word = rest.pop(0)
-        after_dashes = word == "--"
-        if after_dashes or not _looks_like_option(word):
-            varargs = rest if after_dashes else [word, *rest]
+        if word == "--" and signature.varargs is None:
+            continue  # `torchx run COMPONENT -- --option`: there are no words it could set apart
+        if word == "--" or not _looks_like_option(word):
+            varargs = rest if word == "--" else [word, *rest]
             break
         try:
             option, value = options.find(word)
@@ -182,8 +182,7 @@ def parse_words(signature: ComponentSignature, words: Sequence[str]) -> ParsedWo
                 reason += f" (write '--' before words for *{signature.varargs.name})"
             problems.append((reason, option.parameter.name))
     if signature.varargs is None and varargs:
-        explained = _unexpected(signature, varargs[0], after_dashes=after_dashes)
-        raise _refusal(f"{signature.name} {explained}")
+        raise _refusal(f"{signature.name} {_unexpected(signature, varargs[0])}")
     values = {name: value for name, (value, _) in given.items()}
     return ParsedWords(values, varargs, problems)
 
@@ -350,9 +349,7 @@ def unknown_names(signature: ComponentSignature, names: Iterable[str]) -> list[s
     ]
 
 
-def _unexpected(signature: ComponentSignature, word: str, *, after_dashes: bool) -> str:
-    if after_dashes:
-        return f"takes no words after '--', but there is '{word}'; write options before it"
+def _unexpected(signature: ComponentSignature, word: str) -> str:
     hint = nearest(word, (f"--{name}" for name in signature.names))
     return f"takes options only, not the word '{word}'" + (f";{hint}" if hint else "")
 
