@@ -143,6 +143,13 @@ def test_reregistering_an_upstream_scheduler_is_no_conflict(install: Install) ->
     assert "cwd2" in catalog
 
 
+def test_registering_upstreams_own_tracker_is_no_conflict(install: Install) -> None:
+    install("torchx-nightly", {"torchx.tracker": ["fsspec = torchx.tracker.backend.fsspec:create"]})
+    catalog = get_manager().trackers()
+    assert not catalog.conflicts
+    assert catalog["fsspec"].origin.distribution == "torchx_tracker_fsspec"
+
+
 def test_a_taken_name_is_an_error_that_names_both(install: Install) -> None:
     install("one-dist", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
     install("two-dist", {"torchx.schedulers": ["acme = other_sched:create_scheduler"]})

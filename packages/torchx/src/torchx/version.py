@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torchx.util.entrypoints import load as load
-from torchx_specs.images import IMAGE, get_image
+from torchx_specs import images
+from torchx_specs.images import get_image
 from torchx_specs.version import __version__ as __version__
 
 _version = __version__
@@ -21,7 +22,10 @@ def _get_torchx_image(version: str) -> str:
 def _image() -> str:
     from torchx_specs.plugins.entry_points import entry_points
 
-    return _get_torchx_image(__version__) if entry_points("torchx.version") else IMAGE
+    if entry_points("torchx.version"):
+        # where our components, which know of no older group, take it from when they are imported
+        images.IMAGE = _get_torchx_image(__version__)
+    return images.IMAGE
 
 
 TORCHX_IMAGE: str = _image()

@@ -100,13 +100,17 @@ def torchx_event_handlers() -> Iterator[EventHandlerPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_components() -> Iterator[ComponentPlugin]:
-    """Offers the group ``torchx.components``, and ``torchx.file`` for component files."""
+    """Offers the group ``torchx.components``, ``torchx.file`` for component files, and
+    ``torchx.version`` for their image.
+    """
     if entry_points("torchx.file"):
         from torchx.bridges.factories import read_by_plugin
         from torchx_runner.component_files import SOURCE_READERS
 
         if read_by_plugin not in SOURCE_READERS:
             SOURCE_READERS.append(read_by_plugin)
+    if entry_points("torchx.version"):
+        import torchx.version  # before the components, whose default image it decides
     for ep in entry_points("torchx.components"):
         from torchx.bridges.factories import component_module
 

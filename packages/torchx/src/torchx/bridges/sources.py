@@ -14,16 +14,20 @@ def older_entry_points(group: str) -> Iterator[EntryPoint]:
     """Yields the entry points of an older group, but for those that name what is ours already.
 
     Sites name upstream's own schedulers in their entry points to get them back, because there a
-    plugin hid them.
+    plugin hid them; upstream itself, where it is installed beside ours, names its tracker.
     """
     if not _source_enabled(2):
         return
     for ep in entry_points(group):
-        if not (group == "torchx.schedulers" and _is_default_scheduler(ep)):
+        if not _is_ours(ep):
             yield ep
 
 
-def _is_default_scheduler(ep: EntryPoint) -> bool:
+def _is_ours(ep: EntryPoint) -> bool:
+    if ep.group == "torchx.tracker":
+        return (ep.name, ep.value) == ("fsspec", "torchx.tracker.backend.fsspec:create")
+    if ep.group != "torchx.schedulers":
+        return False
     from torchx.schedulers._factories import DEFAULT_SCHEDULER_MODULES
 
     return ep.value == f"{DEFAULT_SCHEDULER_MODULES.get(ep.name)}:create_scheduler"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torchx import version as _version  # first: it decides the image that components take
 from torchx._forward import forward
 
 if TYPE_CHECKING:
