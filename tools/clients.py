@@ -1,6 +1,6 @@
 """Real clients of ``torchx``, with ours in the place of theirs.
 
-``python tools/clients.py [CLIENT ...]``. A client is a folder of ``integration/clients``. For each of them:
+``python tools/clients.py [CLIENT ...]``. A client is a folder of ``integration/clients``. For each:
 
 1. an environment of its own is made in ``.nox/clients``, or found up to date: our distributions,
    editable, which are what the client's own requirement of ``torchx`` finds, and all that its

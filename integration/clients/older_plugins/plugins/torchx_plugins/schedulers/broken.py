@@ -1,0 +1,1 @@
+raise RuntimeError("the cluster's library is missing")
