@@ -347,7 +347,13 @@ class TestSubmission:
 class TestChoiceOfBuilder:
     def test_options_of_all_builders(self, builder: RecordingBuilder) -> None:
         opts = dict(RecordingScheduler().run_opts())
-        assert list(opts) == ["queue", "workspace_type", "job_dir", "image_repo"]
+        assert list(opts) == [
+            "queue",
+            "workspace_type",
+            "job_dir",
+            "job_dir_links",
+            "image_repo",
+        ]
         assert opts["workspace_type"].default == "recording"
         assert "one of: recording, dir" in opts["workspace_type"].help
 

@@ -11,6 +11,7 @@ import pytest
 
 from torchx_specs import Role, Workspace
 from torchx_specs.errors import WorkspaceError
+from torchx_specs.workspace import WorkspaceFile
 from torchx_specs.workspace import dir as dir_module
 from torchx_specs.workspace.dir import (
     DirBuilder,
@@ -50,6 +51,73 @@ def tree(root: Path) -> list[str]:
 
 def role(project: Path, name: str = "r") -> Role:
     return Role(name=name, image="base", workspace=Workspace({str(project): ""}))
+
+
+class TestManyFiles:
+    """More than one thread gets at a time."""
+
+    @pytest.fixture
+    def many(self, tmp_path: Path) -> Path:
+        root = tmp_path / "many"
+        for number in range(1200):
+            path = root / f"d{number % 7}" / f"f{number}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(str(number))
+            path.chmod(0o600 + number % 8)
+        return root
+
+    def test_all_arrive(
+        self,
+        many: Path,
+        job_dir: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(dir_module, "_BETWEEN_LINES", 0.0)
+        caplog.set_level("INFO")
+        copy_workspace(Workspace({str(many): ""}), str(job_dir))
+        assert tree(job_dir) == tree(many)
+        for path in many.rglob("f*"):
+            copy = job_dir / path.relative_to(many)
+            assert copy.read_text() == path.read_text()
+            assert mode(copy) == mode(path)
+        assert "of 1200 files copied" in caplog.text
+
+    def test_one_failure_is_told_and_leaves_nothing(
+        self, many: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write = dir_module._write
+
+        def fails(entry: WorkspaceFile, target: str) -> None:
+            if entry.path == "d3/f500":
+                raise OSError(28, "No space left on device")
+            write(entry, target)
+
+        monkeypatch.setattr(dir_module, "_write", fails)
+        with pytest.raises(WorkspaceError, match=r"d3/f500: No space left on device"):
+            copy_workspace(Workspace({str(many): ""}), str(job_dir))
+        assert list(job_dir.parent.glob("*job*")) == []
+
+
+class TestHardLinks:
+    def test_files_are_the_same(self, project: Path, job_dir: Path) -> None:
+        plan = DirBuilder().plan("", Workspace({str(project): ""}), {"job_dir": str(job_dir)})
+        assert plan is not None
+        DirBuilder().build(plan, {"job_dir": str(job_dir), "job_dir_links": True})
+        assert (job_dir / "sub/data").samefile(project / "sub/data")
+        assert os.readlink(job_dir / "link") == "sub/data"
+        assert "x.log" not in tree(job_dir)
+
+    def test_where_there_can_be_no_link_files_are_copied(
+        self, project: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(*paths: str) -> None:
+            raise OSError(18, "Invalid cross-device link")
+
+        monkeypatch.setattr(os, "link", refused)
+        copy_workspace(Workspace({str(project): ""}), str(job_dir), hard_links=True)
+        assert not (job_dir / "sub/data").samefile(project / "sub/data")
+        assert (job_dir / "sub/data").read_bytes() == (project / "sub/data").read_bytes()
 
 
 class TestCopy:
@@ -179,7 +247,7 @@ class TestCopy:
 
 class TestBuilder:
     def test_options(self) -> None:
-        assert [name for name, _ in DirBuilder().opts()] == ["job_dir"]
+        assert [name for name, _ in DirBuilder().opts()] == ["job_dir", "job_dir_links"]
 
     def test_without_job_dir_there_is_nothing_to_do(self, project: Path) -> None:
         assert DirBuilder().plan("base", Workspace({str(project): ""}), {"job_dir": None}) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +16,12 @@ from torchx_specs.workspace.tree import WorkspaceFile, open_project, workspace_f
 
 if TYPE_CHECKING:
     from torchx_specs.app import Role
+
+
+_THREADS = 4
+#: As many files at a time go to one thread.
+_BATCH = 250
+_BETWEEN_LINES = 5.0
 
 
 class FolderExistsError(WorkspaceError, FileExistsError):
@@ -30,12 +37,19 @@ class DirBuilder(WorkspaceBuilder):
     product: ClassVar[Product] = "folder"
 
     def opts(self) -> runopts:
-        """Returns ``job_dir``."""
+        """Returns ``job_dir`` and ``job_dir_links``."""
         opts = runopts()
         opts.add(
             "job_dir",
             type_=str,
             help="copy the workspace to this folder: a new one, on a file system the job sees",
+        )
+        opts.add(
+            "job_dir_links",
+            type_=bool,
+            default=False,
+            help="files that are on the file system of job_dir are hard-linked, not copied: quick,"
+            " but a file that is written to in place is then the same on either side",
         )
         return opts
 
@@ -59,7 +73,7 @@ class DirBuilder(WorkspaceBuilder):
 
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
         """Copies; a failure leaves nothing behind."""
-        copy_workspace(plan.workspace, plan.image)
+        copy_workspace(plan.workspace, plan.image, bool(cfg.get("job_dir_links")))
         return Built(ready=True)
 
 
@@ -110,12 +124,14 @@ class TmpDirWorkspaceMixin(WorkspaceMixin[None]):
         role.image = _copy_to_temporary(Workspace({workspace: ""}))
 
 
-def copy_workspace(workspace: Workspace, folder: str) -> None:
+def copy_workspace(workspace: Workspace, folder: str, hard_links: bool = False) -> None:
     """Copies a workspace to a new folder, wholly or not at all, with file modes and links.
 
     Args:
         workspace: what to copy
         folder: must not exist; the folder it is in must
+        hard_links: files of the same file system are linked instead of copied: that takes no space,
+            and who writes into one of them in place writes into the other
 
     Raises:
         WorkspaceError: the workspace cannot be read, or ``folder`` not be made (a FileExistsError,
@@ -133,7 +149,7 @@ def copy_workspace(workspace: Workspace, folder: str) -> None:
     except OSError as e:
         raise WorkspaceError(f"cannot make {folder}: {e.strerror or e}") from None
     try:
-        copy_files(files, partial)
+        copy_files(files, partial, hard_links)
         os.chmod(partial, 0o777 & ~_umask(partial))
         _move(partial, folder)
     except BaseException:
@@ -141,26 +157,92 @@ def copy_workspace(workspace: Workspace, folder: str) -> None:
         raise
 
 
-def copy_files(files: Iterable[WorkspaceFile], folder: str) -> None:
-    """Writes the files of a workspace into an existing folder.
+def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = False) -> None:
+    """Writes the files of a workspace into an existing folder, several at a time; logs tell how far
+    it is if that takes long.
+
+    Args:
+        files: what to write
+        folder: where to
+        hard_links: as in :func:`copy_workspace`
 
     Raises:
         WorkspaceError: something cannot be read or written
     """
-    made = {""}
-    for entry in files:
-        target = f"{folder}/{entry.path}"
-        parent = entry.path.rpartition("/")[0]
+    files = list(files)
+    parents = {entry.path.rpartition("/")[0] for entry in files}
+    for parent in sorted(parents - {""}):
         try:
-            if parent not in made:
-                os.makedirs(f"{folder}/{parent}", exist_ok=True)
-                made.add(parent)
+            os.makedirs(f"{folder}/{parent}", exist_ok=True)
+        except OSError as e:
+            raise WorkspaceError(f"cannot write {folder}/{parent}: {e.strerror or e}") from None
+    batches = [files[at : at + _BATCH] for at in range(0, len(files), _BATCH)]
+    progress = _Progress(len(files))
+    if len(batches) < 2:
+        for batch in batches:
+            _copy_batch(batch, folder, hard_links, progress)
+        return
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        calls = [pool.submit(_copy_batch, b, folder, hard_links, progress) for b in batches]
+        try:
+            wait(calls, return_when=FIRST_EXCEPTION)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    for call in calls:
+        if not call.cancelled():
+            call.result()
+
+
+class _Progress:
+    """Tells in the logs how many files are copied, every few seconds."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._told = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now - self._told >= _BETWEEN_LINES:
+            import logging
+
+            self._told = now
+            logging.getLogger(__name__).info(
+                "workspace: %d of %d files copied", self._done, self._total
+            )
+
+
+def _copy_batch(
+    batch: Iterable[WorkspaceFile], folder: str, hard_links: bool, progress: _Progress
+) -> None:
+    count = 0
+    for entry in batch:
+        target = f"{folder}/{entry.path}"
+        count += 1
+        try:
             if entry.link is not None:
                 os.symlink(entry.link, target)
-            else:
+            elif not (hard_links and _linked(entry, target)):
                 _write(entry, target)
         except OSError as e:
             raise WorkspaceError(f"cannot write {target}: {e.strerror or e}") from None
+    progress.advance(count)
+
+
+def _linked(entry: WorkspaceFile, target: str) -> bool:
+    """Links a file; returns False where that cannot be."""
+    if entry.fs is not None:
+        return False
+    try:
+        os.link(entry.source, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False  # another file system, or one without links
+    return True
 
 
 def _write(entry: WorkspaceFile, target: str) -> None:
