@@ -30,6 +30,10 @@ BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
 
 
+#: What this process has started, by folder: it is waited for once it was told to end.
+_started: dict[Path, subprocess.Popen[bytes]] = {}
+
+
 class ServiceError(Exception):
     """The engine did not come up; the text says why, with the end of its log."""
 
@@ -91,6 +95,7 @@ def start(
             )
         except FileNotFoundError:
             raise ServiceError("no dockerd here: integration/install.sh docker") from None
+    _started[folder] = process
     (folder / "docker.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + PATIENCE
     while not _docker(["version"], variables, check=False):
@@ -115,7 +120,7 @@ def stop(folder: Path) -> None:
         return
     _signal(pid, signal.SIGTERM)
     deadline = time.monotonic() + 20
-    while _alive(pid):
+    while _alive(folder, pid):
         if time.monotonic() > deadline:
             _signal(pid, signal.SIGKILL)
             deadline += 20
@@ -127,7 +132,7 @@ def kill(folder: Path) -> None:
     """Kills the daemon, as a crash would; its containers may live on."""
     pid = int((folder / "docker.pid").read_text())
     _signal(pid, signal.SIGKILL)
-    while _alive(pid):
+    while _alive(folder, pid):
         time.sleep(0.02)
 
 
@@ -261,11 +266,10 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
     return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **variables}
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.waitpid(pid, os.WNOHANG)  # ours, if we are the process that started it
-    except ChildProcessError:
-        pass
+def _alive(folder: Path, pid: int) -> bool:
+    process = _started.get(folder.resolve())
+    if process is not None and process.pid == pid:
+        return process.poll() is None
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"

@@ -31,6 +31,10 @@ http: {{addr: "127.0.0.1:{port}"}}
 """
 
 
+#: What this process has started, by folder: it is waited for once it was told to end.
+_started: dict[Path, subprocess.Popen[bytes]] = {}
+
+
 class ServiceError(Exception):
     """The registry did not come up; the text says why."""
 
@@ -67,6 +71,7 @@ def start(folder: Path, *, user: str = "") -> str:
             )
         except FileNotFoundError:
             raise ServiceError("no docker-registry here: integration/install.sh registry") from None
+    _started[folder] = process
     (folder / "registry.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + PATIENCE
     while not _answers(port):
@@ -83,6 +88,9 @@ def stop(folder: Path) -> None:
         os.kill(pid, signal.SIGTERM)
     except (FileNotFoundError, ProcessLookupError):
         return
+    process = _started.pop(folder.resolve(), None)
+    if process is not None:
+        process.wait(PATIENCE)
     (folder / "registry.pid").unlink()
 
 

@@ -104,13 +104,13 @@ class _Submission:
         repository, tag = parse_repository_tag(image)
         try:
             with engine_errors(f"fetch the image {image}"):
-                for event in self._client.api.pull(
+                events = self._client.api.pull(
                     repository, tag=tag or "latest", stream=True, decode=True
-                ):
-                    if "error" in event:
-                        raise docker.errors.APIError(
-                            str(event["error"]), explanation=str(event["error"])
-                        )
+                )
+                # to the end: only then is the connection free
+                errors = [str(event["error"]) for event in events if "error" in event]
+                if errors:
+                    raise docker.errors.APIError(errors[0], explanation=errors[0])
         except BackendError as e:
             if not here:
                 raise BackendError(f"{e}; and there is no image of that name here") from e

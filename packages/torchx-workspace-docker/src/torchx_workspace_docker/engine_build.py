@@ -89,9 +89,9 @@ def push_from_engine(image: str, cfg: Mapping[str, CfgVal]) -> str:
     digest = ""
     try:
         with engine_errors(f"push {image}"):
-            for event in client.api.push(image, stream=True, decode=True):
-                if "error" in event:
-                    raise WorkspaceError(f"cannot push {image}: {one_line(event['error'])}")
+            for event in _to_the_end(
+                f"cannot push {image}", client.api.push(image, stream=True, decode=True)
+            ):
                 digest = str((event.get("aux") or {}).get("Digest") or digest)
     finally:
         client.close()
@@ -155,12 +155,11 @@ def _pull(client: DockerClient, image: str) -> str:
 
     repository, tag = parse_repository_tag(image)
     try:
-        for event in client.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
-            if "error" in event:
-                return one_line(event["error"])
+        events = client.api.pull(repository, tag=tag or "latest", stream=True, decode=True)
+        errors = [one_line(event["error"]) for event in events if "error" in event]
+        return errors[0] if errors else ""
     except docker.errors.APIError as e:
         return one_line(e.explanation or e)
-    return ""
 
 
 def _existing(client: DockerClient, image: str, base: str) -> str:
@@ -225,10 +224,24 @@ def _write_context(details: Plan, out: IO[bytes]) -> None:
         write_tar(details.files, _CONTEXT, out, {TORCHX_DOCKERFILE: _ADDED_DOCKERFILE})
 
 
-def _follow_build(events: Iterable[Mapping[str, Any]], quiet: bool) -> None:
+def _to_the_end(failure: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yields what the engine tells of its work, to the end: only then is the connection free.
+
+    Raises:
+        WorkspaceError: it told of an error; ``failure`` says of what
+    """
+    errors = []
     for event in events:
         if "error" in event:
-            raise WorkspaceError(f"the build failed: {one_line(event['error'])}")
+            errors.append(one_line(event["error"]))
+        else:
+            yield event
+    if errors:
+        raise WorkspaceError(f"{failure}: {errors[0]}")
+
+
+def _follow_build(events: Iterable[Mapping[str, Any]], quiet: bool) -> None:
+    for event in _to_the_end("the build failed", events):
         text = str(event.get("stream") or "").rstrip()
         if text and not quiet:
             log().info("%s", text)
@@ -245,9 +258,9 @@ def _load(
     content = listing(details.files, details.digests)
     key = json.dumps([LAYER_FORMAT, str(base["Id"]), sources])
     below, files = _earlier(client, key, base, details.files, content) or (base, details.files)
-    for event in client.api.load_image(_image_tar(client, image, details, files, base, below)):
-        if "error" in event:
-            raise WorkspaceError(f"cannot make {image}: {one_line(event['error'])}")
+    archive = _image_tar(client, image, details, files, base, below)
+    for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive)):
+        pass
     made = str(client.api.inspect_image(image)["Id"])
     remember("images", key, {"image": made, "content": content})
     return made
