@@ -125,6 +125,32 @@ ROWS = (
         *("tracker_runs.py", "parent-3"),
     ),
     script("tracker-artifacts", "1,000 artifacts of a run read", 0.20, 5, "tracker_artifacts.py"),
+    *(
+        script(
+            f"image-{kind}-{moment}",
+            f"a workspace of 2,000 files, 100 MB {what}{when}",
+            limit,
+            3,
+            *("image.py", kind, moment),
+        )
+        for kind, what in (
+            ("engine", "made runnable on a Docker Engine (needs one here, and root)"),
+            ("push", "put into a registry (peer: docker build and push)"),
+        )
+        for moment, when, limit in (
+            ("first", "", 0.40),
+            ("changed", ", one small file changed", 0.25),
+            ("same", ", nothing changed", 0.05),
+        )
+    ),
+    script(
+        "replicas-docker",
+        "`local_docker`, 16 replicas started (needs a Docker Engine here, and root)",
+        0.50,
+        3,
+        "replicas_docker.py",
+    ),
+    script("dir-copy", "20,000 files of a workspace copied to a folder", 0.50, 5, "dir_copy.py"),
     Row(
         "log-memory",
         "memory above idle while a 2 GB log is followed",
