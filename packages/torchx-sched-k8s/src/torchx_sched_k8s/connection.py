@@ -6,16 +6,18 @@ not through its models: lists of thousands of pods would take too long and too m
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from torchx_specs.errors import BackendError, RequestError, nearest
+from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -27,6 +29,8 @@ JOBSET = "/apis/jobset.x-k8s.io/v1alpha2"
 VOLCANO = "/apis/batch.volcano.sh/v1alpha1"
 MCAD = "/apis/workload.codeflare.dev/v1beta1"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+
+T = TypeVar("T")
 
 #: How long a cluster that is busy, or whose API server starts again, is asked again, in seconds.
 PATIENCE = 15.0
@@ -47,6 +51,8 @@ _RBAC = re.compile(
     r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
 _CONNECTION = re.compile(r"^<?[\w.]*Connection\S*\([^)]*\)(?: at \w+>)?: ")
+_ITEMS = re.compile(r'"items"\s*:\s*(\[|null)')
+_BETWEEN = re.compile(r"[\s,]*")
 _NO_NAMESPACE = re.compile(r'namespaces? "([^"]+)" not found')
 
 #: Parts of pods that nobody here reads, and that take most of the memory.
@@ -139,8 +145,6 @@ class Cluster:
         path: str,
         what: str,
         query: Mapping[str, object] | None = None,
-        *,
-        sparse: bool = False,
     ) -> dict[str, Any]:
         """Returns an object, or a list of them.
 
@@ -148,13 +152,33 @@ class Cluster:
             path: of the API
             what: is being done, as in "cannot <what>"
             query: parameters
-            sparse: leave out what is bulky in pods
 
         Raises:
             ApiError: the cluster refuses
             NoClusterError: it does not answer
         """
-        return self.call("GET", path, what, query, hook=_without_bulk if sparse else None)
+        found: dict[str, Any] = self.call("GET", path, what, query)
+        return found
+
+    def pods(
+        self, path: str, what: str, query: Mapping[str, object], read: Callable[[Any], T]
+    ) -> list[T]:
+        """Returns what is read from each pod of a list; thousands of pods take little memory.
+
+        Args:
+            path: of the API
+            what: is being done, as in "cannot <what>"
+            query: parameters
+            read: given a pod without what is bulky in it
+
+        Raises:
+            ApiError: the cluster refuses
+            NoClusterError: it does not answer
+        """
+        found: list[T] = self.call(
+            "GET", path, what, query, parse=lambda answer: [read(pod) for pod in _items(answer)]
+        )
+        return found
 
     def find(self, path: str, what: str) -> dict[str, Any] | None:
         """Returns an object, None if there is none, or no such API."""
@@ -206,7 +230,8 @@ class Cluster:
             query["dryRun"] = "All"
         lost: list[BaseException] = []
         try:
-            return self.call("POST", path, what, query, resource, lost=lost)
+            made: dict[str, Any] = self.call("POST", path, what, query, resource, lost=lost)
+            return made
         except ApiError as e:
             if e.status != 409 or not lost:
                 raise
@@ -215,9 +240,10 @@ class Cluster:
 
     def patch(self, path: str, changes: Mapping[str, Any], what: str) -> dict[str, Any]:
         """Merges changes into an object."""
-        return self.call(
+        changed: dict[str, Any] = self.call(
             "PATCH", path, what, body=changes, content_type="application/merge-patch+json"
         )
+        return changed
 
     def delete(self, path: str, what: str) -> None:
         """Deletes an object and what it owns; none is as good."""
@@ -237,9 +263,9 @@ class Cluster:
         body: Mapping[str, Any] | None = None,
         *,
         content_type: str = "application/json",
-        hook: Callable[[dict[str, Any]], Any] | None = None,
+        parse: Callable[[_Answer], Any] | None = None,
         lost: list[BaseException] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Returns the cluster's answer; while it is busy or away it is asked again.
 
         Args:
@@ -249,7 +275,7 @@ class Cluster:
             query: parameters
             body: sent as JSON
             content_type: of the body
-            hook: applied to each object of the answer
+            parse: makes something of the answer, all of its JSON if None
             lost: gets the failures after which the request may have been carried out
 
         Raises:
@@ -263,10 +289,8 @@ class Cluster:
         while True:
             wait = pause
             try:
-                with self.open(method, path, what, query, data, content_type) as response:
-                    text = response.data
-                answer: dict[str, Any] = json.loads(text, object_hook=hook)
-                return answer
+                with self.open(method, path, what, query, data, content_type) as answer:
+                    return parse(answer) if parse else json.loads(answer.data)
             except ApiError as e:
                 if e.status == 401 and not renewed and self.renew():
                     renewed = True
@@ -328,7 +352,7 @@ class Cluster:
         if query:
             url += "?" + urlencode({key: str(value) for key, value in query.items()})
         headers = {**getattr(client, "default_headers", {}), "Accept": "application/json, */*"}
-        headers.setdefault("User-Agent", "torchx")
+        headers["User-Agent"] = f"torchx/{__version__}"
         if data is not None:
             headers["Content-Type"] = content_type
         try:
@@ -576,6 +600,41 @@ def namespaced(api: str, namespace: str, plural: str, name: str = "", sub: str =
 def one_line(text: Any) -> str:
     """Returns a message on one line."""
     return " ".join(str(text).split())
+
+
+def _items(answer: _Answer) -> Iterator[dict[str, Any]]:
+    """Yields the items of a list as they arrive, without what is bulky in them.
+
+    Raises:
+        ValueError: the answer is no list, or not complete
+    """
+    decoder = json.JSONDecoder(object_hook=_without_bulk)
+    utf8 = codecs.getincrementaldecoder("utf-8")()
+    text, begun, enough = "", False, 0
+    for piece in answer.pieces():
+        text += utf8.decode(piece)
+        if not begun:
+            found = _ITEMS.search(text)
+            if found is None:
+                continue
+            if found[1] == "null":
+                return
+            begun, text = True, text[found.end() :]
+        if len(text) < enough:
+            continue
+        position = enough = 0
+        while True:
+            position = _BETWEEN.match(text, position).end()  # type: ignore[union-attr]
+            if text[position : position + 1] == "]":
+                return
+            try:
+                item, position = decoder.raw_decode(text, position)
+            except ValueError:
+                break
+            yield item
+        text = text[position:]
+        enough = 2 * len(text)  # a large one is not tried with each piece of it
+    raise ValueError("the list is not complete")
 
 
 def _without_bulk(data: dict[str, Any]) -> dict[str, Any]:

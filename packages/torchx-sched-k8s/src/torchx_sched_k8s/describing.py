@@ -30,13 +30,12 @@ APIS = ("batch", "jobset", "volcano")
 
 def list_pods(cluster: Cluster, namespace: str, app_id: str) -> list[Pod]:
     """Returns all pods of an app, by one request."""
-    answer = cluster.get(
+    return cluster.pods(
         namespaced(CORE, namespace, "pods"),
         f"list the pods of {app_id}",
         {"labelSelector": selector(instance=app_id)},
-        sparse=True,
+        read_pod,
     )
-    return [read_pod(pod) for pod in answer.get("items") or ()]
 
 
 def find_app(

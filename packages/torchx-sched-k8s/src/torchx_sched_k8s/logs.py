@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from torchx_sched_k8s.connection import (
     CORE,
@@ -291,11 +290,8 @@ class PodLog:
 
 def find_pods(cluster: Cluster, namespace: str, selector: str, what: str) -> list[Pod]:
     """Returns the pods of a selector."""
-    answer = cluster.get(
-        namespaced(CORE, namespace, "pods"), what, {"labelSelector": selector}, sparse=True
-    )
-    items: list[dict[str, Any]] = answer.get("items") or []
-    return [read_pod(pod) for pod in items]
+    path = namespaced(CORE, namespace, "pods")
+    return cluster.pods(path, what, {"labelSelector": selector}, read_pod)
 
 
 def _nanoseconds_of(when: datetime) -> int:
