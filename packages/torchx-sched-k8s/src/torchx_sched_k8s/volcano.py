@@ -10,8 +10,8 @@ from typing import Any
 from torchx_sched_k8s.batch import metadata
 from torchx_sched_k8s.labels import (
     ANNOTATION_ROLE_NAME,
+    LABEL_REPLICA_ID,
     object_labels,
-    pod_labels,
     role_labels,
 )
 from torchx_sched_k8s.names import AppNames, normalized
@@ -118,8 +118,9 @@ class _Template:
                 " RetryPolicy.APPLICATION starts all of the app"
             )
         tasks = []
+        shared = role_labels(app, role_idx, role, self._app_id)
         for k in range(role.num_replicas):
-            labels = pod_labels(app, role_idx, role, k, self._app_id)
+            labels = {**shared, LABEL_REPLICA_ID: str(k)}
             task = self._task(f"{self._name}-{k}", 1, labels, k, rank0)
             if role.min_replicas is not None:
                 task["minAvailable"] = 1 if k < role.min_replicas else 0
