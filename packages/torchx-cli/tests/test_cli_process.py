@@ -296,7 +296,7 @@ def test_another_torchx_beside_ours(site: Site) -> None:
     assert told["message"] == (
         "torchx-nightly 2026.1.1 and torchx 1.0.0 both install the module 'torchx': that of"
         f" torchx-nightly is imported, from {first}; run: pip uninstall torchx-nightly; pip install"
-        " --force-reinstall --no-deps torchx==1.0.0"
+        " --force-reinstall --no-deps torchx==1.0.0 torchx-cli==1.0.0"
     )
     assert "torchx-nightly 2026.1.1  install" in site.run("plugins").stdout
     (told,) = told_of_torchx(site, second, first)

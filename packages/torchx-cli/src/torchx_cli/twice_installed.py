@@ -39,12 +39,13 @@ def problems(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
             continue
         if ours is None:
             what = f"the module '{MODULE}' is that of {owner}, and not the one that belongs to this"
-            remedy = f"pip uninstall {owner.name}; pip install {MODULE}"
+            remedy = f"pip uninstall {owner.name}; pip install --force-reinstall {MODULE}"
         else:
             what = f"{owner} and {ours} both install the module '{MODULE}': {_which(owner, ours)}"
+            # the command, too: they install a script of that name
             remedy = (
                 f"pip uninstall {owner.name}; pip install --force-reinstall --no-deps"
-                f" {MODULE}=={ours.version}"
+                f" {MODULE}=={ours.version} {MODULE}-cli=={ours.version}"
             )
         yield owner, f"{what}; run: {remedy}"
 

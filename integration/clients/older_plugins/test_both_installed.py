@@ -1,0 +1,84 @@
+"""Upstream's distribution beside ours, in one environment: ``torchx plugins`` tells."""
+
+from __future__ import annotations
+
+import json
+import site
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx_specs.version import __version__
+
+UPSTREAM = "torchx-nightly==2026.10.26"
+FACADE = Path(__file__).resolve().parents[3] / "packages" / "torchx"
+
+Pip = Callable[..., None]
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> tuple[Path, Pip]:
+    """An environment that sees what this one has, and a pip for it."""
+    folder = tmp_path / "both"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(subprocess.check_output([str(python), "-c", code], text=True).strip())
+    (seen,) = site.getsitepackages()
+    (packages / "zz_seen.pth").write_text(f"import site; site.addsitedir({seen!r})\n")
+
+    def pip(*words: str) -> None:
+        command = [sys.executable, "-m", "pip", "--python", str(python), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return python, pip
+
+
+def plugins(python: Path) -> dict[str, Any]:
+    command = [str(python), "-m", "torchx_cli", "plugins", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shown: dict[str, Any] = json.loads(done.stdout)
+    return shown
+
+
+def told(python: Path) -> list[str]:
+    return [p["message"] for p in plugins(python)["problems"] if p["stage"] == "install"]
+
+
+def test_upstream_hides_ours(both: tuple[Path, Pip]) -> None:
+    python, pip = both
+    assert told(python) == []
+    pip("install", "--no-deps", UPSTREAM)
+    (message,) = told(python)
+    ours = f"torchx {__version__}"
+    assert message.startswith(
+        f"torchx-nightly 2026.10.26 and {ours} both install the module 'torchx': that of"
+        " torchx-nightly is imported, from "
+    )
+    assert message.endswith(
+        "; run: pip uninstall torchx-nightly; pip install --force-reinstall --no-deps"
+        f" torchx=={__version__} torchx-cli=={__version__}"
+    )
+    # what registers itself with ours goes on working, and upstream's tracker is no second fsspec
+    shown = plugins(python)
+    assert "local_cwd" in [row["name"] for row in shown["schedulers"]]
+    assert shown["conflicts"] == []
+    pip("uninstall", "-y", "torchx-nightly")
+    assert told(python) == []
+
+
+def test_ours_over_upstreams(both: tuple[Path, Pip]) -> None:
+    python, pip = both
+    pip("install", "--no-deps", UPSTREAM)
+    pip("install", "--no-deps", "--no-index", "--no-build-isolation", str(FACADE))
+    (message,) = told(python)
+    assert "their files are mixed in " in message
+    shown = plugins(python)
+    assert shown["conflicts"] == []
+    assert [p for p in shown["problems"] if p["stage"] != "install"] == []
