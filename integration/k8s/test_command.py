@@ -1,0 +1,167 @@
+"""The command, as a user calls it, on the double."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from k8s_apps import IMAGE
+from k8s_double.handle import Double
+
+Torchx = Callable[..., "CompletedProcess[str]"]
+HANDLE = re.compile(r"kubernetes(?:_mcad)?://torchx/default:[a-z0-9-]+")
+
+
+@pytest.fixture
+def environment(environment: dict[str, str], double: Double) -> dict[str, str]:
+    """A user whose kubeconfig names the double."""
+    return {**environment, "KUBECONFIG": str(double.path)}
+
+
+# the folder that the command is called in stays where it is: no image is made of it
+HERE = "--workspace="
+
+
+def run(torchx: Torchx, *words: object) -> tuple[CompletedProcess[str], str]:
+    done = torchx("run", HERE, "-s", "kubernetes", *words)
+    handle = HANDLE.search(done.stdout + done.stderr)
+    assert handle is not None, done.stderr
+    return done, handle[0]
+
+
+def test_a_job_from_run_to_delete(torchx: Torchx, double: Double) -> None:
+    done = torchx(
+        "run", HERE, "--wait", "-s", "kubernetes", "-cfg", "job_api=batch",
+        "utils.echo", "--image", IMAGE, "--msg", "hi $(HOME) $$", "--num_replicas", 2,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    handle = HANDLE.search(done.stdout + done.stderr)
+    assert handle is not None
+    status = torchx("status", handle[0])
+    assert "SUCCEEDED" in status.stdout
+    log = torchx("log", handle[0])
+    assert log.returncode == 0, log.stderr
+    assert log.stdout.count("hi $(HOME) $$") == 2
+    assert handle[0] in torchx("list", "-s", "kubernetes").stdout
+    assert torchx("describe", handle[0]).returncode == 0
+    assert torchx("delete", handle[0]).returncode == 0
+    assert torchx("status", handle[0]).returncode == 1
+    assert double.left() == []
+    assert double.warnings() == []
+
+
+def test_a_job_that_fails_tells_why(torchx: Torchx) -> None:
+    done = torchx(
+        "run", HERE, "--wait", "-s", "kubernetes", "utils.sh", "--image", IMAGE, "exit", "3"
+    )  # fmt: skip
+    assert done.returncode == 1
+    handle = HANDLE.search(done.stdout + done.stderr)
+    assert handle is not None
+    status = torchx("status", handle[0])
+    assert status.returncode == 0
+    assert "FAILED" in status.stdout
+    assert "exit code 3" in status.stdout
+
+
+def test_a_job_that_waits_tells_why(torchx: Torchx, until: Callable[..., Any]) -> None:
+    _, handle = run(torchx, "utils.echo", "--image", "example.com/none:1", "--msg", "hi")
+    until(lambda: "ImagePull" in torchx("status", handle).stdout)
+
+
+def test_cancel(torchx: Torchx, double: Double, until: Callable[..., Any]) -> None:
+    _, handle = run(torchx, "utils.sh", "--image", IMAGE, "sleep", "60")
+    until(lambda: [p for p in double.objects("pods") if p["status"]["phase"] == "Running"])
+    assert torchx("cancel", handle).returncode == 0
+    assert "CANCELLED" in torchx("status", handle).stdout
+    until(lambda: double.objects("pods") == [])
+    assert torchx("cancel", "kubernetes://torchx/default:none").returncode == 0
+
+
+def test_the_dry_run_is_what_the_server_takes(
+    torchx: Torchx, double: Double, tmp_path: Path
+) -> None:
+    import yaml
+    from double_client import Client
+
+    before = double.counted()
+    done = torchx(
+        "run", HERE, "--dryrun", "-s", "kubernetes", "utils.echo", "--image", IMAGE, "--msg", "hi"
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert double.counted() == before
+    text = done.stdout[done.stdout.index("apiVersion") :]
+    text = text[: text.index("=== ")] if "=== " in text else text
+    documents = [one for one in yaml.safe_load_all(text) if one]
+    objects = [item for one in documents for item in (one.get("items") or [one])]
+    assert {one["kind"] for one in objects} == {"Job", "Service"}
+    client = Client(str(double.path))
+    for one in objects:
+        group = "/api/v1" if one["apiVersion"] == "v1" else f"/apis/{one['apiVersion']}"
+        path = f"{group}/namespaces/default/{one['kind'].lower()}s"
+        code, answer, _ = client.raw("POST", f"{path}?fieldValidation=Strict", one)
+        assert code == 201, answer
+
+
+def test_logs_of_many_pods_use_a_bounded_pool(
+    torchx: Torchx, double: Double, until: Callable[..., Any]
+) -> None:
+    count = 256
+    double.play("pretended", lines=["first", "second"], seconds=6)
+    _, handle = run(
+        torchx, "utils.sh", "--image", IMAGE, "--num_replicas", count, "true"
+    )  # fmt: skip
+    until(lambda: len(double.objects("pods")) == count)
+    log = torchx("log", handle)
+    assert log.returncode == 0, log.stderr
+    assert log.stdout.count("first") == count
+    assert log.stdout.count("second") == count
+    assert double.streams()["most"] <= 100
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["-cfg", "namespace=nowhere"], 2, "nowhere"),
+        (["-cfg", "context=doubel"], 2, "did you mean 'double'"),
+        (["-cfg", "job_api=bach"], 2, "did you mean 'batch'"),
+        (["-cfg", "image_pull_secret=x"], 2, "did you mean"),
+        (["-cfg", "job_api=volcano"], 2, "queue"),
+    ],
+)
+def test_what_is_wrong_is_one_clear_line(
+    torchx: Torchx, words: list[str], code: int, told: str
+) -> None:
+    done = torchx("run", HERE, "-s", "kubernetes", *words, "utils.echo", "--image", IMAGE)
+    assert done.returncode == code, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_cluster(torchx: Torchx, environment: dict[str, str], double: Double) -> None:
+    double.revoke()
+    done = torchx("run", HERE, "-s", "kubernetes", "utils.echo", "--image", IMAGE)
+    assert done.returncode == 3
+    assert "log in again" in done.stderr
+    environment.pop("KUBECONFIG")
+    done = torchx("list", "-s", "kubernetes")
+    assert done.returncode == 3
+    assert "no cluster is known" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_volcano_and_mcad_by_name(torchx: Torchx, double: Double) -> None:
+    double.play_operator("jobs.batch.volcano.sh", pods=True)
+    double.play_operator("appwrappers.workload.codeflare.dev", pods=True)
+    for words in (
+        ["-s", "kubernetes", "-cfg", "queue=default"],
+        ["-s", "kubernetes_mcad"],
+    ):
+        done = torchx("run", HERE, "--wait", *words, "utils.echo", "--image", IMAGE, "--msg", "hi")
+        assert done.returncode == 0, done.stderr
+        handle = HANDLE.search(done.stdout + done.stderr)
+        assert handle is not None
+        assert torchx("log", handle[0]).stdout.count("hi") == 1

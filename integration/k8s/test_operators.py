@@ -1,0 +1,213 @@
+"""JobSet, Volcano and AppWrappers on the double, which stores them and plays what they show.
+
+No operator ran here: the objects are checked by schemas written from the projects' documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from k8s_apps import app, described, running, shell
+from k8s_double.handle import Double
+
+from torchx_sched_k8s import mcad_scheduler
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_specs import AppState, RetryPolicy, macros
+from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.schedulers import Scheduler
+
+Until = Callable[..., Any]
+
+VOLCANO = "jobs.batch.volcano.sh"
+JOBSET = "jobsets.jobset.x-k8s.io"
+MCAD = "appwrappers.workload.codeflare.dev"
+KINDS = [(VOLCANO, {"queue": "default"}), (JOBSET, {"job_api": "jobset"}), (MCAD, {})]
+
+
+@pytest.fixture
+def of(double: Double) -> Iterator[Callable[[str], Scheduler[Any]]]:
+    """Gives the scheduler of a kind of object."""
+    made: list[Scheduler[Any]] = []
+
+    def get(kind: str) -> Scheduler[Any]:
+        create = mcad_scheduler.create_scheduler if kind == MCAD else create_scheduler
+        made.append(create("test"))
+        return made[-1]
+
+    yield get
+    for scheduler in made:
+        scheduler.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sequence", "state"),
+    [
+        (VOLCANO, "pending", AppState.PENDING),
+        (VOLCANO, "running", AppState.RUNNING),
+        (VOLCANO, "completed", AppState.SUCCEEDED),
+        (VOLCANO, "failed", AppState.FAILED),
+        (VOLCANO, "terminated", AppState.FAILED),
+        (VOLCANO, "aborted", AppState.CANCELLED),
+        (VOLCANO, "a-phase-of-tomorrow", AppState.UNKNOWN),
+        (JOBSET, "running", AppState.PENDING),  # Jobs that are active, none of them ready
+        (JOBSET, "completed", AppState.SUCCEEDED),
+        (JOBSET, "failed", AppState.FAILED),
+        (MCAD, "pending", AppState.PENDING),
+        (MCAD, "running", AppState.RUNNING),
+        (MCAD, "completed", AppState.SUCCEEDED),
+        (MCAD, "failed", AppState.FAILED),
+        (MCAD, "deleted", AppState.CANCELLED),
+    ],
+)
+def test_states(
+    of: Callable[[str], Scheduler[Any]],
+    double: Double,
+    until: Until,
+    kind: str,
+    sequence: str,
+    state: AppState,
+) -> None:
+    scheduler = of(kind)
+    double.play_operator(kind, sequence)
+    app_id = scheduler.submit(app("true"), dict(KINDS)[kind])
+    found = described(scheduler, app_id, lambda d: d.state == state)
+    assert [r.role for r in found.roles_statuses] == ["main"]
+    assert {a.app_id: a.state for a in scheduler.list()} == {app_id: state}
+
+
+@pytest.mark.parametrize(("kind", "cfg"), KINDS)
+def test_an_app_from_submission_to_its_logs(
+    of: Callable[[str], Scheduler[Any]],
+    double: Double,
+    until: Until,
+    kind: str,
+    cfg: dict[str, Any],
+) -> None:
+    scheduler = of(kind)
+    double.play_operator(kind, pods=True)
+    value = "it's $(HOME) $$ `x`"
+    roles = [
+        shell(f'echo one {macros.replica_id} "$V"', "one", num_replicas=2, env={"V": value}),
+        shell("echo two", "two"),
+    ]
+    app_id = scheduler.submit(app(*roles), cfg)
+    found = described(scheduler, app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert [(r.name, r.num_replicas) for r in found.roles] == [("one", 2), ("two", 1)]
+    states = {(s.role, r.id): r.state for s in found.roles_statuses for r in s.replicas}
+    assert states == dict.fromkeys([("one", 0), ("one", 1), ("two", 0)], AppState.SUCCEEDED)
+    for k in range(2):
+        assert list(scheduler.log_iter(app_id, "one", k)) == [f"one {k} {value}\n"]
+    assert list(scheduler.log_iter(app_id, "two", should_tail=True)) == ["two\n"]
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+    assert scheduler.describe(app_id) is None
+    assert double.warnings() == []
+
+
+@pytest.mark.parametrize(("kind", "cfg"), KINDS)
+def test_a_failure_and_its_code(
+    of: Callable[[str], Scheduler[Any]], double: Double, kind: str, cfg: dict[str, Any]
+) -> None:
+    scheduler = of(kind)
+    double.play_operator(kind, pods=True)
+    app_id = scheduler.submit(app("echo bad; exit 9"), cfg)
+    found = described(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert found.roles_statuses[0].replicas[0].exit_code == 9
+    assert "exit code 9" in found.msg
+    assert list(scheduler.log_iter(app_id, "main")) == ["bad\n"]
+
+
+def test_cancel_of_a_volcano_job(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.play_operator(VOLCANO, "running")
+    app_id = scheduler.submit(app("true"), {"queue": "default"})
+    described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    job = double.objects(VOLCANO)[0]
+    assert job["status"]["state"]["phase"] == "Aborted"
+
+
+def test_cancel_of_a_jobset(scheduler: KubernetesScheduler, double: Double) -> None:
+    app_id = scheduler.submit(app("true"), {"job_api": "jobset"})
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    assert double.objects(JOBSET)[0]["spec"]["suspend"] is True
+
+
+def test_cancel_of_an_appwrapper_removes_it(
+    of: Callable[[str], Scheduler[Any]], double: Double, until: Until
+) -> None:
+    scheduler = of(MCAD)
+    double.play_operator(MCAD, pods=True)
+    app_id = scheduler.submit(app("exec sleep 60"), {})
+    described(scheduler, app_id, running)
+    scheduler.cancel(app_id)
+    until(lambda: double.left() == [])
+
+
+def test_one_task_for_equal_replicas(scheduler: KubernetesScheduler, double: Double) -> None:
+    scheduler.submit(app(shell("true", num_replicas=3)), {"queue": "default"})
+    tasks = double.objects(VOLCANO)[0]["spec"]["tasks"]
+    assert [task["replicas"] for task in tasks] == [3]
+    unequal = shell(f"echo {macros.replica_id}", num_replicas=3)
+    app_id = scheduler.submit(app(unequal), {"queue": "default"})
+    named = next(j for j in double.objects(VOLCANO) if app_id.endswith(j["metadata"]["name"]))
+    assert [task["replicas"] for task in named["spec"]["tasks"]] == [1, 1, 1]
+
+
+def test_retries_in_their_words(scheduler: KubernetesScheduler, double: Double) -> None:
+    role = shell("true", max_retries=3, retry_policy=RetryPolicy.APPLICATION, num_replicas=2)
+    scheduler.submit(app(role), {"job_api": "jobset"})
+    assert double.objects(JOBSET)[0]["spec"]["failurePolicy"]["maxRestarts"] == 3
+    scheduler.submit(app(role), {"queue": "default"})
+    task = double.objects(VOLCANO)[0]["spec"]["tasks"][0]
+    assert {"event": "PodFailed", "action": "RestartJob"} in task["policies"]
+
+
+def test_an_appwrapper_with_pod_groups(
+    of: Callable[[str], Scheduler[Any]], double: Double, until: Until
+) -> None:
+    scheduler = of(MCAD)
+    double.play_operator(MCAD, pods=True)
+    cfg = {"coscheduler_name": "scheduler-plugins", "priority": 7, "image_secret": "pull"}
+    app_id = scheduler.submit(app(shell("true", num_replicas=2)), cfg)
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    assert double.objects(MCAD)[0]["spec"]["priority"] == 7
+    groups = double.objects("podgroups.scheduling.sigs.k8s.io")
+    assert [group["spec"]["minMember"] for group in groups] == [2]
+
+
+def test_without_mcad(of: Callable[[str], Scheduler[Any]], double: Double) -> None:
+    double.serve_operators([])
+    scheduler = of(MCAD)
+    with pytest.raises((RequestError, BackendError), match="not installed in this cluster"):
+        scheduler.submit(app("true"), {})
+    assert scheduler.list() == []
+    assert scheduler.describe("default:none") is None
+
+
+def test_what_an_operator_does_not_take(double: Double) -> None:
+    """The double's schemas refuse what the operators' would."""
+    from double_client import Client
+
+    client = Client(str(double.path))
+    body: dict[str, Any] = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "one"},
+        "spec": {"tasks": [{"name": "a", "replicas": "3", "template": {"spec": {}}}]},
+    }
+    path = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+    code, answer, _ = client.raw("POST", path, body)
+    assert code == 422
+    assert "spec.tasks[0].replicas in body must be of type integer" in answer["message"]
+    body["spec"]["tasks"][0].update(replicas=3, policies=[{"event": "PodFailed", "action": "Run"}])
+    code, answer, _ = client.raw("POST", path, body)
+    assert code == 422
+    assert 'spec.tasks[0].policies[0].action: Unsupported value: "Run"' in answer["message"]
