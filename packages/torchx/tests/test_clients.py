@@ -293,7 +293,7 @@ def test_helpers_of_components() -> None:
     assert get_role_name(None, "pkg.train") == "train"
     assert str(StructuredJArgument.parse_from(h="gpu.small", j="2")) == "2x1"
     name = StructuredNameArgument.parse_from("exp/", m="pkg.train")
-    assert (name.app_name, name.role_name) == ("exp", "train")
+    assert (name.experiment_name, name.run_name) == ("exp", "train")
     assert ddp(script="train.py", j="2x4").roles[0].num_replicas == 2
 
 
