@@ -7,6 +7,7 @@ not through its models: lists of thousands of pods would take too long and too m
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import logging
 import os
@@ -611,8 +612,8 @@ def _items(answer: _Answer) -> Iterator[dict[str, Any]]:
     decoder = json.JSONDecoder(object_hook=_without_bulk)
     utf8 = codecs.getincrementaldecoder("utf-8")()
     text, begun, enough = "", False, 0
-    for piece in answer.pieces():
-        text += utf8.decode(piece)
+    for piece in itertools.chain(answer.pieces(), (None,)):
+        text += utf8.decode(piece or b"", piece is None)
         if not begun:
             found = _ITEMS.search(text)
             if found is None:
@@ -620,7 +621,7 @@ def _items(answer: _Answer) -> Iterator[dict[str, Any]]:
             if found[1] == "null":
                 return
             begun, text = True, text[found.end() :]
-        if len(text) < enough:
+        if len(text) < enough and piece is not None:
             continue
         position = enough = 0
         while True:
