@@ -42,10 +42,12 @@ def main() -> int:
     new.touch(0o600)
     new.write_text(json.dumps(found))
     new.replace(folder / "control.json")
+    told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: control.end())
+        # no more than that: what the main thread waits for has a lock, which it may hold just now
+        signal.signal(number, lambda number, _: told.append(number))
     print(f"export KUBECONFIG={folder / 'kubeconfig'}", flush=True)
-    while not control.ended.wait(0.5):
+    while not told and not control.ended.wait(0.1):
         if arguments.parent and not _alive(arguments.parent):
             break
     cluster.close()

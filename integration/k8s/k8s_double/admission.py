@@ -185,7 +185,7 @@ class Admission:
 
     def _quotas(self, kind: Kind, obj: Object) -> None:
         namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-        for quota in self.store.list(BY_KEY["resourcequotas"], namespace):
+        for quota in self.store.all(BY_KEY["resourcequotas"], namespace):
             hard = {k: quantities.parsed(v) for k, v in (quota["spec"].get("hard") or {}).items()}
             asked = {k: v for k, v in usage(kind, obj).items() if k in hard}
             if kind is PODS:
@@ -203,7 +203,7 @@ class Admission:
             if not asked:
                 continue
             used: dict[str, Decimal] = dict.fromkeys(asked, Decimal(0))
-            for other in self.store.list(kind, namespace):
+            for other in self.store.all(kind, namespace):
                 if kind is PODS and (other.get("status") or {}).get("phase") in (
                     "Succeeded",
                     "Failed",

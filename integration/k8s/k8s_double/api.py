@@ -138,7 +138,7 @@ class Api:
 
     # -- reading
 
-    def list(self, kind: Kind, namespace: str, query: Query) -> tuple[list[Object], dict[str, Any]]:
+    def page(self, kind: Kind, namespace: str, query: Query) -> tuple[list[Object], dict[str, Any]]:
         """Returns a page of objects, and the list's metadata.
 
         Raises:
@@ -165,7 +165,7 @@ class Api:
         else:
             with self.store.lock:
                 test = self.selected(kind, query)
-                found = [obj for obj in self.store.list(kind, namespace) if test(obj)]
+                found = [obj for obj in self.store.all(kind, namespace) if test(obj)]
         metadata: dict[str, Any] = {"resourceVersion": str(self.store.version)}
         if limit and len(found) > limit:
             found, rest = found[:limit], found[limit:]
@@ -399,7 +399,7 @@ class Api:
         """Collects garbage: what has no owner left, and what waited for its dependents."""
         with self.store.lock:
             for kind in BY_KEY.values():
-                for obj in self.store.list(kind):
+                for obj in self.store.all(kind):
                     metadata = obj["metadata"]
                     owners = metadata.get("ownerReferences") or []
                     gone = owners and not any(self.store.has_uid(o["uid"]) for o in owners)

@@ -193,10 +193,10 @@ class Cluster:
         self._wake.set()
 
     def _empty_namespaces(self) -> None:
-        known = {obj["metadata"]["name"] for obj in self.store.list(NAMESPACES)}
+        known = {obj["metadata"]["name"] for obj in self.store.all(NAMESPACES)}
         for kind in KINDS:
             if kind.namespaced:
-                for obj in self.store.list(kind):
+                for obj in self.store.all(kind):
                     if obj["metadata"]["namespace"] not in known:
                         options: dict[str, Any] = {"propagationPolicy": "Background"}
                         options["gracePeriodSeconds"] = 0

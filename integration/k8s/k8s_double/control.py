@@ -166,7 +166,7 @@ class Control:
 
     def objects(self, key: str, namespace: str = "") -> list[dict[str, Any]]:
         """Returns the objects of a kind."""
-        return self.cluster.store.list(BY_KEY[key], namespace)
+        return self.cluster.store.all(BY_KEY[key], namespace)
 
     def set_status(
         self, key: str, namespace: str, name: str, status: dict[str, Any]
@@ -189,7 +189,7 @@ class Control:
             f"{kind.key}/{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
             for kind in KINDS
             if kind.key not in furniture
-            for obj in self.cluster.store.list(kind)
+            for obj in self.cluster.store.all(kind)
         ]
 
     # -- looking
@@ -231,7 +231,7 @@ class Control:
         kept = {"nodes", "queues.scheduling.volcano.sh"}
         for _ in range(2):  # a controller may be making something
             for kind in reversed(KINDS):
-                for obj in cluster.store.list(kind):
+                for obj in cluster.store.all(kind):
                     name = obj["metadata"]["name"]
                     standard = name in ("default", "kube-system")
                     if kind.key in kept or (

@@ -52,17 +52,15 @@ def variables(store: Store, pod: Object, container: dict[str, Any]) -> dict[str,
         name, source = variable["name"], variable.get("valueFrom")
         if source is None:
             found[name] = expanded(variable.get("value", ""), {**services, **found})
-        else:
-            value = _referred(store, pod, container, source)
-            if value is not None:
-                found[name] = value
+        elif (value := _referred(store, pod, container, source)) is not None:
+            found[name] = value
     return {**services, **found}
 
 
 def _services(store: Store, pod: Object) -> dict[str, str]:
     found = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     if pod["spec"].get("enableServiceLinks", True):
-        for service in store.list(SERVICES, pod["metadata"]["namespace"]):
+        for service in store.all(SERVICES, pod["metadata"]["namespace"]):
             address, ports = service["spec"].get("clusterIP"), service["spec"].get("ports")
             if address and address != "None" and ports:
                 name = service["metadata"]["name"].upper().replace("-", "_")

@@ -310,7 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
             obj = cluster.store.get(kind, target.namespace, target.name)
             self._send(200, cluster.store.text(kind, obj))
         else:
-            found, metadata = cluster.api.list(kind, target.namespace, query)
+            found, metadata = cluster.api.page(kind, target.namespace, query)
             head = {
                 "kind": f"{kind.kind}List",
                 "apiVersion": kind.api_version,
@@ -366,7 +366,7 @@ class _Handler(BaseHTTPRequestHandler):
             with store.lock:
                 version = int(asked) if asked.isdigit() and asked != "0" else store.version
                 existing = (
-                    [obj for obj in store.list(kind, target.namespace) if test(obj)]
+                    [obj for obj in store.all(kind, target.namespace) if test(obj)]
                     if asked in ("", "0") or query.get("sendInitialEvents") == "true"
                     else []
                 )
@@ -485,7 +485,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._send(200, self._text(kind, obj))
             return
-        found, _ = api.list(
+        found, _ = api.page(
             kind,
             target.namespace,
             {k: v for k, v in query.items() if k in ("labelSelector", "fieldSelector")},

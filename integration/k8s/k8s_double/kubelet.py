@@ -154,7 +154,7 @@ class Kubelet:
                     f"a container name must be specified for pod {name}, choose one of:"
                     f" [{' '.join(plain)}]"
                 )
-            asked = default if default in containers else plain[0]
+            asked = default if default is not None and default in containers else plain[0]
         elif asked not in containers:
             raise bad_request(f"container {asked} is not valid for pod {name}")
         if not pod["spec"].get("nodeName"):
@@ -435,7 +435,8 @@ class Worker(threading.Thread):
 
     def _run_container(self, container: Container, part: str, restart: str) -> int:
         """Runs a container until it is over; returns its exit code."""
-        restarts, last = 0, {}
+        restarts = 0
+        last: Status = {}
         delay = self.kubelet.restart_delay
         while True:
             ended = self._run_once(container, part, restarts, last)

@@ -101,7 +101,7 @@ class Operators:
         for uid, steps in list(self._steps.items()):
             row = self._played[uid]
             kind = BY_KEY[row["kind"]]
-            obj = next((o for o in self.store.list(kind) if o["metadata"]["uid"] == uid), None)
+            obj = next((o for o in self.store.all(kind) if o["metadata"]["uid"] == uid), None)
             if obj is None:
                 self._steps.pop(uid)
                 continue
@@ -207,7 +207,7 @@ class Operators:
 
     def _admit(self) -> None:
         """Makes a Workload for each queued Job, and starts and stops Jobs as those say."""
-        for job in self.store.list(JOBS):
+        for job in self.store.all(JOBS):
             metadata = job["metadata"]
             queue = (metadata.get("labels") or {}).get("kueue.x-k8s.io/queue-name")
             if not queue or _end_of(job):
@@ -283,7 +283,7 @@ class Operators:
     def admit(self, namespace: str) -> int:
         """Admits the Workloads that wait; returns how many."""
         count = 0
-        for workload in self.store.list(WORKLOAD, namespace):
+        for workload in self.store.all(WORKLOAD, namespace):
             if workload["spec"].get("active", True):
 
                 def change(obj: Object) -> None:

@@ -81,7 +81,7 @@ class Store:
             raise errors.not_found(kind.plural, kind.group, name)
         return found
 
-    def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+    def all(self, kind: Kind, namespace: str = "") -> list[Object]:
         """Returns the objects of a kind by namespace and name, of all namespaces without one."""
         with self.lock:
             found = self._objects.get(kind.key, {})

@@ -1,0 +1,97 @@
+"""A double of Kubernetes on this machine: no cluster, see integration/k8s/k8s_double.
+
+    integration/services/k8s_double.py start FOLDER [--http]
+    export KUBECONFIG=FOLDER/kubeconfig
+    integration/services/k8s_double.py stop FOLDER
+
+It serves 127.0.0.1 on a port that was free and runs the commands of pods as processes, in FOLDER.
+It needs integration/requirements-k8s.txt. Its process id is in FOLDER/control.json; ``stop`` ends
+that and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PATIENCE = 30.0
+SOURCE = Path(__file__).resolve().parent.parent / "k8s"
+
+
+class ServiceError(Exception):
+    """The double did not come up; the text says why."""
+
+
+def start(folder: Path, *options: str) -> dict[str, str]:
+    """Starts a double.
+
+    Args:
+        folder: a new or empty one
+        options: further words for ``python -m k8s_double``
+
+    Returns:
+        the variables with which clients find it
+
+    Raises:
+        ServiceError: it does not come up
+    """
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    control = folder / "control.json"
+    control.unlink(missing_ok=True)
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
+    with open(folder / "double.log", "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "k8s_double", str(folder), *options],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + PATIENCE
+    while not control.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ServiceError((folder / "double.log").read_text(errors="replace")[-1500:])
+        time.sleep(0.05)
+    return {"KUBECONFIG": str(folder / "kubeconfig")}
+
+
+def stop(folder: Path) -> None:
+    """Ends the double that :func:`start` has started there; does nothing if none runs."""
+    control = folder / "control.json"
+    try:
+        os.kill(int(json.loads(control.read_text())["pid"]), signal.SIGTERM)
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    deadline = time.monotonic() + PATIENCE
+    while control.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A double of Kubernetes on this machine.")
+    parser.add_argument("do", choices=("start", "stop"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--http", action="store_true", help="without TLS")
+    arguments = parser.parse_args()
+    if arguments.do == "stop":
+        stop(arguments.folder)
+        return 0
+    try:
+        found = start(arguments.folder, *(["--http"] if arguments.http else []))
+    except ServiceError as e:
+        print(f"k8s double: {e}", file=sys.stderr)
+        return 1
+    print("\n".join(f"export {name}={value}" for name, value in found.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
