@@ -176,9 +176,14 @@ class Cluster:
             ApiError: the cluster refuses
             NoClusterError: it does not answer
         """
-        found: list[T] = self.call(
-            "GET", path, what, query, parse=lambda answer: [read(pod) for pod in _items(answer)]
-        )
+
+        def parse(answer: _Answer) -> list[T]:
+            try:
+                return [read(pod) for pod in _items(answer)]
+            except _CutOffError as e:
+                raise self.lost(what, e) from e
+
+        found: list[T] = self.call("GET", path, what, query, parse=parse)
         return found
 
     def find(self, path: str, what: str) -> dict[str, Any] | None:
@@ -607,7 +612,7 @@ def _items(answer: _Answer) -> Iterator[dict[str, Any]]:
     """Yields the items of a list as they arrive, without what is bulky in them.
 
     Raises:
-        ValueError: the answer is no list, or not complete
+        _CutOffError: the answer is no list, or not complete
     """
     decoder = json.JSONDecoder(object_hook=_without_bulk)
     utf8 = codecs.getincrementaldecoder("utf-8")()
@@ -635,7 +640,11 @@ def _items(answer: _Answer) -> Iterator[dict[str, Any]]:
             yield item
         text = text[position:]
         enough = 2 * len(text)  # a large one is not tried with each piece of it
-    raise ValueError("the list is not complete")
+    raise _CutOffError("the list is not complete")
+
+
+class _CutOffError(OSError):
+    """An answer ends before its end."""
 
 
 def _without_bulk(data: dict[str, Any]) -> dict[str, Any]:

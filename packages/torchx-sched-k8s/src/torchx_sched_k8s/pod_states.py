@@ -113,7 +113,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         address=status.get("podIP"),
         restarts=int(main.get("restartCount") or 0),
         container=container,
-        started=bool(now.get("running") or last or state in (AppState.SUCCEEDED, AppState.FAILED)),
+        started=bool("running" in now or last or state in (AppState.SUCCEEDED, AppState.FAILED)),
         leaving=bool(metadata.get("deletionTimestamp")),
         attempt=int(labels.get("jobset.sigs.k8s.io/restart-attempt") or 0),
     )

@@ -1,0 +1,366 @@
+"""Talking to a cluster: what goes wrong, and what is asked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx_sched_k8s.connection import ApiError, Cluster, NoClusterError, translated
+from torchx_sched_k8s.kubernetes_scheduler import create_scheduler
+from torchx_specs import AppDef, AppState, Role
+from torchx_specs.errors import BackendError, RequestError
+
+# of conftest.py, which no test can import
+ApiDouble = Any
+Asked = Any
+
+
+def status(code: int, reason: str, message: str) -> dict[str, Any]:
+    """Returns a refusal as API servers write it."""
+    return {"kind": "Status", "message": message, "reason": reason, "code": code}
+
+
+JOBS = "/namespaces/team/jobs"
+PODS = "/namespaces/team/pods"
+EVENTS = "/namespaces/team/events"
+SERVICES = "/namespaces/team/services"
+
+
+def app(replicas: int = 1, **fields: Any) -> AppDef:
+    role = Role("main", "busybox", entrypoint="true", num_replicas=replicas, **fields)
+    return AppDef("app", [role])
+
+
+def created(asked: Asked) -> dict[str, Any]:
+    return {**asked.body, "metadata": {**asked.body["metadata"], "uid": f"u-{len(asked.path)}"}}
+
+
+def submit(**cfg: Any) -> str:
+    scheduler = create_scheduler("test")
+    return scheduler.schedule(scheduler.submit_dryrun(app(), {"namespace": "team", **cfg}))
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "exit_code", "words"),
+    [
+        (401, "Unauthorized", "Unauthorized", 3, "has the token expired?"),
+        (
+            403,
+            "Forbidden",
+            'jobs.batch is forbidden: User "eva" cannot create resource "jobs"'  # noqa: ISC004
+            ' in API group "batch" in the namespace "team"',
+            3,
+            "RBAC forbids eva to create jobs (API group batch) in namespace team",
+        ),
+        (
+            403,
+            "Forbidden",
+            'pods "a" is forbidden: exceeded quota: small, requested: cpu=4, used: cpu=1',
+            3,
+            "exceeded quota: small, requested: cpu=4",
+        ),
+        (
+            403,
+            "Forbidden",
+            'admission webhook "policy.io" denied the request: no latest tags',
+            3,
+            'admission webhook "policy.io" denied the request: no latest tags',
+        ),
+        (404, "NotFound", 'namespaces "team" not found', 2, "namespace 'team' does not exist"),
+        (422, "Invalid", "spec.x:\n Invalid value", 2, "finds it wrong: spec.x: Invalid value"),
+        (400, "BadRequest", 'unknown field "spec.y"', 2, 'unknown field "spec.y"'),
+        (413, "", "limit is 3145728", 2, "larger than the cluster takes"),
+        (500, "", "etcdserver: request is too large", 2, "larger than the cluster takes"),
+        (503, "", "", 3, "HTTP status 503"),
+    ],
+)
+def test_refusals(code: int, reason: str, message: str, exit_code: int, words: str) -> None:
+    import json
+
+    raw = json.dumps(status(code, reason, message)).encode() if message else b""
+    error = translated("create the Job a", "/x", code, raw, "context 'c'")
+    assert error.exit_code == exit_code
+    assert words in str(error)
+    assert "\n" not in str(error)
+    assert isinstance(error, RequestError) == (exit_code == 2)
+    assert isinstance(error, BackendError)
+    assert error.status == code
+
+
+def test_no_kubeconfig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(NoClusterError, match=r"KUBECONFIG names .*none, which does not exist"):
+        create_scheduler("t").list({"namespace": "team"})
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(NoClusterError, match="no cluster is known") as caught:
+        create_scheduler("t").list({"namespace": "team"})
+    assert caught.value.exit_code == 3
+    (tmp_path / "broken").write_text("{{{")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "broken"))
+    with pytest.raises(NoClusterError, match="broken"):
+        create_scheduler("t").list({"namespace": "team"})
+
+
+def test_a_context_that_is_not_there(api: ApiDouble) -> None:
+    with pytest.raises(RequestError, match=r"did you mean 'other'.*contexts: double, other"):
+        submit(context="othe")
+    assert api.asked == []
+
+
+def test_the_context_names_the_namespace_of_a_list(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": []})
+    assert create_scheduler("t").list() == []
+    # neither JobSet nor Volcano: the double knows no such path
+    assert [asked.path.split("/")[2] for asked in api.asked] == [
+        "batch",
+        "jobset.x-k8s.io",
+        "batch.volcano.sh",
+    ]
+
+
+def test_a_cluster_that_is_busy_is_asked_again(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, (503, b"busy"), (429, status(429, "", "wait")), None, {"items": []})
+    assert Cluster().get(f"/apis/batch/v1{JOBS}", "list") == {"items": []}
+    assert len(api.asked) == 4
+
+
+def test_a_cluster_that_does_not_come_back(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, (503, status(503, "", "shutting down")))
+    with pytest.raises(ApiError, match="cannot list: shutting down"):
+        Cluster().get(f"/apis/batch/v1{JOBS}", "list")
+    api.close()
+    with pytest.raises(NoClusterError, match=r"no answer from the cluster at http://127.*refused"):
+        Cluster().get(f"/apis/batch/v1{JOBS}", "list")
+
+
+def test_a_token_that_was_rotated(api: ApiDouble) -> None:
+    def only_second(asked: Asked) -> tuple[int, Any]:
+        if asked.token == "Bearer second":
+            return 200, {"items": []}
+        return 401, status(401, "Unauthorized", "Unauthorized")
+
+    api.answer("GET", JOBS, only_second)
+    cluster = Cluster()
+    assert cluster.client
+    api.write_kubeconfig("second")
+    assert cluster.get(f"/apis/batch/v1{JOBS}", "list") == {"items": []}
+    api.write_kubeconfig("third")
+    with pytest.raises(ApiError, match="has the token expired"):
+        Cluster().get(f"/apis/batch/v1{JOBS}", "list")
+
+
+# -- submitting
+
+
+def test_everything_is_asked_for_before_it_is_made(api: ApiDouble) -> None:
+    api.answer("POST", JOBS, created)
+    api.answer("POST", SERVICES, created)
+    app_id = submit()
+    assert re.match(r"team:app-[a-z0-9]+\Z", app_id)
+    kinds = [(asked.body["kind"], asked.query.get("dryRun")) for asked in api.asked]
+    assert kinds == [("Job", "All"), ("Service", "All"), ("Job", None), ("Service", None)]
+    assert all(asked.query["fieldValidation"] == "Strict" for asked in api.asked)
+    (owner,) = api.asked[-1].body["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Job", api.asked[0].body["metadata"]["name"])
+    api.asked.clear()
+    submit(validate_spec=False)
+    assert [asked.query.get("dryRun") for asked in api.asked] == [None, None]
+
+
+def test_a_submission_that_fails_leaves_nothing(api: ApiDouble) -> None:
+    api.answer("POST", JOBS, created)
+    api.answer("POST", SERVICES, (403, status(403, "Forbidden", "exceeded quota: services")))
+    with pytest.raises(ApiError, match="exceeded quota: services"):
+        submit(validate_spec=False)
+    made = [a.body["metadata"]["name"] for a in api.asked if a.method == "POST"]
+    gone = [a.path.rpartition("/")[2] for a in api.asked if a.method == "DELETE"]
+    assert gone == made
+
+
+def test_an_answer_that_was_lost_is_no_second_job(api: ApiDouble) -> None:
+    made: list[Any] = []
+
+    def make(asked: Asked) -> Any:
+        if made:
+            return 409, status(409, "AlreadyExists", "already exists")
+        made.append(created(asked))
+        return None
+
+    api.answer("POST", JOBS, make)
+    api.answer("POST", SERVICES, created)
+    api.answer("GET", "-main", lambda asked: made[0])
+    submit(validate_spec=False)
+    assert api.asked[-1].body["metadata"]["ownerReferences"][0]["uid"] == made[0]["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("cfg", "words"), [({"queue": "q"}, "Volcano"), ({"job_api": "jobset"}, "JobSet")]
+)
+def test_an_api_that_is_not_installed(api: ApiDouble, cfg: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=f"{words} is not installed.*job_api=batch"):
+        submit(**cfg)
+
+
+# -- looking
+
+
+def job(name: str = "app-x-main", **words: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "uid": "u1",
+            "labels": {
+                "app.kubernetes.io/instance": "app-x",
+                "torchx.pytorch.org/role-index": "0",
+                "torchx.pytorch.org/role-name": "main",
+            },
+            "annotations": {},
+        },
+        "spec": {"completions": 2, "parallelism": 2, "template": {"spec": {"containers": [{}]}}},
+        "status": {"active": 2},
+    }
+    found["status"].update(words.pop("status", {}))
+    found["metadata"]["annotations"].update(words.pop("annotations", {}))
+    found["metadata"]["labels"].update(words.pop("labels", {}))
+    found["spec"].update(words)
+    return found
+
+
+def pod(index: int, phase: str = "Running", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"app-x-main-{index}-abcde",
+            "labels": {
+                "torchx.pytorch.org/role-index": "0",
+                "batch.kubernetes.io/job-completion-index": str(index),
+            },
+        },
+        "spec": {"hostname": f"app-x-main-{index}", "subdomain": "app-x", "containers": [{}]},
+        "status": {"phase": phase, **status},
+    }
+
+
+def test_describing_takes_two_requests(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": [job()]})
+    api.answer("GET", PODS, {"metadata": {}, "items": [pod(0), pod(1)]})
+    found = create_scheduler("t").describe("team:app-x")
+    assert found is not None
+    assert found.state == AppState.RUNNING
+    (role,) = found.roles_statuses
+    assert [(r.id, r.state, r.hostname) for r in role.replicas] == [
+        (0, AppState.RUNNING, "app-x-main-0.app-x"),
+        (1, AppState.RUNNING, "app-x-main-1.app-x"),
+    ]
+    assert len(api.asked) == 2
+
+
+def test_an_event_tells_why_no_pod_can_be_made(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": [job(status={"active": 0})]})
+    api.answer("GET", PODS, {"items": []})
+    old = {"type": "Warning", "reason": "Old", "lastTimestamp": "2024-01-01T00:00:00Z"}
+    new = {
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "message": "exceeded quota",
+        "lastTimestamp": "2024-01-02T00:00:00Z",
+    }
+    api.answer("GET", EVENTS, {"items": [new, old]})
+    found = create_scheduler("t").describe("team:app-x")
+    assert found is not None
+    assert (found.state, found.msg) == (AppState.SUBMITTED, "FailedCreate: exceeded quota")
+    assert "involvedObject.name=app-x-main," in api.asked[-1].query["fieldSelector"]
+    assert len(api.asked) == 3
+
+
+@pytest.mark.parametrize("items", [[], None])
+def test_no_such_app(api: ApiDouble, items: Any) -> None:
+    api.answer("GET", JOBS, {"items": items})
+    scheduler = create_scheduler("t")
+    assert scheduler.describe("team:app-x") is None
+    assert not scheduler.exists("team:app-x")
+    assert scheduler.describe_native("team:app-x") is None
+    scheduler.cancel("team:app-x")
+    scheduler.delete("team:app-x")
+    assert {asked.method for asked in api.asked} == {"GET"}
+
+
+def test_an_api_that_may_not_be_seen_is_no_error(api: ApiDouble) -> None:
+    api.answer(
+        "GET",
+        JOBS,
+        lambda a: (
+            (403, status(403, "Forbidden", "no")) if "volcano" in a.path else {"items": [job()]}
+        ),
+    )
+    assert [found.app_id for found in create_scheduler("t").list({"namespace": "team"})] == [
+        "team:app-x"
+    ]
+
+
+def test_a_list_in_pages_that_expire(api: ApiDouble) -> None:
+    first = {"metadata": {"continue": "more"}, "items": [job("a"), job("b")]}
+    for one, name in zip(first["items"], "ab", strict=True):  # type: ignore[arg-type]
+        one["metadata"]["uid"] = name  # type: ignore[index]
+    second = {"metadata": {}, "items": [{**job("c"), "metadata": {"name": "c", "uid": "c"}}]}
+    expired = (410, status(410, "Expired", "too old"))
+    api.answer("GET", JOBS, first, expired, first, second)
+    found = list(Cluster().pages(f"/apis/batch/v1{JOBS}", "list"))
+    assert [one["metadata"]["name"] for one in found] == ["a", "b", "c"]
+    assert [asked.query.get("continue") for asked in api.asked] == [None, "more", None, "more"]
+
+
+def test_a_list_that_is_cut_off_is_asked_for_again(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": [job()]})
+    import json
+
+    whole = json.dumps({"items": [pod(0), pod(1)]}).encode()
+    api.answer("GET", PODS, (200, whole[:-20]), (200, whole))
+    found = create_scheduler("t").describe("team:app-x")
+    assert found is not None
+    assert len(found.roles_statuses[0].replicas) == 2
+
+
+# -- ending
+
+
+def test_cancel_notes_it_and_suspends(api: ApiDouble) -> None:
+    done = job("app-x-done", status={"conditions": [{"type": "Complete", "status": "True"}]})
+    api.answer("GET", JOBS, {"items": [job(), done]})
+    api.answer("PATCH", "/app-x-main", {})
+    create_scheduler("t").cancel("team:app-x")
+    (patch,) = [asked for asked in api.asked if asked.method == "PATCH"]
+    assert patch.body["spec"] == {"suspend": True}
+    assert list(patch.body["metadata"]["annotations"]) == ["torchx.pytorch.org/cancelled"]
+
+
+def test_cancel_of_what_kueue_manages(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": [job(labels={"kueue.x-k8s.io/queue-name": "q"})]})
+    api.answer("GET", "/workloads", {"items": [{"metadata": {"name": "w"}}]})
+    api.answer("PATCH", "", {})
+    create_scheduler("t").cancel("team:app-x")
+    patches = [(a.path.rpartition("/")[2], a.body) for a in api.asked if a.method == "PATCH"]
+    assert [name for name, _ in patches] == ["app-x-main", "w"]
+    assert "spec" not in patches[0][1]
+    assert patches[1][1] == {"spec": {"active": False}}
+    (asked,) = [a for a in api.asked if a.path.endswith("/workloads")]
+    assert asked.query["labelSelector"] == "kueue.x-k8s.io/job-uid=u1"
+
+
+def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": [job()]})
+    api.answer("DELETE", "/app-x-main", {})
+    create_scheduler("t").delete("team:app-x")
+    deleted = [a for a in api.asked if a.method == "DELETE"]
+    assert [a.path.rpartition("namespaces/team/")[2] for a in deleted] == [
+        "jobs/app-x-main",
+        "services/app-x",
+    ]
+    assert deleted[0].body["propagationPolicy"] == "Background"

@@ -1,0 +1,198 @@
+"""Reading a log again and again gives each line once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from torchx_sched_k8s.connection import Cluster
+from torchx_sched_k8s.logs import PodLog, ReplicaLog, nanoseconds
+from torchx_sched_k8s.pod_states import Pod, read_pod
+from torchx_specs.errors import BackendError
+
+# of conftest.py, which no test can import
+ApiDouble = Any
+Asked = Any
+
+
+def status(code: int, reason: str, message: str) -> dict[str, Any]:
+    """Returns a refusal as API servers write it."""
+    return {"kind": "Status", "message": message, "reason": reason, "code": code}
+
+
+LOG = "/pods/p/log"
+
+
+def stamped(*lines: tuple[str, str]) -> list[bytes]:
+    return [f"2024-01-01T00:00:{at}Z {text}".encode() for at, text in lines]
+
+
+class FileDouble:
+    """A log as a node has it: gives what was written so far, from the second that is asked for."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self.lines = lines
+        self.written = 0
+        self.cut = 0
+
+    def __call__(self, asked: Asked) -> tuple[int, bytes]:
+        since = asked.query.get("sinceTime", "")[:19].encode()
+        wanted = [line for line in self.lines[: self.written] if line[:19] >= since]
+        data = b"".join(line + b"\n" for line in wanted)
+        return 200, data[: len(data) - self.cut]
+
+
+def reader(**words: Any) -> PodLog:
+    return PodLog(Cluster(), "team", "p", "main", **words)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7])
+@pytest.mark.parametrize("cut", [0, 1, 9])
+def test_each_line_once_whatever_the_times_are(api: ApiDouble, step: int, cut: int) -> None:
+    lines = stamped(
+        ("01.1", "a"),
+        ("01.1", "a"),  # the same twice
+        ("01.1", "b"),
+        ("02.000000001", "c"),
+        ("01.9", "earlier, and written later"),
+        ("02.5", ""),
+        ("02.5", ""),
+        ("02.5", "x y"),
+        ("07", "much later"),
+        ("06.99", "earlier again"),
+        ("07", "much later"),
+    )
+    file = FileDouble(lines)
+    api.answer("GET", LOG, file)
+    log = reader()
+    got: list[bytes] = []
+    while file.written < len(lines):
+        file.written = min(file.written + step, len(lines))
+        file.cut = cut  # a connection that is lost within a line
+        got += log.read(follow=True)
+    file.cut = 0
+    got += log.read(follow=False)
+    assert got == [line.partition(b" ")[2] + b"\n" for line in lines]
+    assert list(log.read(follow=False)) == []
+
+
+def test_what_is_asked_for_again_is_little(api: ApiDouble) -> None:
+    file = FileDouble(stamped(*((f"{i:02}", str(i)) for i in range(60))))
+    file.written = 60
+    api.answer("GET", LOG, file)
+    log = reader()
+    assert len(list(log.read(follow=False))) == 60
+    assert list(log.read(follow=False)) == []
+    assert api.asked[-1].query["sinceTime"] == "2024-01-01T00:00:58Z"
+
+
+def test_nodes_in_other_time_zones(api: ApiDouble) -> None:
+    line = b"2024-01-01T02:00:00.5+02:00 text\n"
+    api.answer("GET", LOG, (200, line))
+    when = datetime(2024, 1, 1, 0, 0, 0, 400_000, timezone.utc)
+    log = reader(since=nanoseconds(b"2024-01-01T00:00:00.4Z"))
+    assert list(log.read(follow=False)) == [b"text\n"]
+    assert list(log.read(follow=False)) == []
+    assert api.asked[0].query["sinceTime"] == when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert api.asked[1].query["sinceTime"] == "2024-01-01T02:00:00+02:00"
+
+
+def test_since_and_until_are_exact(api: ApiDouble) -> None:
+    file = FileDouble(stamped(("01.1", "a"), ("01.2", "b"), ("01.3", "c"), ("01.4", "d")))
+    file.written = 4
+    api.answer("GET", LOG, file)
+    since = nanoseconds(b"2024-01-01T00:00:01.2Z")
+    until = nanoseconds(b"2024-01-01T00:00:01.4Z")
+    assert list(reader(since=since, until=until).read(follow=False)) == [b"b\n", b"c\n"]
+
+
+def test_a_node_that_cannot_read_its_log_says_so(api: ApiDouble) -> None:
+    api.answer("GET", LOG, (200, b"unable to retrieve container logs for containerd://abc"))
+    assert list(reader().read(follow=False)) == [
+        b"unable to retrieve container logs for containerd://abc"
+    ]
+
+
+def pods(*states: str, restarts: int = 0) -> list[Pod]:
+    names = {"waiting": "Pending", "running": "Running", "ended": "Failed"}
+    return [
+        read_pod(
+            {
+                "metadata": {"name": "p"},
+                "spec": {"containers": [{"name": "main"}]},
+                "status": {
+                    "phase": names[state],
+                    "containerStatuses": [
+                        {
+                            "name": "main",
+                            "restartCount": restarts,
+                            "state": {"running": {}} if state == "running" else {},
+                        }
+                    ],
+                },
+            }
+        )
+        for state in states
+    ]
+
+
+def follow(looks: list[tuple[list[Pod], bool]], **words: Any) -> list[str]:
+    left: Iterator[tuple[list[Pod], bool]] = iter(looks)
+    log = ReplicaLog(Cluster(), "team", lambda: next(left), sleep=lambda _: None, **words)
+    return list(log.lines(follow=True))
+
+
+def test_a_follower_waits_and_goes_on(api: ApiDouble) -> None:
+    whole = b"".join(line + b"\n" for line in stamped(("01", "one"), ("02", "two"), ("03", "3")))
+    busy = (503, status(503, "", "restarting"))
+    api.answer(
+        "GET",
+        LOG,
+        (400, status(400, "BadRequest", 'container "main" is waiting to start')),
+        (200, whole[:30]),
+        busy,
+        None,
+        (401, status(401, "Unauthorized", "Unauthorized")),
+        (200, whole),
+    )
+    looks: list[tuple[list[Pod], bool]] = [([], True), (pods("waiting"), True)]
+    looks += [(pods("running"), True)] * 5 + [(pods("ended"), False)]
+    assert follow(looks) == ["one\n", "two\n", "3\n"]
+
+
+def test_a_follower_ends_with_a_pod_that_was_deleted(api: ApiDouble) -> None:
+    line = stamped(("01", "one"))[0] + b"\n"
+    api.answer("GET", LOG, (200, line), (404, status(404, "NotFound", 'pods "p" not found')))
+    looks: list[tuple[list[Pod], bool]] = [(pods("running"), True)] * 2 + [([], False)]
+    assert follow(looks) == ["one\n"]
+
+
+def test_a_follower_does_not_wait_for_ever(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchx_sched_k8s.logs.PATIENCE", 0.05)
+    api.answer("GET", LOG, (503, status(503, "", "restarting")))
+    with pytest.raises(BackendError, match="restarting"):
+        follow([(pods("running"), True)] * 100_000)
+
+
+def test_a_refusal_ends_a_follower(api: ApiDouble) -> None:
+    api.answer("GET", LOG, (403, status(403, "Forbidden", "no logs for you")))
+    with pytest.raises(BackendError, match="no logs for you"):
+        follow([(pods("running"), True)] * 3)
+
+
+def test_what_was_written_before_a_restart_comes_first(api: ApiDouble) -> None:
+    def answer(asked: Asked) -> tuple[int, bytes]:
+        words = ("01", "first") if asked.query.get("previous") else ("09", "second")
+        return 200, stamped(words)[0] + b"\n"
+
+    api.answer("GET", LOG, answer)
+    assert follow([(pods("ended", restarts=1), False)]) == ["first\n", "second\n"]
+
+
+def test_streams_apart(api: ApiDouble) -> None:
+    api.answer("GET", LOG, (200, b""))
+    follow([(pods("ended"), False)], stream="Stderr")
+    assert api.asked[-1].query["stream"] == "Stderr"

@@ -1,0 +1,335 @@
+"""What a cluster says, as states and reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from torchx_sched_k8s.appwrapper import appwrapper_view
+from torchx_sched_k8s.describing import described_role
+from torchx_sched_k8s.mcad_scheduler import get_appwrapper_status, get_role_information
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.pod_states import latest, read_pod
+from torchx_sched_k8s.pods import Place, PodMaker
+from torchx_sched_k8s.views import (
+    RoleView,
+    batch_view,
+    combined,
+    indices,
+    is_ours,
+    jobset_view,
+    volcano_view,
+)
+from torchx_specs import AppState, Resource, Role
+from torchx_specs.templates import RoleTemplate
+
+P, R, S, F = AppState.PENDING, AppState.RUNNING, AppState.SUCCEEDED, AppState.FAILED
+
+
+def pod(phase: str, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "a-main-3-xyz12", "creationTimestamp": "2024-01-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "main"}], "restartPolicy": "Never"},
+        "status": {"phase": phase, **status},
+    }
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "main", "restartCount": 0, "state": state}]}
+
+
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/3 nodes are available:\n 3 Insufficient cpu.",
+}
+PREEMPTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "PreemptionByScheduler",
+    "message": "preempting for another",
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "reason", "code"),
+    [
+        (pod("Pending"), P, "", None),
+        (pod("Pending", **container(waiting={"reason": "ContainerCreating"})), P, "", None),
+        (
+            pod("Pending", conditions=[UNSCHEDULABLE]),
+            P,
+            "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.",
+            None,
+        ),
+        (
+            pod("Pending", **container(waiting={"reason": "ImagePullBackOff", "message": "no"})),
+            P,
+            "ImagePullBackOff: no",
+            None,
+        ),
+        (
+            pod("Pending", **container(waiting={"reason": "CreateContainerConfigError"})),
+            P,
+            "CreateContainerConfigError",
+            None,
+        ),
+        (
+            pod(
+                "Pending",
+                initContainerStatuses=[
+                    {"name": "i", "state": {"waiting": {"reason": "ErrImagePull"}}}
+                ],
+            ),
+            P,
+            "ErrImagePull",
+            None,
+        ),
+        (pod("Running", **container(running={})), R, "", None),
+        (
+            pod("Succeeded", **container(terminated={"exitCode": 0, "reason": "Completed"})),
+            S,
+            "",
+            0,
+        ),
+        (
+            pod("Failed", **container(terminated={"exitCode": 3, "reason": "Error"})),
+            F,
+            "exit code 3",
+            3,
+        ),
+        (
+            pod("Failed", **container(terminated={"exitCode": 137, "reason": "OOMKilled"})),
+            F,
+            "OOMKilled: exit code 137 (SIGKILL)",
+            137,
+        ),
+        (
+            pod(
+                "Failed",
+                **container(
+                    terminated={"exitCode": 128, "reason": "StartError", "message": "no such file"}
+                ),
+            ),
+            F,
+            "StartError: exit code 128: no such file",
+            128,
+        ),
+        (
+            pod("Failed", reason="Evicted", message="low on memory"),
+            F,
+            "Evicted: low on memory",
+            None,
+        ),
+        (
+            pod("Failed", conditions=[PREEMPTED], **container(terminated={"exitCode": 143})),
+            F,
+            "Preempted: preempting for another",
+            143,
+        ),
+        (
+            # a container beside ours still runs
+            pod("Running", **container(terminated={"exitCode": 2, "reason": "Error"})),
+            F,
+            "exit code 2",
+            2,
+        ),
+        (pod("Unknown"), AppState.UNKNOWN, "", None),
+        ({"metadata": {"name": "x"}}, AppState.UNKNOWN, "", None),
+    ],
+)
+def test_pods(found: dict[str, Any], state: AppState, reason: str, code: int | None) -> None:
+    read = read_pod(found)
+    assert (read.state, read.reason, read.exit_code) == (state, reason, code)
+
+
+def test_a_container_that_was_started_again() -> None:
+    found = pod("Running", **container(running={}))
+    found["spec"]["restartPolicy"] = "OnFailure"
+    found["status"]["containerStatuses"][0].update(
+        restartCount=2, lastState={"terminated": {"exitCode": 1, "reason": "Error"}}
+    )
+    read = read_pod(found)
+    assert (read.state, read.restarts) == (R, 2)
+    assert read.reason == "started again after exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "index"),
+    [
+        ({"batch.kubernetes.io/job-completion-index": "7"}, {}, 7),
+        ({}, {"batch.kubernetes.io/job-completion-index": "8"}, 8),
+        ({"torchx.pytorch.org/replica-id": "9"}, {"volcano.sh/task-index": "0"}, 9),
+        ({"volcano.sh/task-index": "5"}, {}, 5),
+    ],
+)
+def test_which_replica_a_pod_is(
+    labels: dict[str, str], annotations: dict[str, str], index: int
+) -> None:
+    metadata = {"name": "a", "labels": labels, "annotations": annotations}
+    assert read_pod({"metadata": metadata}).index == index
+
+
+def test_the_last_attempt_comes_last() -> None:
+    first, second = pod("Failed"), pod("Running", **container(running={}))
+    second["metadata"]["name"] = "a-main-3-aaaaa"  # made within the same second
+    assert [p.state for p in latest(map(read_pod, [second, first]))] == [F, R]
+
+
+def job(*true: str, role: str = "main", **words: Any) -> dict[str, Any]:
+    conditions = [{"type": t, "status": "True", "reason": "Because", "message": "so"} for t in true]
+    return {
+        "metadata": {
+            "name": f"a-{role}",
+            "labels": words.pop("labels", {}),
+            "annotations": {"torchx.pytorch.org/role-name": role, **words.pop("notes", {})},
+        },
+        "spec": {"completions": 1, "template": {}, **words.pop("spec", {})},
+        "status": {"conditions": conditions, **words},
+    }
+
+
+CANCELLED = {"torchx.pytorch.org/cancelled": "yesterday"}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "state", "message"),
+    [
+        ([job()], AppState.SUBMITTED, ""),
+        ([job(active=1)], P, ""),
+        ([job(active=1, ready=1)], R, ""),
+        ([job("Complete")], S, ""),
+        ([job("Failed")], F, "Because: so"),
+        ([job("FailureTarget")], R, ""),
+        ([job("Suspended", spec={"suspend": True})], P, "suspended"),
+        (
+            [job(spec={"suspend": True}, labels={"kueue.x-k8s.io/queue-name": "q"})],
+            P,
+            "waits in the queue q of Kueue",
+        ),
+        (
+            [job(spec={"suspend": True}, notes=CANCELLED)],
+            AppState.CANCELLED,
+            "cancelled yesterday",
+        ),
+        ([job("Complete", notes=CANCELLED)], S, ""),
+        ([job("Complete", role="x"), job("Failed", role="y")], F, "y: Because: so"),
+        (
+            [job(ready=1, role="x"), job("Failed", role="y")],
+            F,
+            "y: Because: so; other roles still run, delete the app to end them",
+        ),
+        ([job("Complete", role="x"), job(active=1, role="y")], P, ""),
+    ],
+)
+def test_jobs(jobs: list[dict[str, Any]], state: AppState, message: str) -> None:
+    view = batch_view("a", jobs)
+    assert (view.state, view.message) == (state, message)
+
+
+def test_states_of_roles_combined() -> None:
+    assert combined([S, S]) == S
+    assert combined([S, P]) == P
+    assert combined([S, P, R]) == R
+    assert combined([R, F]) == F
+    assert combined([F, AppState.CANCELLED]) == AppState.CANCELLED
+
+
+def test_indices() -> None:
+    assert list(indices("0,2-4,9")) == [0, 2, 3, 4, 9]
+    assert list(indices("")) == list(indices(None)) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, AppState.SUBMITTED),
+        ({"replicatedJobsStatus": [{"name": "a", "ready": 0}]}, P),
+        ({"replicatedJobsStatus": [{"name": "a", "ready": 1}], "restarts": 2}, R),
+        ({"terminalState": "Completed"}, S),
+        ({"conditions": [{"type": "Failed", "status": "True", "reason": "R"}]}, F),
+    ],
+)
+def test_jobsets(status: dict[str, Any], state: AppState) -> None:
+    template = {
+        "metadata": {"annotations": {"torchx.pytorch.org/role-name": "My Role"}},
+        "spec": {"completions": 3, "template": {}},
+    }
+    spec = {"replicatedJobs": [{"name": "my-role", "template": template}]}
+    view = jobset_view("a", {"metadata": {"name": "a"}, "spec": spec, "status": status})
+    assert view.state == state
+    assert view.restarts == status.get("restarts", 0)
+    assert [(r.name, r.replicas, r.owner) for r in view.roles] == [("My Role", 3, "a-my-role-0")]
+
+
+@pytest.mark.parametrize(
+    ("phase", "state"),
+    [
+        ("", P),
+        ("Running", R),
+        ("Completed", S),
+        ("Failed", F),
+        ("Terminated", F),
+        ("Aborted", AppState.CANCELLED),
+        ("Invented", AppState.UNKNOWN),
+    ],
+)
+def test_volcano_jobs_of_older_releases(phase: str, state: AppState) -> None:
+    def task(k: int) -> dict[str, Any]:
+        labels = {
+            "torchx.pytorch.org/app-name": "app",
+            "torchx.pytorch.org/role-name": "trainer",
+            "torchx.pytorch.org/role-index": "0",
+            "torchx.pytorch.org/replica-id": str(k),
+        }
+        return {"name": f"trainer-{k}", "replicas": 1, "template": {"metadata": {"labels": labels}}}
+
+    found = {
+        "metadata": {"name": "a"},
+        "spec": {"tasks": [task(0), task(1)]},
+        "status": {"state": {"phase": phase}} if phase else {},
+    }
+    assert is_ours(found)
+    assert not is_ours({"metadata": {}, "spec": {"tasks": [{"template": {}}]}})
+    view = volcano_view("a", found)
+    assert view.state == state
+    assert [(role.name, role.replicas) for role in view.roles] == [("trainer", 2)]
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("Pending", P),
+        ("Running", R),
+        ("Completed", S),
+        ("Failed", F),
+        ("Deleted", AppState.CANCELLED),
+        ("Invented", AppState.UNKNOWN),
+    ],
+)
+def test_appwrappers(word: str, state: AppState) -> None:
+    found = {"metadata": {"name": "a"}, "spec": {}, "status": {"state": word}}
+    assert appwrapper_view("a", found).state == state
+    assert get_appwrapper_status({"metadata": {}}) == P
+
+
+def test_a_role_as_its_pods_tell() -> None:
+    given = Role(
+        "main",
+        "busybox",
+        entrypoint="sh",
+        args=["-c", "echo $(X) $$"],
+        env={"A": "$(B)"},
+        num_replicas=2,
+        resource=Resource(cpu=2, gpu=1, memMB=500, devices={"vpc.amazonaws.com/efa": 1}),
+        port_map={"http": 80},
+    )
+    place = Place("a", "ns", {"torchx.pytorch.org/role-name": "main"}, {}, "", replica=0)
+    template = PodMaker(RoleTemplate(given), KubernetesOpts()).make("main", place)
+    found = described_role(RoleView(0, "main", 2, template))
+    given.env["TORCHX_IMAGE"] = "busybox"
+    assert found == given
+    items = [{"generictemplate": {"kind": "Pod", **template}}] * 2
+    assert get_role_information(items) == {"main": given}
