@@ -126,7 +126,7 @@ class Batch:
 
     def __init__(self, logs: Logs) -> None:
         self.pace = 0.02
-        self.child_notice = 1.0
+        self.child_notice = 5.0
         self.grace = 2.0
         self.timeout_scale = 1.0
         self.missing_images: set[str] = set()

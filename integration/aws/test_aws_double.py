@@ -265,7 +265,7 @@ def test_the_main_node_decides(client: Client) -> None:
 def test_children_are_stopped_once_the_main_node_has_ended(
     double: AwsDouble, client: Client
 ) -> None:
-    double.batch.child_notice = 0.1
+    double.batch.child_notice = 1.5
     batch = client("batch")
     job = submit(batch, "exit 4", "sleep 300", "sleep 0.01")
     assert ended(batch, job)["status"] == "FAILED"

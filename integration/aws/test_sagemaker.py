@@ -85,6 +85,7 @@ class TestConformance(SchedulerConformance):
 
     scheduler_name = "aws_sagemaker"
     image = "an/image:1"
+    python = sys.executable
     poll_interval = 0.1
     long_job = 5
     # all of them are more than the 50,000 characters that SageMaker carries
@@ -133,6 +134,7 @@ class TestSageMakerReal(TestConformance):
     """
 
     image = os.environ.get("TORCHX_TEST_SAGEMAKER_IMAGE", "")
+    python = ""
     unsupported: ClassVar[dict[str, str]] = {
         **TestConformance.unsupported,
         "cancel_pending": "a real account starts jobs when it can",
@@ -211,7 +213,7 @@ def test_a_script_becomes_hyperparameters(
 def test_secondary_statuses_and_failure_reason(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
-    double.sagemaker.pace = 0.3
+    double.sagemaker.pace = 1.0
     app_id = scheduler.submit(app("exit 3"), CFG)
     first = scheduler.describe(app_id)
     assert first is not None
@@ -241,12 +243,17 @@ def test_a_job_that_ran_for_too_long_has_failed(
 
 
 def test_logs_of_an_interrupted_job_are_followed_through_its_restart(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, tmp_path: Path
 ) -> None:
-    job = app('echo begin; [ -e "$0" ] || exec sleep 0.6; echo end')
+    mark = tmp_path / "ran before"
+    job = app(
+        'echo begin; [ -e "$MARK" ] && exit; touch "$MARK"; exec sleep 300', env={"MARK": str(mark)}
+    )
     app_id = scheduler.submit(job, {**CFG, "use_spot_instances": True})
     lines = iter(scheduler.log_iter(app_id, "worker", should_tail=True))
     assert next(lines) == "begin\n"
+    while not mark.exists():
+        time.sleep(0.01)
     double.sagemaker.interrupt(app_id)
     assert list(lines) == ["begin\n"]
     found = scheduler.describe(app_id)
