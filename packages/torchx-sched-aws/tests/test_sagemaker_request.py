@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -382,10 +383,22 @@ def test_a_script_can_be_a_command(request_of: Request) -> None:
 # -- long commands
 
 
-def unpacked(job: AWSSageMakerJob, *, index: int = 0, tmp: Path | None = None) -> list[str]:
+# what ``sh`` is in one image or another, as far as it is here
+SHELLS = [["sh"], *([*s] for s in (["bash"], ["busybox", "sh"]) if shutil.which(s[0]))]
+
+
+def unpacked(
+    job: AWSSageMakerJob,
+    *,
+    index: int = 0,
+    tmp: Path | None = None,
+    shell: Sequence[str] = ("sh",),
+) -> list[str]:
     """Runs what a container would run, and returns its arguments."""
     algorithm = job.job_def["AlgorithmSpecification"]
     words = [*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", ())]
+    if words[0] == "sh":
+        words[:1] = shell
     env = {"PATH": "/usr/bin:/bin", **job.job_def["Environment"]}
     if tmp is not None:
         folder = tmp / "input" / "config"
@@ -401,6 +414,7 @@ def printing(*words: str, **fields: Any) -> Role:
     return command(entrypoint="sh", args=args, **fields)
 
 
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
 @pytest.mark.parametrize(
     "words",
     [
@@ -411,14 +425,16 @@ def printing(*words: str, **fields: Any) -> Role:
         ["w"] * 250,
     ],
 )
-def test_words_that_the_api_does_not_take_arrive(request_of: Request, words: list[str]) -> None:
+def test_words_that_the_api_does_not_take_arrive(
+    request_of: Request, words: list[str], shell: list[str]
+) -> None:
     job = request_of(printing(*words))
     algorithm = job.job_def["AlgorithmSpecification"]
     sent = [*algorithm["ContainerEntrypoint"], *algorithm["ContainerArguments"]]
     assert all(len(word) <= 256 and len(word.splitlines()) <= 1 for word in sent)
     assert len(algorithm["ContainerEntrypoint"]) <= 100
     assert len(algorithm["ContainerArguments"]) <= 100
-    assert unpacked(job) == words
+    assert unpacked(job, shell=shell) == words
 
 
 def test_long_variables_and_the_replica_arrive(request_of: Request, tmp_path: Path) -> None:
@@ -426,8 +442,10 @@ def test_long_variables_and_the_replica_arrive(request_of: Request, tmp_path: Pa
     args = ["-c", r'printf "%s\0" "$1" "$K" "$LONG"', "sh", macros.replica_id]
     job = request_of(command(entrypoint="sh", args=args, env=env, num_replicas=12))
     assert "LONG" not in job.job_def["Environment"]
-    for k in (0, 11):
-        assert unpacked(job, index=k, tmp=tmp_path) == [str(k), f"<{k}>", env["LONG"]]
+    for shell in SHELLS:
+        for k in (0, 11):
+            found = unpacked(job, index=k, tmp=tmp_path, shell=shell)
+            assert found == [str(k), f"<{k}>", env["LONG"]]
 
 
 def test_names_that_the_api_does_not_take_arrive(request_of: Request) -> None:
