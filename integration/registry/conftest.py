@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import docker_engine
 import registry
+from images import make_base
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +52,31 @@ def environment_of_engine(
     for name, value in engine.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker-config"))
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path / "work space"
+    (root / "pkg" / "deep").mkdir(parents=True)
+    (root / "pkg" / "deep" / "module.py").write_text("print('é')\n")
+    (root / "run me.sh").write_text("#!/bin/sh\necho ran\n")
+    (root / "run me.sh").chmod(0o755)
+    (root / "secret").write_text("s")
+    (root / "secret").chmod(0o600)
+    (root / "link").symlink_to("pkg/deep/module.py")
+    (root / "large").write_bytes(os.urandom(20 << 20))
+    (root / "left.log").write_text("left out")
+    (root / "build").mkdir()
+    (root / "build" / "x").write_text("left out")
+    (root / ".torchxignore").write_text("*.log\n")
+    (root / ".dockerignore").write_text("build\n")
+    return root
+
+
+@pytest.fixture
+def base(registry_name: str) -> str:
+    """A base image in the registry, whose programs start in /app."""
+    image = f"{registry_name}/base/busybox:1"
+    make_base(image)
+    return image

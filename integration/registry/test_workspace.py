@@ -8,107 +8,17 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import registry as registry_service
 from docker_engine import BUSYBOX
+from images import check_content, docker, log_in, make, make_base, uploads
+from registry_double import RegistryDouble, answer
 
 from torchx_specs.errors import RequestError, TorchXError, WorkspaceError
-from torchx_specs.workspace import Built, Workspace
-from torchx_workspace_docker.builder import DockerBuilder
-
-
-def docker(*words: str) -> str:
-    done = subprocess.run(
-        ["docker", *words], capture_output=True, text=True, env=dict(os.environ), check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    root = tmp_path / "work space"
-    (root / "pkg" / "deep").mkdir(parents=True)
-    (root / "pkg" / "deep" / "module.py").write_text("print('é')\n")
-    (root / "run me.sh").write_text("#!/bin/sh\necho ran\n")
-    (root / "run me.sh").chmod(0o755)
-    (root / "secret").write_text("s")
-    (root / "secret").chmod(0o600)
-    (root / "link").symlink_to("pkg/deep/module.py")
-    (root / "large").write_bytes(os.urandom(20 << 20))
-    (root / "left.log").write_text("left out")
-    (root / "build").mkdir()
-    (root / "build" / "x").write_text("left out")
-    (root / ".torchxignore").write_text("*.log\n")
-    (root / ".dockerignore").write_text("build\n")
-    return root
-
-
-@pytest.fixture
-def base(registry_name: str) -> str:
-    """A base image in the registry, whose programs start in /app."""
-    image = f"{registry_name}/base/busybox:1"
-    make_base(image)
-    return image
-
-
-def make_base(image: str, *instructions: str) -> None:
-    lines = [f"FROM {BUSYBOX}", "WORKDIR /app", *instructions]
-    subprocess.run(
-        ["docker", "build", "-q", "-t", image, "-"],
-        input="\n".join(lines) + "\n",
-        text=True,
-        capture_output=True,
-        env=dict(os.environ),
-        check=True,
-    )
-    docker("push", "-q", image)
-
-
-def make(
-    base: str, root: Path | dict[str, str], remote: bool = True, **cfg: Any
-) -> tuple[str, Built]:
-    builder = DockerBuilder()
-    builder.remote = remote
-    workspace = Workspace(root if isinstance(root, dict) else {str(root): ""})
-    cfg = {"quiet": True, **cfg}
-    plan = builder.plan(base, workspace, cfg)
-    built = builder.build(plan, cfg)
-    if remote and not built.ready:
-        built = builder.push(plan, built, cfg)
-    return plan.image, built
-
-
-LISTING = (
-    "find . ! -type d | sort; stat -c '%a %n' secret 'run me.sh'; readlink link; './run me.sh'"
-)
-
-
-def check_content(image: str, root: Path) -> None:
-    out = docker("run", "--rm", "--network", "none", image, "sh", "-c", LISTING).split("\n")
-    assert out == [
-        "./.dockerignore",
-        "./.torchxignore",
-        "./large",
-        "./link",
-        "./pkg/deep/module.py",
-        "./run me.sh",
-        "./secret",
-        "600 secret",
-        "755 run me.sh",
-        "pkg/deep/module.py",
-        "ran",
-        "",
-    ]
-    digest = docker("run", "--rm", "--network", "none", image, "sha256sum", "large", "link")
-    here = subprocess.run(
-        ["sha256sum", "large", "link"], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert digest == here.stdout
+from torchx_specs.workspace import Built
 
 
 def test_an_image_made_without_an_engine_holds_the_workspace(
@@ -136,11 +46,6 @@ def test_an_image_made_by_the_engine_holds_the_workspace(base: str, workspace: P
     layers = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", image))
     below = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", base))
     assert layers[:-1] == below
-
-
-def uploads(folder: Path) -> int:
-    log = (folder / "registry.log").read_text(errors="replace")
-    return sum('"PUT /v2/' in line or '"PATCH /v2/' in line for line in log.split("\n"))
 
 
 def test_an_unchanged_workspace_uploads_nothing(
@@ -244,14 +149,6 @@ def guarded(tmp_path: Path) -> Iterator[str]:
         registry_service.stop(folder)
 
 
-def log_in(folder: Path, registry: str, user: str) -> None:
-    import base64
-
-    folder.mkdir(exist_ok=True)
-    auth = base64.b64encode(user.encode()).decode()
-    (folder / "config.json").write_text(json.dumps({"auths": {registry: {"auth": auth}}}))
-
-
 def test_credentials_come_from_the_docker_configuration(
     guarded: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,70 +175,6 @@ def test_credentials_come_from_the_docker_configuration(
     assert make(base, workspace, image_repo=repository)[0] != image
 
 
-class Proxy:
-    """Stands between client and registry, and breaks what a script tells it to.
-
-    Args:
-        target: the registry
-        script: called with method and path of each request; returns a whole answer to give
-            instead, ``b""`` to close the connection after some of the body, None to pass it on
-    """
-
-    def __init__(self, target: str, script: Callable[[str, str], bytes | None]) -> None:
-        host, _, port = target.partition(":")
-        self._target = (host, int(port))
-        self._script = script
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.name = f"127.0.0.1:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._connection, args=(client,), daemon=True).start()
-
-    def _connection(self, client: socket.socket) -> None:
-        with client:
-            reader = client.makefile("rb")
-            while True:
-                head = b""
-                while not head.endswith(b"\r\n\r\n"):
-                    line = reader.readline()
-                    if not line or (not head and not line[:1].isalpha()):
-                        return
-                    head += line
-                method, path = head.split(b" ")[:2]
-                length = 0
-                for line in head.split(b"\r\n"):
-                    if line.lower().startswith(b"content-length:"):
-                        length = int(line.split(b":")[1])
-                answer = self._script(method.decode(), path.decode())
-                if answer == b"":
-                    reader.read(length // 2)
-                    return
-                body = reader.read(length)
-                if answer is not None:
-                    client.sendall(answer)
-                    return
-                with socket.create_connection(self._target) as server:
-                    server.sendall(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-                    server.sendall(body)
-                    while data := server.recv(1 << 16):
-                        client.sendall(data)
-                return
-
-
-def answer(status: str, *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", "Content-Length: 0", "Connection: close", *headers]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -363,7 +196,7 @@ def test_a_registry_in_trouble_is_asked_again(
                 return trouble
         return None
 
-    proxy = Proxy(registry_name, script)
+    proxy = RegistryDouble(registry_name, script)
     repository = f"jobs/trouble-{len(trouble)}"
     begun = time.monotonic()
     image, _ = make(
@@ -385,7 +218,7 @@ def test_a_registry_that_stays_broken_is_one_error_and_tags_nothing(
     from torchx_workspace_docker import registry
 
     monkeypatch.setattr(registry, "ATTEMPTS", 2)
-    proxy = Proxy(
+    proxy = RegistryDouble(
         registry_name,
         lambda method, path: answer("500 Oh no") if method == "PATCH" else None,
     )

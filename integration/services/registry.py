@@ -11,14 +11,13 @@ FOLDER/registry.pid; ``stop`` ends that and nothing else.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 PATIENCE = 30.0
@@ -27,7 +26,7 @@ CONFIG = """\
 version: 0.1
 log: {{level: info, accesslog: {{disabled: false}}}}
 storage: {{filesystem: {{rootdirectory: {folder}/data}}, delete: {{enabled: true}}}}
-http: {{addr: "127.0.0.1:{port}"}}
+http: {{addr: "{address}:{port}"{tls}}}
 """
 
 
@@ -39,12 +38,22 @@ class ServiceError(Exception):
     """The registry did not come up; the text says why."""
 
 
-def start(folder: Path, *, user: str = "") -> str:
-    """Starts a registry; returns its name, ``127.0.0.1:PORT``.
+def start(
+    folder: Path,
+    *,
+    user: str = "",
+    address: str = "127.0.0.1",
+    tls: tuple[Path, Path] | None = None,
+    token: dict[str, str] | None = None,
+) -> str:
+    """Starts a registry; returns its name, ``ADDRESS:PORT``.
 
     Args:
         folder: a new or empty one
         user: ``name:password``, where it is to ask for that
+        address: of this machine
+        tls: certificate and key, with which it serves
+        token: realm, service, issuer and rootcertbundle of the service whose tokens it wants
 
     Raises:
         ServiceError: it does not come up
@@ -52,9 +61,12 @@ def start(folder: Path, *, user: str = "") -> str:
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         port = int(probe.getsockname()[1])
-    config = CONFIG.format(folder=folder, port=port)
+    served = f", tls: {{certificate: {tls[0]}, key: {tls[1]}}}" if tls else ""
+    config = CONFIG.format(folder=folder, address=address, port=port, tls=served)
+    if token:
+        config += f"auth: {{token: {json.dumps(token)}}}\n"
     if user:
         name, _, password = user.partition(":")
         _write_passwords(folder / "htpasswd", name, password)
@@ -74,11 +86,11 @@ def start(folder: Path, *, user: str = "") -> str:
     _started[folder] = process
     (folder / "registry.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + PATIENCE
-    while not _answers(port):
+    while not _answers(address, port):
         if process.poll() is not None or time.monotonic() > deadline:
             raise ServiceError((folder / "registry.log").read_text(errors="replace")[-1500:])
         time.sleep(0.05)
-    return f"127.0.0.1:{port}"
+    return f"{address}:{port}"
 
 
 def stop(folder: Path) -> None:
@@ -103,12 +115,10 @@ def _write_passwords(path: Path, name: str, password: str) -> None:
     path.write_text(f"{name}:{done.stdout}\n")
 
 
-def _answers(port: int) -> bool:
+def _answers(address: str, port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/", timeout=5):
+        with socket.create_connection((address, port), timeout=5):
             return True
-    except urllib.error.HTTPError:
-        return True  # it wants credentials
     except OSError:
         return False
 

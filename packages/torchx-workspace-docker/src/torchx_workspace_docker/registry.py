@@ -32,6 +32,8 @@ _PIECE = 1 << 20
 _LONGEST_PAUSE = 60.0
 _TIMEOUT = urllib3.Timeout(connect=10, read=120)
 _CERTIFICATES = "/etc/docker/certs.d"
+#: Only redirections are followed there: blobs are often at somebody else's.
+_RETRIES = urllib3.Retry(total=None, connect=False, read=False, status=False, other=0, redirect=5)
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -316,6 +318,7 @@ class Registry:
             except (SSLError, MaxRetryError, ProtocolError) as e:
                 if self._insecure and "CERTIFICATE_VERIFY_FAILED" in str(e):
                     self._pool = _pool(self._host, verify=False)
+                    _tell_unverified(self.name)
                 elif more and (self._schemes[0] == "http" or _no_tls(e)):
                     self._schemes.reverse()
                     switched = True
@@ -438,7 +441,7 @@ def _pool(host: str, verify: bool = True) -> urllib3.PoolManager:
 
     found = sorted((Path(_CERTIFICATES) / host).glob("*.c*rt"))
     if verify and not found:
-        return urllib3.PoolManager(timeout=_TIMEOUT, retries=False)
+        return urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
     import ssl
 
     context = ssl.create_default_context()
@@ -453,7 +456,15 @@ def _pool(host: str, verify: bool = True) -> urllib3.PoolManager:
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    return urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=context)
+    return urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES, ssl_context=context)
+
+
+def _tell_unverified(name: str) -> None:
+    import logging
+
+    # once, in our words, and not with each request
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    logging.getLogger(__name__).warning("the certificate of the registry %s is not verified", name)
 
 
 def _no_tls(error: Exception) -> bool:

@@ -53,12 +53,14 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
         )
     destination = _registry(target, cfg)
     source = destination if base.registry == target.registry else _registry(base, cfg)
-    manifest, media_type, digest = _base_manifest(source, base)
+    manifest, media_type, digest, chosen = _base_manifest(source, base)
     found = _existing(destination, target, digest)
     if found:
         log().info("%s is there already", image)
         return found
     config = source.json_blob(base.repository, manifest["config"]["digest"])
+    if not chosen:
+        _check_platform(base, config)
     folder = layer_folder()
     try:
         with Progress(image, bool(cfg.get("quiet"))) as progress:
@@ -94,7 +96,8 @@ def wanted_platform() -> tuple[str, str]:
     return system or "linux", rest.partition("/")[0] or _ARCHITECTURES.get(machine, machine)
 
 
-def _base_manifest(source: Registry, base: Reference) -> tuple[dict[str, Any], str, str]:
+def _base_manifest(source: Registry, base: Reference) -> tuple[dict[str, Any], str, str, bool]:
+    """Returns manifest, its media type and digest, and whether it was chosen among several."""
     found = source.manifest(base.repository, base.version)
     if found is None:
         raise WorkspaceError(f"there is no image {base} for the workspace to be added to")
@@ -108,7 +111,7 @@ def _base_manifest(source: Registry, base: Reference) -> tuple[dict[str, Any], s
                 found = source.manifest(base.repository, entry["digest"])
                 if found is not None:
                     data, media_type, digest = found
-                    return json.loads(data), media_type, digest
+                    return json.loads(data), media_type, digest, True
         have = ", ".join(sorted({f"{has.get('os')}/{has.get('architecture')}" for has in offered}))
         raise WorkspaceError(
             f"{base} is not for {system}/{architecture}, only for {have};"
@@ -116,7 +119,21 @@ def _base_manifest(source: Registry, base: Reference) -> tuple[dict[str, Any], s
         )
     if "config" not in content or "layers" not in content:
         raise WorkspaceError(f"{base} is no image that a layer can be added to ({media_type})")
-    return content, media_type, digest
+    return content, media_type, digest, False
+
+
+def _check_platform(base: Reference, config: Mapping[str, Any]) -> None:
+    """Checks that an image is for the platform that was asked for; unasked, any will do: nobody
+    knows here where the job runs.
+    """
+    if not os.environ.get("DOCKER_DEFAULT_PLATFORM"):
+        return
+    has = (str(config.get("os")), str(config.get("architecture")))
+    if has != wanted_platform():
+        raise WorkspaceError(
+            f"{base} is not for {'/'.join(wanted_platform())}, only for {'/'.join(has)};"
+            " DOCKER_DEFAULT_PLATFORM says which is wanted"
+        )
 
 
 def _existing(destination: Registry, target: Reference, base_digest: str) -> str:

@@ -1,0 +1,71 @@
+"""A double that stands in front of a real registry and has the faults a test gives it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+
+class RegistryDouble:
+    """Stands between client and registry, and breaks what a script tells it to.
+
+    Args:
+        target: the registry
+        script: called with method and path of each request; returns a whole answer to give
+            instead, ``b""`` to close the connection after some of the body, None to pass it on
+    """
+
+    def __init__(self, target: str, script: Callable[[str, str], bytes | None]) -> None:
+        host, _, port = target.partition(":")
+        self._target = (host, int(port))
+        self._script = script
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.name = f"127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._connection, args=(client,), daemon=True).start()
+
+    def _connection(self, client: socket.socket) -> None:
+        with client:
+            reader = client.makefile("rb")
+            while True:
+                head = b""
+                while not head.endswith(b"\r\n\r\n"):
+                    line = reader.readline()
+                    if not line or (not head and not line[:1].isalpha()):
+                        return
+                    head += line
+                method, path = head.split(b" ")[:2]
+                length = 0
+                for line in head.split(b"\r\n"):
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                answer = self._script(method.decode(), path.decode())
+                if answer == b"":
+                    reader.read(length // 2)
+                    return
+                body = reader.read(length)
+                if answer is not None:
+                    client.sendall(answer)
+                    return
+                with socket.create_connection(self._target) as server:
+                    server.sendall(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+                    server.sendall(body)
+                    while data := server.recv(1 << 16):
+                        client.sendall(data)
+                return
+
+
+def answer(status: str, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", "Content-Length: 0", "Connection: close", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()

@@ -1,0 +1,256 @@
+"""Registries that want to know who asks, that serve by TLS, or that have images for several
+platforms."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import registry as registry_service
+from images import check_content, docker, log_in, make, make_base
+from registry_double import RegistryDouble, answer
+from token_service import TokenService, make_certificate
+
+from torchx_specs.errors import TorchXError, WorkspaceError
+from torchx_workspace_docker import registry as client
+
+#: An address of this machine that does not look like one: nothing about it is trusted.
+ADDRESS = "10.215.77.1"
+
+
+@contextmanager
+def running(folder: Path, **options: object) -> Iterator[str]:
+    """A registry of one's own."""
+    try:
+        yield registry_service.start(folder, **options)  # type: ignore[arg-type]
+    finally:
+        registry_service.stop(folder)
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Iterator[TokenService]:
+    service = TokenService(tmp_path)
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    command = ["ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and "File exists" not in done.stderr:
+        pytest.fail(f"cannot give this machine another address: {done.stderr}")
+    yield ADDRESS
+    command[2] = "del"
+    subprocess.run(command, capture_output=True, check=False)
+
+
+def copied(base: str, target: str) -> str:
+    """Puts the base image into another registry, by the engine."""
+    docker("tag", base, target)
+    docker("push", "-q", target)
+    return target
+
+
+def test_tokens_by_password_and_by_identity(
+    tokens: TokenService, base: str, workspace: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "docker-config"
+    with running(tmp_path / "registry", token=tokens.settings) as name:
+        log_in(config, name, "user:right")
+        private = copied(base, f"{name}/base/busybox:1")
+        tokens.requests.clear()
+        image, _ = make(private, workspace, image_repo=f"{name}/jobs/private")
+        # one for each repository, and one to take a layer from the one to the other
+        assert "basic repository:jobs/private:pull,push" in tokens.requests
+        mounting = "basic repository:jobs/private:pull,push repository:base/busybox:pull"
+        assert mounting in tokens.requests
+        assert len(tokens.requests) == len(set(tokens.requests))
+        docker("rmi", "-f", image, private)
+        docker("pull", "-q", image)
+        check_content(image, workspace)
+
+        log_in(config, name, "user:wrong")
+        (workspace / "secret").write_text("t")
+        with pytest.raises(TorchXError, match=f"docker login {name}") as caught:
+            make(private, workspace, image_repo=f"{name}/jobs/private")
+        assert caught.value.exit_code == 3
+        assert "wrong" not in str(caught.value)
+
+        tokens.requests.clear()
+        auths = {name: {"auth": "", "identitytoken": "known"}}
+        (config / "config.json").write_text(json.dumps({"auths": auths}))
+        second, _ = make(private, workspace, image_repo=f"{name}/jobs/private")
+        assert second != image
+        assert {request.split()[0] for request in tokens.requests} == {"identity"}
+
+        (config / "config.json").unlink()
+        with pytest.raises(TorchXError, match="does not accept nobody"):
+            make(private, workspace, image_repo=f"{name}/jobs/private")
+
+
+def test_tls_by_an_authority_of_ones_own(
+    address: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, _ = make_certificate(tmp_path, "authority")
+    served = make_certificate(tmp_path, address, authority=authority)
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    with running(tmp_path / "registry", address=address, tls=served) as name:
+        repository = f"{name}/jobs/tls"
+        with pytest.raises(TorchXError, match="CERTIFICATE_VERIFY_FAILED"):
+            make(base, workspace, image_repo=repository)
+        told, one = make(base, workspace, image_repo=repository, insecure_registries=[name])
+        certificates = tmp_path / "certs.d" / name
+        certificates.mkdir(parents=True)
+        (certificates / "ca.crt").write_bytes(authority.read_bytes())
+        monkeypatch.setattr(client, "_CERTIFICATES", str(tmp_path / "certs.d"))
+        assert make(base, workspace, image_repo=repository) == (told, one)
+        monkeypatch.setattr(client, "_CERTIFICATES", "/no/such/folder")
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        assert make(base, workspace, image_repo=repository) == (told, one)
+        (certificates / "ca.crt").write_text("none")
+        monkeypatch.setattr(client, "_CERTIFICATES", str(tmp_path / "certs.d"))
+        with pytest.raises(TorchXError, match=r"ca\.crt cannot be used"):
+            make(base, workspace, image_repo=repository)
+
+
+def test_tls_on_this_machine_is_found_out(base: str, workspace: Path, tmp_path: Path) -> None:
+    served = make_certificate(tmp_path, "self-signed")
+    with running(tmp_path / "registry", tls=served, user="user:right") as name:
+        log_in(tmp_path / "docker-config", name, "user:right")
+        image, built = make(base, workspace, image_repo=f"{name}/jobs/tls")
+        assert make(base, workspace, image_repo=f"{name}/jobs/tls") == (image, built)
+        docker("pull", "-q", image)
+        check_content(image, workspace)
+
+
+def test_without_tls_only_where_that_is_told(
+    address: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    with running(tmp_path / "registry", address=address, user="user:right") as name:
+        log_in(tmp_path / "docker-config", name, "user:right")
+        repository = f"{name}/jobs/plain"
+        with pytest.raises(TorchXError, match="does not answer"):
+            make(base, workspace, image_repo=repository)
+        log = (tmp_path / "registry" / "registry.log").read_text()
+        assert '"GET /v2/' not in log  # nothing was said in clear, least of all a password
+        assert make(base, workspace, image_repo=repository, insecure_registries=[name])[1].ready
+
+
+def test_layers_of_a_base_in_another_registry_are_copied(
+    registry_name: str, base: str, workspace: Path, tmp_path: Path
+) -> None:
+    redirected: list[str] = []
+
+    def script(method: str, path: str) -> bytes | None:
+        if method == "GET" and "/blobs/" in path:  # blobs are often at somebody else's
+            redirected.append(path)
+            where = f"Location: http://{registry_name}{path}"
+            return answer("307 Temporary Redirect", where)
+        return None
+
+    double = RegistryDouble(registry_name, script)
+    with running(tmp_path / "other") as other:
+        image, _ = make(
+            base.replace(registry_name, double.name), workspace, image_repo=f"{other}/jobs/copied"
+        )
+        double.close()
+        assert len(redirected) >= 2  # configuration and a layer
+        docker("rmi", "-f", base)
+        docker("pull", "-q", image)
+        check_content(image, workspace)
+
+
+def put_index(registry: str, name: str, platforms: dict[str, str]) -> None:
+    """Makes an image for several platforms of images that are there."""
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    manifests = []
+    for platform, image in platforms.items():
+        repository, _, tag = image.removeprefix(f"{registry}/").rpartition(":")
+        url = f"http://{registry}/v2/{repository}/manifests/{tag}"
+        request = urllib.request.Request(url, headers={"Accept": kind})
+        with urllib.request.urlopen(request) as reply:  # noqa: S310
+            data = reply.read()
+        system, _, architecture = platform.partition("/")
+        manifests.append(
+            {
+                "mediaType": kind,
+                "size": len(data),
+                "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
+                "platform": {"os": system, "architecture": architecture},
+            }
+        )
+    index_type = "application/vnd.docker.distribution.manifest.list.v2+json"
+    index = {"schemaVersion": 2, "mediaType": index_type, "manifests": manifests}
+    repository, _, tag = name.removeprefix(f"{registry}/").rpartition(":")
+    request = urllib.request.Request(
+        f"http://{registry}/v2/{repository}/manifests/{tag}",
+        data=json.dumps(index).encode(),
+        headers={"Content-Type": index_type},
+        method="PUT",
+    )
+    urllib.request.urlopen(request).close()  # noqa: S310
+
+
+def test_of_an_image_for_several_platforms_one_is_taken(
+    registry_name: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = f"{registry_name}/base/several:1"
+    for version in ("one", "two"):
+        make_base(f"{registry_name}/base/several:{version}", f"ENV WHICH={version}")
+    put_index(
+        registry_name,
+        several,
+        {
+            "linux/amd64": f"{registry_name}/base/several:one",
+            "linux/arm64": f"{registry_name}/base/several:two",
+        },
+    )
+    for platform, which in (("linux/amd64", "one"), ("linux/arm64", "two")):
+        monkeypatch.setenv("DOCKER_DEFAULT_PLATFORM", platform)
+        repository = f"{registry_name}/jobs/{which}"
+        image, _ = make(several, workspace, image_repo=repository)
+        monkeypatch.delenv("DOCKER_DEFAULT_PLATFORM")
+        shown = docker("run", "--rm", "--network", "none", image, "sh", "-c", "echo $WHICH")
+        assert shown == f"{which}\n"
+    monkeypatch.setenv("DOCKER_DEFAULT_PLATFORM", "linux/s390x")
+    with pytest.raises(WorkspaceError, match="only for linux/amd64, linux/arm64"):
+        make(several, workspace, image_repo=f"{registry_name}/jobs/none")
+    # an image for one platform is what it is, unless another one is asked for
+    with pytest.raises(WorkspaceError, match="is not for linux/s390x, only for linux/amd64"):
+        make(
+            f"{registry_name}/base/several:one", workspace, image_repo=f"{registry_name}/jobs/none"
+        )
+
+
+def test_a_credential_helper_that_is_the_store(
+    base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    helper = programs / "docker-credential-test"
+    helper.write_text(
+        '#!/bin/sh\nread name\necho "$name" >> $LOG\n'
+        'echo \'{"Username": "user", "Secret": "right"}\'\n'
+    )
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("LOG", str(tmp_path / "asked"))
+    (tmp_path / "docker-config").mkdir()
+    (tmp_path / "docker-config" / "config.json").write_text('{"credsStore": "test"}')
+    with running(tmp_path / "registry", user="user:right") as name:
+        assert make(base, workspace, image_repo=f"{name}/jobs/store")[1].ready
+        assert name in (tmp_path / "asked").read_text().split()
+        helper.write_text("#!/bin/sh\necho 'the keychain is locked'; exit 1\n")
+        (workspace / "secret").write_text("t")
+        with pytest.raises(TorchXError, match="the keychain is locked") as caught:
+            make(base, workspace, image_repo=f"{name}/jobs/store")
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,128 @@
+"""A token service for a registry, as the distribution project specifies it, with two users."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+ISSUER = "torchx-test"
+SERVICE = "registry"
+
+
+def make_certificate(
+    folder: Path, name: str, *, authority: Path | None = None
+) -> tuple[Path, Path]:
+    """Makes a certificate and its key; for the address ``name``, if an authority signs it.
+
+    Returns:
+        the files of the certificate and of the key
+    """
+    key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", str(key), "-out", str(certificate), "-subj", f"/CN={name}"]
+    if authority is not None:
+        command += ["-addext", f"subjectAltName=IP:{name}", "-addext", "basicConstraints=CA:FALSE"]
+        command += ["-CA", str(authority), "-CAkey", str(authority.with_suffix(".key"))]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate, key
+
+
+class TokenService:
+    """Gives tokens to ``user`` with the password ``right``, and for the identity token ``known``;
+    to nobody else.
+
+    Args:
+        folder: for its key
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._certificate, self._key = make_certificate(folder, "tokens")
+        self.requests: list[str] = []
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                query = parse_qs(urlsplit(self.path).query)
+                right = "Basic " + base64.b64encode(b"user:right").decode()
+                service._answer(self, "basic", self.headers["Authorization"] == right, query)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                query = parse_qs(body)
+                service._answer(self, "identity", query.get("refresh_token") == ["known"], query)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the registry has to know of it."""
+        return {
+            "realm": f"http://127.0.0.1:{self._server.server_port}/token",
+            "service": SERVICE,
+            "issuer": ISSUER,
+            "rootcertbundle": str(self._certificate),
+        }
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(
+        self,
+        request: BaseHTTPRequestHandler,
+        kind: str,
+        known: bool,
+        query: dict[str, list[str]],
+    ) -> None:
+        scopes = [scope for text in query.get("scope", []) for scope in text.split()]
+        self.requests.append(f"{kind} {' '.join(scopes)}")
+        body = json.dumps({"token": self._token(scopes)} if known else {}).encode()
+        request.send_response(200 if known else 401)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    def _token(self, scopes: list[str]) -> str:
+        lines = self._certificate.read_text().split("\n")
+        der = "".join(line for line in lines if line and not line.startswith("-"))
+        now = int(time.time())
+        parts = [scope.split(":") for scope in scopes]
+        claims: dict[str, Any] = {
+            "iss": ISSUER,
+            "sub": "user",
+            "aud": SERVICE,
+            "exp": now + 60,
+            "nbf": now - 60,
+            "iat": now,
+            "jti": str(now),
+            "access": [
+                {"type": kind, "name": ":".join(name), "actions": actions.split(",")}
+                for kind, *name, actions in parts
+            ],
+        }
+        head = {"typ": "JWT", "alg": "RS256", "x5c": [der]}
+        text = ".".join(_encoded(json.dumps(part).encode()) for part in (head, claims))
+        signed = subprocess.run(
+            ["openssl", "dgst", "-sha256", "-sign", str(self._key)],
+            input=text.encode(),
+            capture_output=True,
+            check=True,
+        )
+        return f"{text}.{_encoded(signed.stdout)}"
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
