@@ -181,7 +181,8 @@ DISTRIBUTIONS = (
         "TorchX schedulers for Kubernetes (kubernetes, kubernetes_mcad)",
         floor=1,
         ours=("torchx-specs",),
-        others=("kubernetes>=28.1", PYYAML),
+        # urllib3 is the kubernetes library's own; its errors come through it.
+        others=("kubernetes>=28.1", PYYAML, URLLIB3),
         plugin="torchx_sched_k8s.plugin",
         test=("kubernetes-validate>=1.32",),
     ),
