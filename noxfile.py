@@ -101,6 +101,7 @@ def lint(session: nox.Session) -> None:
         ["python", "tools/aws_resources.py", "check"],
         ["lint-imports", "--no-logo"],
         ["python", "tools/check_imports.py"],
+        ["python", "tools/faces.py", "check"],
     )
 
 

@@ -7,14 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import TYPE_CHECKING
 
 from torchx._forward import forward, install_hint
-
-if TYPE_CHECKING:
-    from torchx_notebook import WORKSPACE as WORKSPACE
-    from torchx_notebook import get_workspace as get_workspace
-    from torchx_notebook import workspacefile as workspacefile
 
 if "IPython" in sys.modules and importlib.util.find_spec("torchx_notebook") is not None:
     import torchx_notebook

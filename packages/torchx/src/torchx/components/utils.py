@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx_components.utils import *
 
 forward(
     __name__,

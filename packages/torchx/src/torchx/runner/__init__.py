@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx_runner.api import *
-    from torchx_runner.api import Runner as Runner
-    from torchx_runner.api import get_runner as get_runner
 
 forward(
     __name__,

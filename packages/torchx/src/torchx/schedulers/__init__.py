@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx.schedulers._factories import *
-    from torchx_specs.schedulers import Scheduler as Scheduler
 
 forward(
     __name__,

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx_specs.schedulers.api import *
-    from torchx_specs.structured_opts import _unwrap_optional as _unwrap_optional
-    from torchx_specs.structured_opts import is_structured_opts as _is_structured_opts
-    from torchx_specs.workspace import WorkspaceMixin as WorkspaceMixin
 
 forward(
     __name__,

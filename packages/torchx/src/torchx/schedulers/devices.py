@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx._legacy_specs import EFA_DEVICE as EFA_DEVICE
-    from torchx._legacy_specs import NEURON_DEVICE as NEURON_DEVICE
-    from torchx_specs import DeviceMount as DeviceMount
-    from torchx_specs.schedulers.devices import *
 
 forward(
     __name__,

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx._modules import import_attr as import_attr
-    from torchx.util.entrypoints import load_group as load_group
-    from torchx_resources_aws import NAMED_RESOURCES as AWS_NAMED_RESOURCES
-    from torchx_specs import *
-    from torchx_specs.named_resources_generic import NAMED_RESOURCES as GENERIC_NAMED_RESOURCES
-    from torchx_specs.resource_registry import NamedResources as _NamedResourcesLibrary
-    from torchx_specs.resource_registry import (
-        _named_resource_factories as _named_resource_factories,
-    )
 
 forward(
     __name__,

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx_tracker import *
-    from torchx_tracker import AppRun as AppRun
-    from torchx_tracker import app_run_from_env as app_run_from_env
 
 forward(
     __name__,

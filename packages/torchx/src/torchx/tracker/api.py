@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx._modules import load_module as load_module
-    from torchx_specs.settings import tracker_config_env_var_name as tracker_config_env_var_name
-    from torchx_tracker import *
 
 forward(
     __name__,

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward, install_hint
-
-if TYPE_CHECKING:
-    from torchx_tracker_mlflow import *
 
 forward(
     __name__,

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx_cli.log_lines import *
-    from torchx_cli.log_lines import find_role_replicas as _find_role_replicas
-    from torchx_specs.arguments.types import none_throws as none_throws
 
 forward(
     __name__,

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx._legacy_workspace import PackageType as PackageType
-    from torchx._legacy_workspace import PkgInfo as PkgInfo
-    from torchx._legacy_workspace import WorkspaceBuilder as WorkspaceBuilder
-    from torchx._legacy_workspace import WorkspaceConfigType as WorkspaceConfigType
-    from torchx_specs.workspace.api import *
 
 forward(
     __name__,

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx._forward import forward
-
-if TYPE_CHECKING:
-    from torchx.plugins._registration import PluginType as PluginType
-    from torchx.plugins._registry import registry as registry
-    from torchx_runner.event_handlers import *
 
 forward(
     __name__,

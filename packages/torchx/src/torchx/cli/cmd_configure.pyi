@@ -1,0 +1,7 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx.cli._wrapped import WrappedCommand as _WrappedCommand_
+from torchx.cli.cmd_base import SubCommand as SubCommand
+from torchx.schedulers._factories import get_scheduler_factories as get_scheduler_factories
+from torchx_runner.config import dump as dump
+
+class CmdConfigure(_WrappedCommand_): ...

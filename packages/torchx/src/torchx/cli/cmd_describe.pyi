@@ -1,0 +1,9 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx.cli._wrapped import WrappedCommand as _WrappedCommand_
+from torchx.cli.cmd_base import AppHandleSubCommand as AppHandleSubCommand
+from torchx.cli.cmd_base import SubCommand as SubCommand
+from torchx_runner.api import Runner as Runner
+from torchx_runner.api import get_runner as get_runner
+from torchx_specs.handles import parse_app_handle as parse_app_handle
+
+class CmdDescribe(_WrappedCommand_): ...

@@ -1,0 +1,6 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx_notebook import load_ipython_extension as load_ipython_extension
+from torchx_notebook.files import WORKSPACE as WORKSPACE
+from torchx_notebook.files import get_workspace as get_workspace
+from torchx_notebook.files import workspacefile as workspacefile
+from torchx_notebook.files import write_file as write_file

@@ -1,0 +1,6 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx.runner import api as api
+from torchx.runner import config as config
+from torchx.runner import events as events
+from torchx_runner.api import Runner as Runner
+from torchx_runner.api import get_runner as get_runner

@@ -1,0 +1,3 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx_apps.results import FsspecResultTracker as FsspecResultTracker
+from torchx_apps.results import ResultTracker as ResultTracker

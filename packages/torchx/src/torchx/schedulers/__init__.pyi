@@ -1,0 +1,19 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx.schedulers import api as api
+from torchx.schedulers import aws_batch_scheduler as aws_batch_scheduler
+from torchx.schedulers import aws_sagemaker_scheduler as aws_sagemaker_scheduler
+from torchx.schedulers import devices as devices
+from torchx.schedulers import docker_scheduler as docker_scheduler
+from torchx.schedulers import ids as ids
+from torchx.schedulers import kubernetes_mcad_scheduler as kubernetes_mcad_scheduler
+from torchx.schedulers import kubernetes_scheduler as kubernetes_scheduler
+from torchx.schedulers import local_scheduler as local_scheduler
+from torchx.schedulers import lsf_scheduler as lsf_scheduler
+from torchx.schedulers import slurm_scheduler as slurm_scheduler
+from torchx.schedulers import streams as streams
+from torchx.schedulers._factories import DEFAULT_SCHEDULER_MODULES as DEFAULT_SCHEDULER_MODULES
+from torchx.schedulers._factories import SchedulerFactory as SchedulerFactory
+from torchx.schedulers._factories import get_default_scheduler_name as get_default_scheduler_name
+from torchx.schedulers._factories import get_scheduler_factories as get_scheduler_factories
+from torchx.util.entrypoints import load_group as load_group
+from torchx_specs.schedulers.api import Scheduler as Scheduler

@@ -1,0 +1,57 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx_cli.colors import BLUE as BLUE
+from torchx_cli.colors import ENDC as ENDC
+from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
+from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
+from torchx_sched_docker.labels import LABEL_ROLE_INDEX as LABEL_ROLE_INDEX
+from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
+from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
+from torchx_sched_k8s.compat import JOB_STATE as JOB_STATE
+from torchx_sched_k8s.compat import TASK_STATE as TASK_STATE
+from torchx_sched_k8s.compat import app_to_resource as app_to_resource
+from torchx_sched_k8s.compat import prefix_container_name as prefix_container_name
+from torchx_sched_k8s.compat import role_to_pod as role_to_pod
+from torchx_sched_k8s.compat import sanitize_for_serialization as sanitize_for_serialization
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler as KubernetesScheduler
+from torchx_sched_k8s.kubernetes_scheduler import create_scheduler as create_scheduler
+from torchx_sched_k8s.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
+from torchx_sched_k8s.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
+from torchx_sched_k8s.labels import LABEL_KUBE_APP_NAME as LABEL_KUBE_APP_NAME
+from torchx_sched_k8s.labels import LABEL_ORGANIZATION as LABEL_ORGANIZATION
+from torchx_sched_k8s.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NAME
+from torchx_sched_k8s.labels import pod_labels as pod_labels
+from torchx_sched_k8s.names import normalize_str as normalize_str
+from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
+from torchx_sched_k8s.options import KubernetesOpts as _Opts_
+from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
+from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
+from torchx_sched_k8s.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
+from torchx_sched_k8s.request import KubernetesJob as KubernetesJob
+from torchx_sched_k8s.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_specs.app import AppDef as AppDef
+from torchx_specs.app import RetryPolicy as RetryPolicy
+from torchx_specs.app import Role as Role
+from torchx_specs.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.mounts import BindMount as BindMount
+from torchx_specs.mounts import DeviceMount as DeviceMount
+from torchx_specs.mounts import VolumeMount as VolumeMount
+from torchx_specs.overlays import apply_overlay as apply_overlay
+from torchx_specs.overlays import get_overlay as get_overlay
+from torchx_specs.run_options import runopts as runopts
+from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
+from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
+from torchx_specs.schedulers.api import Scheduler as Scheduler
+from torchx_specs.schedulers.api import Stream as Stream
+from torchx_specs.schedulers.api import filter_regex as filter_regex
+from torchx_specs.schedulers.api import split_lines as split_lines
+from torchx_specs.schedulers.ids import make_unique as make_unique
+from torchx_specs.status import AppState as AppState
+from torchx_specs.status import AppState as _ReplicaState_
+from torchx_specs.status import ReplicaStatus as ReplicaStatus
+from torchx_specs.status import RoleStatus as RoleStatus
+from torchx_specs.structured_opts import StructuredOpts as StructuredOpts
+from torchx_specs.templates import macros as macros
+from torchx_workspace_docker.docker_workspace import DockerWorkspaceMixin as DockerWorkspaceMixin
+
+Opts = _Opts_
+ReplicaState = _ReplicaState_

@@ -1,0 +1,39 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
+from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
+from torchx_sched_local.images import ImageProvider as ImageProvider
+from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
+from torchx_sched_local.layout import COMBINED_LOG as COMBINED_LOG
+from torchx_sched_local.layout import NA as NA
+from torchx_sched_local.layout import STDERR_LOG as STDERR_LOG
+from torchx_sched_local.layout import STDOUT_LOG as STDOUT_LOG
+from torchx_sched_local.log_iterator import LogIterator as LogIterator
+from torchx_sched_local.options import LocalOpts as LocalOpts
+from torchx_sched_local.options import LocalOpts as _Opts_
+from torchx_sched_local.replicas import PopenProtocol as PopenProtocol
+from torchx_sched_local.replicas import _LocalAppDef as _LocalAppDef
+from torchx_sched_local.request import PopenRequest as PopenRequest
+from torchx_sched_local.request import ReplicaParam as ReplicaParam
+from torchx_sched_local.scheduler import LocalScheduler as LocalScheduler
+from torchx_sched_local.scheduler import SignalException as SignalException
+from torchx_sched_local.scheduler import create_scheduler as create_scheduler
+from torchx_specs.app import AppDef as AppDef
+from torchx_specs.app import Role as Role
+from torchx_specs.arguments.types import none_throws as none_throws
+from torchx_specs.constants import NONE as NONE
+from torchx_specs.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.run_options import runopts as runopts
+from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
+from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
+from torchx_specs.schedulers.api import Scheduler as Scheduler
+from torchx_specs.schedulers.api import Stream as Stream
+from torchx_specs.schedulers.api import filter_regex as filter_regex
+from torchx_specs.schedulers.api import split_lines_iterator as split_lines_iterator
+from torchx_specs.schedulers.ids import make_unique as make_unique
+from torchx_specs.schedulers.streams import Tee as Tee
+from torchx_specs.status import AppState as AppState
+from torchx_specs.status import is_terminal as is_terminal
+from torchx_specs.structured_opts import StructuredOpts as StructuredOpts
+from torchx_specs.templates import macros as macros
+
+Opts = _Opts_

@@ -1,0 +1,29 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from argparse import ArgumentDefaultsHelpFormatter as _ArgumentDefaultsHelpFormatter_
+from argparse import MetavarTypeHelpFormatter as _MetavarTypeHelpFormatter_
+from argparse import RawDescriptionHelpFormatter as _RawDescriptionHelpFormatter_
+from torchx._argparse import parse_args as parse_args
+from torchx_specs.app import AppDef as AppDef
+from torchx_specs.arguments.converters import SUPPORTED_TYPES as SUPPORTED_TYPES
+from torchx_specs.arguments.converters import converter_for as converter_for
+from torchx_specs.arguments.help import component_help as component_help
+from torchx_specs.arguments.materialize import ComponentArgs as ComponentArgs
+from torchx_specs.arguments.materialize import component_args_from_str as component_args_from_str
+from torchx_specs.arguments.materialize import materialize_appdef as materialize_appdef
+from torchx_specs.arguments.parser import ComponentHelpRequested as ComponentHelpRequested
+from torchx_specs.arguments.signature import ComponentParameter as ComponentParameter
+from torchx_specs.arguments.signature import ComponentSignature as ComponentSignature
+from torchx_specs.arguments.signature import read_signature as read_signature
+from torchx_specs.arguments.types import decode as decode
+from torchx_specs.arguments.types import decode_optional as decode_optional
+from torchx_specs.arguments.types import get_argparse_param_type as get_argparse_param_type
+from torchx_specs.arguments.types import is_bool as is_bool
+from torchx_specs.file_linter import get_fn_docstring as get_fn_docstring
+from torchx_specs.handles import make_app_handle as make_app_handle
+from torchx_specs.mounts import BindMount as BindMount
+from torchx_specs.mounts import DeviceMount as DeviceMount
+from torchx_specs.mounts import MountType as MountType
+from torchx_specs.mounts import VolumeMount as VolumeMount
+from torchx_specs.mounts import parse_mounts as parse_mounts
+
+class TorchXArgumentHelpFormatter(_RawDescriptionHelpFormatter_, _ArgumentDefaultsHelpFormatter_, _MetavarTypeHelpFormatter_): ...

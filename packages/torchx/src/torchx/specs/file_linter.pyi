@@ -1,0 +1,25 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from argparse import ArgumentDefaultsHelpFormatter as _ArgumentDefaultsHelpFormatter_
+from argparse import MetavarTypeHelpFormatter as _MetavarTypeHelpFormatter_
+from argparse import RawDescriptionHelpFormatter as _RawDescriptionHelpFormatter_
+from torchx._legacy_linter import ComponentFnVisitor as ComponentFnVisitor
+from torchx._legacy_linter import ComponentFnVisitor as _TorchFunctionVisitor_
+from torchx._legacy_linter import TorchxReturnValidator as TorchxReturnValidator
+from torchx._legacy_linter import get_generic_type as get_generic_type
+from torchx._legacy_linter import get_optional_type as get_optional_type
+from torchx._legacy_linter import is_primitive as is_primitive
+from torchx.util.io import read_conf_file as read_conf_file
+from torchx_specs.arguments.types import none_throws as none_throws
+from torchx_specs.file_linter import ArgTypeValidator as ArgTypeValidator
+from torchx_specs.file_linter import ArgTypeValidator as _TorchxFunctionArgsValidator_
+from torchx_specs.file_linter import ComponentFunctionValidator as ComponentFunctionValidator
+from torchx_specs.file_linter import ComponentFunctionValidator as _TorchxFunctionValidator_
+from torchx_specs.file_linter import LinterMessage as LinterMessage
+from torchx_specs.file_linter import ReturnTypeValidator as ReturnTypeValidator
+from torchx_specs.file_linter import get_fn_docstring as get_fn_docstring
+from torchx_specs.file_linter import validate as validate
+
+TorchFunctionVisitor = _TorchFunctionVisitor_
+class TorchXArgumentHelpFormatter(_RawDescriptionHelpFormatter_, _ArgumentDefaultsHelpFormatter_, _MetavarTypeHelpFormatter_): ...
+TorchxFunctionArgsValidator = _TorchxFunctionArgsValidator_
+TorchxFunctionValidator = _TorchxFunctionValidator_

@@ -1,0 +1,75 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from collections.abc import Callable
+from typing import Any
+from torchx._legacy_specs import EFA_DEVICE as EFA_DEVICE
+from torchx._legacy_specs import NEURON_DEVICE as NEURON_DEVICE
+from torchx_resources_aws.resources import K8S_ITYPE as K8S_ITYPE
+from torchx_resources_aws.resources import MEM_TAX as MEM_TAX
+from torchx_resources_aws.resources import NAMED_RESOURCES as NAMED_RESOURCES
+from torchx_resources_aws.resources import instance as instance
+from torchx_resources_aws.resources import instance_type_from_resource as instance_type_from_resource
+from torchx_resources_aws.resources import part as part
+from torchx_specs.constants import GiB as GiB
+from torchx_specs.resources import Resource as Resource
+
+aws_c5_18xlarge: Callable[..., Any]
+aws_g4dn_12xlarge: Callable[..., Any]
+aws_g4dn_16xlarge: Callable[..., Any]
+aws_g4dn_2xlarge: Callable[..., Any]
+aws_g4dn_4xlarge: Callable[..., Any]
+aws_g4dn_8xlarge: Callable[..., Any]
+aws_g4dn_metal: Callable[..., Any]
+aws_g4dn_xlarge: Callable[..., Any]
+aws_g5_12xlarge: Callable[..., Any]
+aws_g5_16xlarge: Callable[..., Any]
+aws_g5_24xlarge: Callable[..., Any]
+aws_g5_2xlarge: Callable[..., Any]
+aws_g5_48xlarge: Callable[..., Any]
+aws_g5_4xlarge: Callable[..., Any]
+aws_g5_8xlarge: Callable[..., Any]
+aws_g5_xlarge: Callable[..., Any]
+aws_g6e_12xlarge: Callable[..., Any]
+aws_g6e_16xlarge: Callable[..., Any]
+aws_g6e_24xlarge: Callable[..., Any]
+aws_g6e_2xlarge: Callable[..., Any]
+aws_g6e_48xlarge: Callable[..., Any]
+aws_g6e_4xlarge: Callable[..., Any]
+aws_g6e_8xlarge: Callable[..., Any]
+aws_g6e_xlarge: Callable[..., Any]
+aws_inf2_24xlarge: Callable[..., Any]
+aws_inf2_48xlarge: Callable[..., Any]
+aws_inf2_8xlarge: Callable[..., Any]
+aws_inf2_xlarge: Callable[..., Any]
+aws_m5_12xlarge: Callable[..., Any]
+aws_m5_16xlarge: Callable[..., Any]
+aws_m5_24xlarge: Callable[..., Any]
+aws_m5_2xlarge: Callable[..., Any]
+aws_m5_4xlarge: Callable[..., Any]
+aws_m5_8xlarge: Callable[..., Any]
+aws_m5_large: Callable[..., Any]
+aws_m5_metal: Callable[..., Any]
+aws_m5_xlarge: Callable[..., Any]
+aws_m5d_12xlarge: Callable[..., Any]
+aws_m5d_16xlarge: Callable[..., Any]
+aws_m5d_24xlarge: Callable[..., Any]
+aws_m5d_2xlarge: Callable[..., Any]
+aws_m5d_4xlarge: Callable[..., Any]
+aws_m5d_8xlarge: Callable[..., Any]
+aws_m5d_large: Callable[..., Any]
+aws_m5d_metal: Callable[..., Any]
+aws_m5d_xlarge: Callable[..., Any]
+aws_p3_16xlarge: Callable[..., Any]
+aws_p3_2xlarge: Callable[..., Any]
+aws_p3_8xlarge: Callable[..., Any]
+aws_p3dn_24xlarge: Callable[..., Any]
+aws_p4d_24xlarge: Callable[..., Any]
+aws_p4de_24xlarge: Callable[..., Any]
+aws_p5_48xlarge: Callable[..., Any]
+aws_p5e_48xlarge: Callable[..., Any]
+aws_p5en_48xlarge: Callable[..., Any]
+aws_p6_b200_48xlarge: Callable[..., Any]
+aws_p6_b300_48xlarge: Callable[..., Any]
+aws_p6e_gb200_36xlarge: Callable[..., Any]
+aws_t3_medium: Callable[..., Any]
+aws_trn1_2xlarge: Callable[..., Any]
+aws_trn1_32xlarge: Callable[..., Any]

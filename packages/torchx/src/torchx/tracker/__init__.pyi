@@ -1,0 +1,7 @@
+# Written by `python tools/faces.py write`: what type checkers see of the module.
+from torchx.tracker import api as api
+from torchx.tracker import backend as backend
+from torchx.tracker import mlflow as mlflow
+from torchx_tracker.api import AppRun as AppRun
+from torchx_tracker.api import AppRunTrackableSource as AppRunTrackableSource
+from torchx_tracker.api import app_run_from_env as app_run_from_env
