@@ -43,6 +43,7 @@ _LONGEST_PAUSE = 3.0
 #: A pause after which a user wants to know what is going on.
 _TELLING_PAUSE = 1.0
 _POOL = 64
+_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _PAGE = 500
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _NOT_BUSY = ("too large", "larger than max", "failed calling webhook")
@@ -474,7 +475,7 @@ def connect(context: str | None = None) -> Any:
     config.retries = False
     given = os.environ.get("KUBECONFIG")
     where = given or os.path.expanduser("~/.kube/config")
-    in_cluster = not given and not context and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    in_cluster = not given and not context and _is_in_cluster()
     try:
         if in_cluster:
             loaders.load_incluster_config(client_configuration=config)
@@ -492,6 +493,12 @@ def connect(context: str | None = None) -> Any:
     except Exception as e:  # whatever is wrong with YAML, certificates, programs for credentials
         raise NoClusterError(f"kubeconfig {where}: {type(e).__name__}: {one_line(e)}") from e
     return ApiClient(configuration=config)
+
+
+def _is_in_cluster() -> bool:
+    # a pod may have been denied the token
+    there = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
+    return there and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def _loaders() -> Any:
@@ -529,7 +536,15 @@ def _check_context(where: str, context: str | None) -> None:
 
 
 def namespace_of_context() -> str:
-    """Returns the namespace of the kubeconfig's current context, ``default`` if it names none."""
+    """Returns the namespace of the kubeconfig's current context, or the one this process runs in;
+    ``default`` if there is none.
+    """
+    if not os.environ.get("KUBECONFIG") and _is_in_cluster():
+        try:
+            with open(f"{_SERVICE_ACCOUNT}/namespace", encoding="utf-8") as file:
+                return file.read().strip() or "default"
+        except OSError:
+            return "default"
     try:
         where = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
         _, active = _loaders().list_kube_config_contexts(config_file=where)
