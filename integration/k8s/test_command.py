@@ -110,7 +110,7 @@ def test_logs_of_many_pods_use_a_bounded_pool(
     torchx: Torchx, double: Double, until: Callable[..., Any]
 ) -> None:
     count = 256
-    double.play("pretended", lines=["first", "second"], seconds=6)
+    double.play("pretended", lines=["first", "second"], seconds=4)
     _, handle = run(
         torchx, "utils.sh", "--image", IMAGE, "--num_replicas", count, "true"
     )  # fmt: skip

@@ -18,8 +18,9 @@ from torchx_specs.errors import RequestError, TorchXError
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import Stream
 
-COUNT = 400
-# about four seconds, in bursts: many lines of one second, and of one time where the clock is coarse
+COUNT = 240
+# two and a half seconds, in bursts: many lines of one second, and of one time where the clock is
+# coarse
 SPEAK = (
     f"i=0; while [ $i -lt {COUNT} ]; do echo line $i; i=$((i+1));"
     " [ $((i % 10)) = 0 ] && sleep 0.1; done"
@@ -67,7 +68,7 @@ def test_a_follower_through_restarts_of_the_server(
     double.log_resolution(resolution)
     app_id = scheduler.submit(app(SPEAK), {})
     follower = follow(scheduler, app_id)
-    for at in (50, 150):
+    for at in (50, 120):
         until(lambda at=at: len(follower.lines) >= at)
         double.restart(0.5)
     double_lines = follower.result()

@@ -68,7 +68,8 @@ class Cluster:
         self._garbage = False
         self._ended = False
         self.store.listeners += [self._changed, self.kubelet.changed, self.operators.changed]
-        self._furnish(capacity or CAPACITY)
+        self.capacity = dict(capacity or CAPACITY)
+        self._furnish(self.capacity)
         self._thread = threading.Thread(target=self._run, daemon=True, name="controllers")
         self._thread.start()
 

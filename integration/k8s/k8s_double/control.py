@@ -148,11 +148,11 @@ class Control:
     def capacity(self, **amounts: str) -> None:
         """Changes what the node has."""
 
-        def change(obj: dict[str, Any]) -> None:
-            obj["status"]["capacity"].update(amounts)
-            obj["status"]["allocatable"].update(amounts)
+        self._capacity({**self.cluster.capacity, **amounts})
 
-        self.cluster.store.mutate(NODES, "", NODE, change)
+    def _capacity(self, amounts: dict[str, str]) -> None:
+        status = {"capacity": dict(amounts), "allocatable": dict(amounts)}
+        self.set_status(NODES.key, "", NODE, status)
 
     # -- objects
 
@@ -226,6 +226,7 @@ class Control:
         cluster.kubelet.log_resolution = 1
         cluster.kubelet.split_streams = False
         self.serve_operators(["jobset", "volcano", "mcad", "kueue"])
+        self._capacity(cluster.capacity)
         if not cluster.front.is_up:
             cluster.front.up()
         kept = {"nodes", "queues.scheduling.volcano.sh"}
