@@ -1,0 +1,284 @@
+"""What goes into an image, how much of it is made anew after a change, and what that takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from images import docker, make, uploads
+
+from torchx_specs.errors import WorkspaceError
+
+BOTH = pytest.mark.parametrize("remote", [True, False], ids=["registry", "engine"])
+
+
+def run(image: str, script: str) -> str:
+    return docker("run", "--rm", "--network", "none", image, "sh", "-c", script)
+
+
+def built(base: str, root: Path | dict[str, str], remote: bool, repository: str) -> str:
+    """Makes an image where a test can run it."""
+    image, _ = make(base, root, remote=remote, image_repo=repository)
+    if remote:
+        docker("pull", "-q", image)
+    return image
+
+
+def layers(image: str) -> list[str]:
+    found: list[str] = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", image))
+    return found
+
+
+@BOTH
+def test_several_projects_are_one_workspace(
+    registry_name: str, base: str, tmp_path: Path, remote: bool
+) -> None:
+    for name, files in {"one": ("a", "both", "x.log"), "two": ("b", "sub/both")}.items():
+        for file in files:
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{name} {file}")
+    (tmp_path / "one" / ".torchxignore").write_text("*.log\n")
+    (tmp_path / "file.py").write_text("single")
+    workspace = {
+        str(tmp_path / "one"): "",
+        str(tmp_path / "two"): "lib/two",
+        str(tmp_path / "file.py"): "lib/renamed.py",
+    }
+    image = built(base, workspace, remote, f"{registry_name}/jobs/several")
+    assert run(image, "find . -type f | sort | xargs head -c 99").split("\n") == [
+        "==> ./.torchxignore <==", "*.log", "",
+        "==> ./a <==", "one a",
+        "==> ./both <==", "one both",
+        "==> ./lib/renamed.py <==", "single",
+        "==> ./lib/two/b <==", "two b",
+        "==> ./lib/two/sub/both <==", "two sub/both",
+    ]  # fmt: skip
+
+
+@BOTH
+def test_what_is_no_file_stays_behind_and_bad_patterns_match_nothing(
+    registry_name: str,
+    base: str,
+    tmp_path: Path,
+    remote: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = tmp_path / "odd"
+    root.mkdir()
+    os.mkfifo(root / "pipe")
+    os.mknod(root / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    (root / "nowhere").symlink_to("/no/such/file")
+    (root / "outside").symlink_to(__file__)
+    (root / "[").write_text("bracket")
+    (root / "b.log").write_text("left out")
+    (root / "ö\n$x").write_text("odd name")
+    (root / ".torchxignore").write_bytes(b"[\n!\n[z-a]\n**[\n\xff\xfe\n[!\n*.log\n/\n")
+    image = built(base, root, remote, f"{registry_name}/jobs/odd")
+    names = run(image, "find . -type f -print0 | sort -z").split("\0")
+    assert names == ["./.torchxignore", "./outside", "./ö\n$x", ""]
+    assert run(image, "cat outside") == Path(__file__).read_text()
+    for name in ("pipe", "device", "nowhere"):
+        assert f"{root}/{name}" in caplog.text
+
+
+def test_a_small_change_of_a_large_workspace_is_one_small_upload(
+    registry_name: str, registry_folder: Path, base: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "large"
+    for number in range(64):
+        path = root / f"d{number % 4}" / f"f{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(1 << 20))
+    repository = f"{registry_name}/jobs/large"
+    first = built(base, root, True, repository)
+    assert len(layers(first)) - len(layers(base)) == 4
+    before = uploads(registry_folder)
+    (root / "d1" / "f1").write_text("changed")
+    second = built(base, root, True, repository)
+    # of the changed layer and the configuration: a chunk or more, and the end; and the manifest
+    assert 5 <= uploads(registry_folder) - before <= 7
+    assert len(set(layers(first)) - set(layers(second))) == 1
+    assert run(second, "cat d1/f1; find . -type f | wc -l") == "changed64\n"
+    # who remembers nothing makes the same image
+    shutil.rmtree(os.environ["TORCHX_HOME"])
+    _, one = make(base, root, image_repo=repository)
+    _, other = make(base, root, image_repo=f"{registry_name}/jobs/again")
+    assert one.digest == other.digest
+
+
+def test_a_change_of_an_image_of_the_engine_is_a_small_layer(base: str, tmp_path: Path) -> None:
+    root = tmp_path / "work"
+    (root / "sub").mkdir(parents=True)
+    for name in ("a", "b", "sub/c"):
+        (root / name).write_bytes(os.urandom(1 << 20))
+    first = built(base, root, False, "")
+    (root / "sub" / "new.sh").write_text("#!/bin/sh\necho new\n")
+    (root / "sub" / "new.sh").chmod(0o755)
+    second = built(base, root, False, "")
+    assert layers(second)[:-1] == layers(first)
+    assert run(second, "sub/new.sh; ls sub") == "new\nc\nnew.sh\n"
+    (root / "sub" / "new.sh").chmod(0o644)
+    assert run(built(base, root, False, ""), "stat -c %a sub/new.sh") == "644\n"
+    # what is removed is gone: everything in one layer again
+    (root / "a").unlink()
+    last = built(base, root, False, "")
+    assert layers(last)[:-1] == layers(base)
+    assert run(last, "find . -type f | sort") == "./b\n./sub/c\n./sub/new.sh\n"
+    # and so it is when that image is not there any more
+    (root / "sub" / "new.sh").write_text("x")
+    docker("rmi", "-f", last)
+    assert layers(built(base, root, False, ""))[:-1] == layers(base)
+
+
+@BOTH
+def test_a_file_that_changes_meanwhile_leaves_no_image(
+    registry_name: str,
+    base: str,
+    workspace: Path,
+    remote: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torchx_workspace_docker import engine_build, registry_build
+
+    module = registry_build if remote else engine_build
+    check = module.check_unchanged
+
+    def changed(plan: object) -> None:
+        (workspace / "secret").write_text("z")
+        check(plan)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "check_unchanged", changed)
+    repository = f"{registry_name}/jobs/meanwhile"
+    with pytest.raises(WorkspaceError, match="has changed since it was planned"):
+        make(base, workspace, remote=remote, image_repo=repository)
+    assert repository not in docker("images")
+    tags = subprocess.run(
+        ["wget", "-q", "-O-", f"http://{registry_name}/v2/jobs/meanwhile/tags/list"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert '"tags":["' not in tags.stdout
+
+
+SCRIPT = """
+import os, sys
+from torchx_specs.workspace import Workspace
+from torchx_workspace_docker.builder import DockerBuilder
+
+base, root, repository = sys.argv[1:4]
+cfg = {"quiet": True, "image_repo": repository, "image_max_mb": 0}
+builder = DockerBuilder()
+
+def memory(name):
+    for line in open("/proc/self/status"):
+        if line.startswith(name):
+            return int(line.split()[1])
+
+# everything is loaded, and has been used once
+builder.build(builder.plan(base, Workspace({sys.argv[4]: ""}), cfg), cfg)
+if "memory" in sys.argv:
+    idle = memory("VmRSS")
+    open("/proc/self/clear_refs", "w").write("5")
+else:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+plan = builder.plan(base, Workspace({root: ""}), cfg)
+print(builder.build(plan, cfg).digest)
+if "memory" in sys.argv:
+    print((memory("VmHWM") - idle) >> 10)
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may look into."""
+    folder = Path(tempfile.mkdtemp(prefix="torchx-open-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_another_user_elsewhere_makes_the_same_image(
+    registry_name: str, base: str, workspace: Path, open_folder: Path
+) -> None:
+    _, mine = make(base, workspace, image_repo=f"{registry_name}/jobs/mine")
+    copy = open_folder / "elsewhere"
+    for path in sorted(workspace.rglob("*"), reverse=True):
+        target = copy / path.relative_to(workspace)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink():
+            target.symlink_to(path.readlink())
+        elif path.is_file():
+            shutil.copyfile(path, target)
+            shutil.copymode(path, target)
+            os.utime(target, (12345, 12345))
+    nobody = 65534
+    for path in [open_folder, *open_folder.rglob("*")]:
+        os.chown(path, nobody, nobody, follow_symlinks=False)
+    home = open_folder / "home"
+    home.mkdir()
+    os.chown(home, nobody, nobody)
+    (home / "small").mkdir()
+    environment = {**os.environ, "HOME": str(home), "TORCHX_HOME": f"{home}/torchx"}
+    environment.update(TZ="Pacific/Auckland", LANG="C", PYTHONHASHSEED="7")
+    repository = f"{registry_name}/jobs/theirs"
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, base, str(copy), repository, str(home / "small"), "nobody"],
+        env=environment,
+        umask=0o077,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"{mine.digest}\n", done.stderr
+
+
+def test_memory_is_bounded_for_2_gb(
+    registry_name: str, base: str, open_folder: Path, tmp_path: Path
+) -> None:
+    (open_folder / "small").mkdir()
+    (open_folder / "small" / "file").write_bytes(os.urandom(4 << 20))
+    root = open_folder / "huge"
+    root.mkdir()
+    with open(root / "holes", "wb") as file:
+        file.truncate(2 << 30)
+    (root / "noise").write_bytes(os.urandom(32 << 20))
+    words = [base, str(root), f"{registry_name}/jobs/huge", str(open_folder / "small"), "memory"]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) < 64
+
+
+def test_a_full_disk_is_one_line_and_tags_nothing(
+    registry_name: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = tmp_path / "small disk"
+    small.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here ({mounted.stderr.strip()}): not tried")
+    monkeypatch.setattr(tempfile, "tempdir", str(small))
+    try:
+        with pytest.raises(WorkspaceError, match="No space left on device; TMPDIR") as caught:
+            make(base, workspace, image_repo=f"{registry_name}/jobs/full")
+        assert "\n" not in str(caught.value)
+        assert list(small.iterdir()) == []
+        # an engine of this machine gets the layer as it is made: no disk of ours is needed
+        assert make(base, workspace, remote=False)[1].ready
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
