@@ -1,0 +1,181 @@
+"""What ``kubernetes`` makes on ``batch``, as the double has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from k8s_apps import app, described, shell
+from k8s_double.handle import Double
+
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_specs import (
+    AppState,
+    BindMount,
+    DeviceMount,
+    Resource,
+    VolumeMount,
+    is_terminal,
+    macros,
+)
+from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.overlays import set_overlay
+
+Until = Callable[..., Any]
+
+
+def test_host_names_are_those_that_the_service_publishes(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    # cluster DNS is not here: what it would go by is
+    name = macros.rank0_env
+    roles = [
+        shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "one", num_replicas=2),
+        shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "two"),
+    ]
+    app_id = scheduler.submit(app(*roles), {})
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    told = {
+        "".join(scheduler.log_iter(app_id, role, k)).strip()
+        for role, k in (("one", 0), ("one", 1), ("two", 0))
+    }
+    pods = {
+        (p["metadata"]["labels"]["torchx.pytorch.org/role-name"], p["spec"]["hostname"][-1]): p
+        for p in double.objects("pods")
+    }
+    spec = pods["one", "0"]["spec"]
+    assert told == {f"{spec['hostname']}.{spec['subdomain']}"}
+    (service,) = double.objects("services")
+    assert service["metadata"]["name"] == spec["subdomain"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    for pod in pods.values():
+        labels = pod["metadata"]["labels"]
+        assert service["spec"]["selector"].items() <= labels.items()
+        assert pod["spec"]["subdomain"] == service["metadata"]["name"]
+
+
+def test_everything_at_once_is_taken(scheduler: KubernetesScheduler, double: Double) -> None:
+    for kind, name, data in (("Secret", "keys", {"a": "MQ=="}), ("ConfigMap", "all", {"b": "2"})):
+        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "data": data}
+        double.create(f"{kind.lower()}s", "default", body)
+    role = shell(
+        'echo "$A $b $PLAIN"',
+        num_replicas=2,
+        max_retries=1,
+        env={"PLAIN": "$(NOT) expanded"},
+        port_map={"http": 8080, "metrics": 9090},
+        mounts=[
+            BindMount("/tmp", "/host", read_only=True),
+            VolumeMount("claim", "/data"),
+            DeviceMount("/dev/null", "/dev/here"),
+        ],
+        resource=Resource(cpu=2, gpu=0, memMB=2048, devices={"vpc.amazonaws.com/efa": 1}),
+    )
+    set_overlay(role, "kubernetes", "V1Pod", {"spec": {"terminationGracePeriodSeconds": 5}})
+    cfg = {
+        "env_secrets": {"A": "keys/a"},
+        "env_from": ["configmap/all"],
+        "secret_mounts": {"keys": "/keys"},
+        "tolerations": ["gpu=yes:NoSchedule"],
+        "labels": {"team": "one"},
+        "annotations": {"note": "any text at all"},
+        "ttl_seconds": 600,
+        "retry_policy": "REPLICA",
+    }
+    double.capacity(**{"vpc.amazonaws.com/efa": "4"})
+    app_id = scheduler.submit(app(role), cfg)
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    assert list(scheduler.log_iter(app_id, "main", 1)) == ["1 2 $(NOT) expanded\n"]
+    assert double.warnings() == []
+    spec = double.objects("pods")[0]["spec"]
+    assert spec["terminationGracePeriodSeconds"] == 5
+    shm = next(v for v in spec["volumes"] if (v.get("emptyDir") or {}).get("medium") == "Memory")
+    mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}
+    assert mounts["/dev/shm"] == shm["name"]
+    assert {"/host", "/data", "/dev/here", "/keys"} <= mounts.keys()
+
+
+def test_an_overlay_that_is_wrong(scheduler: KubernetesScheduler, double: Double) -> None:
+    job = app("true")
+    set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"tolerationz": []}})
+    with pytest.raises(RequestError, match="tolerationz"):
+        scheduler.submit(job, {})
+    # what this version cannot know, the cluster does
+    job = app("true")
+    set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "Sometimes"}})
+    with pytest.raises(RequestError) as caught:
+        scheduler.submit(job, {})
+    assert "\n" not in str(caught.value)
+    assert double.left() == []
+
+
+def test_enough_replicas_are_enough(scheduler: KubernetesScheduler, double: Double) -> None:
+    index = {"batch.kubernetes.io/job-completion-index": "1"}
+    double.play("unschedulable", labels=index)
+    app_id = scheduler.submit(app(shell("true", num_replicas=2, min_replicas=1)), {})
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+def test_waiting_is_told_by_the_cluster(scheduler: KubernetesScheduler, double: Double) -> None:
+    app_id = scheduler.submit(app("sleep 1.5"), {})
+    before, looks, begun = double.counted(), 0, time.monotonic()
+    while True:
+        found = scheduler.describe(app_id)
+        assert found is not None
+        if is_terminal(found.state):
+            break
+        looks += 1
+        scheduler.wait(app_id, 30)
+    assert time.monotonic() - begun < 10
+    assert looks < 8
+    assert double.counted() - before < 40
+
+
+def test_waiting_through_an_expired_watch(scheduler: KubernetesScheduler, double: Double) -> None:
+    app_id = scheduler.submit(app("exec sleep 60"), {})
+    described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}}
+    double.create("configmaps", "default", body)
+    double.forget()
+    begun = time.monotonic()
+    scheduler.wait(app_id, 20)
+    assert time.monotonic() - begun < 5  # 410: the caller looks again
+
+
+def test_the_native_request_can_be_made_again(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    app_id = scheduler.submit(app("true"), {})
+    native = scheduler.describe_native(app_id)
+    assert native is not None
+    assert "Job" in {one["kind"] for one in native.request.objects}
+    assert "restartPolicy: Never" in str(native)
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS")
+@pytest.mark.parametrize("how", ["no authority", "not checked"])
+def test_certificates(
+    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    config = yaml.safe_load(double.path.read_text())
+    cluster = config["clusters"][0]["cluster"]
+    del cluster["certificate-authority"]
+    if how == "not checked":
+        cluster["insecure-skip-tls-verify"] = True
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    scheduler = create_scheduler("x")
+    if how == "not checked":
+        assert scheduler.list() == []
+        return
+    begun = time.monotonic()
+    with pytest.raises(BackendError, match=r"(?i)certificate") as caught:
+        scheduler.list()
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - begun < 5
