@@ -12,7 +12,6 @@ Names are read from installed wheels by importing their modules in an environmen
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -27,6 +26,13 @@ PAGE = ROOT / "docs" / "public-names.md"
 COLLECT = """
 import importlib, json, pkgutil, sys, types, warnings
 warnings.simplefilter("ignore")
+try:  # a module of magics imports only where there is a shell
+    import builtins
+    from IPython.core.interactiveshell import InteractiveShell
+    shell = InteractiveShell.instance()
+    builtins.get_ipython = lambda: shell
+except ImportError:
+    pass
 import torchx
 found = {}
 for info in pkgutil.walk_packages(torchx.__path__, "torchx.", onerror=lambda name: None):
@@ -60,26 +66,22 @@ REASONS = {
 }
 # Inner workings, or typing leftovers, under a name without an underscore.
 INNER = {"T", "S", "V", "F", "TYPE_CHECKING", "CfgT"}
-# What comes with distributions that are still to be written.
-PENDING = {
-    "torchx.schedulers.docker_scheduler": "torchx-sched-docker",
-    "torchx.schedulers.slurm_scheduler": "torchx-sched-slurm",
-    "torchx.schedulers.lsf_scheduler": "torchx-sched-lsf",
-    "torchx.schedulers.kubernetes_scheduler": "torchx-sched-k8s",
-    "torchx.schedulers.kubernetes_mcad_scheduler": "torchx-sched-k8s",
-    "torchx.schedulers.aws_batch_scheduler": "torchx-sched-aws",
-    "torchx.schedulers.aws_sagemaker_scheduler": "torchx-sched-aws",
-    "torchx.workspace.docker_workspace": "torchx-workspace-docker",
-    "torchx.notebook": "torchx-notebook",
-}
 
 
 def collect(python: str, version: str) -> None:
-    """Writes the names of the release installed beside ``python``."""
+    """Writes the names of the release installed beside ``python``.
+
+    A module that lacks what it imports there keeps the names that were found before.
+    """
     done = subprocess.run([python, "-c", COLLECT], capture_output=True, text=True, check=True)
     DATA.mkdir(exist_ok=True)
     path = DATA / f"names-{version}.json"
-    path.write_text(json.dumps(json.loads(done.stdout), indent=1, sort_keys=True) + "\n")
+    found = json.loads(done.stdout)
+    before = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    for module, entry in before.items():
+        if "names" in entry and "names" not in found.get(module, {}):
+            found[module] = entry
+    path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def peers() -> dict[str, dict[str, set[str]]]:
@@ -109,8 +111,6 @@ def reason(module: str, name: str) -> str:
     for prefix, why in REASONS.items():
         if module == prefix or module.startswith(prefix + "."):
             return why
-    if module in PENDING and importlib.util.find_spec(PENDING[module].replace("-", "_")) is None:
-        return f"comes with {PENDING[module]}, which is not there yet"
     return REASONS.get(f"{module}.{name}", "")
 
 
