@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -383,6 +384,52 @@ def test_a_follower_survives_a_restart_of_the_daemon(
             assert described.state == AppState.FAILED
         scheduler.delete(app_id)
         scheduler.close()
+    finally:
+        docker_engine.destroy(folder)
+
+
+def test_the_command_survives_a_restart_of_the_daemon(environment: dict[str, str]) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
+    script = "i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
+    words = ["-s", "local_docker", "-cfg", "pull=never", "utils.sh", "--image", BUSYBOX]
+    try:
+        environment.update(docker_engine.start(folder, live_restore=True))
+        command = [
+            str(Path(sys.prefix) / "bin" / "torchx"),
+            "run",
+            "--wait",
+            "--log",
+            "--workspace=",
+        ]
+        run = subprocess.Popen(
+            [*command, *words, "sh", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert run.stderr is not None
+        said = ""
+        while "line 20" not in said:
+            line = run.stderr.readline()
+            assert line, said
+            said += line
+        docker_engine.stop(folder)
+        time.sleep(2)
+        docker_engine.start(folder, live_restore=True)
+        out, rest = run.communicate(timeout=60)
+        said += rest
+        assert run.returncode == 0, said
+        assert [line for line in said.split("\n") if line.startswith("sh/0")] == [
+            f"sh/0 line {i}" for i in range(100)
+        ]
+        environment["DOCKER_HOST"] = "unix:///no/such/socket"
+        (handle,) = out.split()
+        status = subprocess.run(
+            [command[0], "status", handle], env=environment, capture_output=True, check=False
+        )
+        assert status.returncode == 3  # who never saw the app is told at once
     finally:
         docker_engine.destroy(folder)
 

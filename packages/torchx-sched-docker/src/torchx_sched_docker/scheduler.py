@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_docker.engine import connect, engine_errors
+from torchx_sched_docker.engine import NoEngineError, connect, engine_errors
 from torchx_sched_docker.engine import ensure_network as ensure_network
 from torchx_sched_docker.engine import has_docker as has_docker
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
@@ -83,7 +83,10 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     #: own.
     _client: DockerClient | None = None
     _owns_client: bool = True
+    #: When each app was last seen, in seconds since 1970.
     _looked_at: Mapping[str, float] = MappingProxyType({})
+    #: Since when the engine is away, by the monotonic clock.
+    _lost_at: float | None = None
 
     def __init__(self, session_name: str, docker_client: DockerClient | None = None) -> None:
         super().__init__("docker", session_name)
@@ -137,11 +140,27 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # -- submitted apps
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what the engine knows of an app, None if nothing."""
-        from torchx_sched_docker.description import describe
+        """Returns what the engine knows of an app, None if nothing.
 
-        self._looked_at = {**self._looked_at, app_id: time.time()}
-        return describe(self._docker_client, app_id, self._get_app_state)
+        While the engine is away, perhaps to start again, the state of an app that was seen before
+        is UNKNOWN; once that has lasted for long, it is an error.
+        """
+        from torchx_sched_docker.description import describe
+        from torchx_sched_docker.logs import PATIENCE
+
+        begun = time.time()
+        try:
+            found = describe(self._docker_client, app_id, self._get_app_state)
+        except NoEngineError as e:
+            if self._lost_at is None:
+                self._lost_at = time.monotonic()
+            if app_id not in self._looked_at or time.monotonic() - self._lost_at > PATIENCE:
+                raise
+            return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=str(e))
+        self._lost_at = None
+        if found is not None:
+            self._looked_at = {**self._looked_at, app_id: begun}
+        return found
 
     def wait(self, app_id: str, timeout: float | None = None) -> None:
         """Returns when a container of an app has changed since the app was last described, after

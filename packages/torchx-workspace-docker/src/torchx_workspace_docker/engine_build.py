@@ -25,6 +25,7 @@ from torchx_workspace_docker.layer import (
     tar_size,
     write_tar,
 )
+from torchx_workspace_docker.progress import Progress
 from torchx_workspace_docker.remembered import recall, remember
 
 if TYPE_CHECKING:
@@ -74,10 +75,12 @@ def build_in_engine(
             if found:
                 log().info("%s is there already", plan.image)
                 return found
+            _tell_architecture(held, details.base, base)
             if details.has_dockerfile or _needs_build(details, base):
                 workspace = str(plan.workspace)
                 return _docker_build(held, plan.image, details, base, workspace, cfg)
-            return _load(held, plan.image, details, base, str(plan.workspace))
+            with Progress(plan.image, bool(cfg.get("quiet"))) as progress:
+                return _load(held, plan.image, details, base, str(plan.workspace), progress)
     finally:
         if client is None:
             held.close()
@@ -247,8 +250,25 @@ def _follow_build(events: Iterable[Mapping[str, Any]], quiet: bool) -> None:
             log().info("%s", text)
 
 
+def _tell_architecture(client: DockerClient, image: str, base: Mapping[str, Any]) -> None:
+    here, has = client.api.version().get("Arch"), base.get("Architecture")
+    if here and has and here != has:
+        log().warning(
+            "the image %s is for %s, this engine's machine is %s: without emulation its programs do"
+            " not start",
+            image,
+            has,
+            here,
+        )
+
+
 def _load(
-    client: DockerClient, image: str, details: Plan, base: Mapping[str, Any], sources: str
+    client: DockerClient,
+    image: str,
+    details: Plan,
+    base: Mapping[str, Any],
+    sources: str,
+    progress: Progress,
 ) -> str:
     """Adds one layer to an image: the engine gets only that layer.
 
@@ -258,7 +278,8 @@ def _load(
     content = listing(details.files, details.digests)
     key = json.dumps([LAYER_FORMAT, str(base["Id"]), sources])
     below, files = _earlier(client, key, base, details.files, content) or (base, details.files)
-    archive = _image_tar(client, image, details, files, base, below)
+    progress.begin("loading", tar_size(files, working_folder(base.get("Config") or {})))
+    archive = _image_tar(image, details, files, base, below, progress)
     for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive)):
         pass
     made = str(client.api.inspect_image(image)["Id"])
@@ -296,12 +317,12 @@ def _earlier(
 
 
 def _image_tar(
-    client: DockerClient,
     image: str,
     details: Plan,
     files: Sequence[WorkspaceFile],
     base: Mapping[str, Any],
     below: Mapping[str, Any],
+    progress: Progress,
 ) -> Iterator[bytes]:
     """Yields an image as ``docker load`` takes it, in pieces worth sending.
 
@@ -317,6 +338,7 @@ def _image_tar(
         block += piece
         if len(block) >= _PIECE:
             yield bytes(block)
+            progress.advance(len(block))
             block.clear()
     check_unchanged(details)
     layers = [*(below["RootFS"].get("Layers") or []), f"sha256:{known.hexdigest()}"]
