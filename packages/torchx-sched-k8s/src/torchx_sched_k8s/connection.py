@@ -42,7 +42,7 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 3.0
 #: A pause after which a user wants to know what is going on.
 _TELLING_PAUSE = 1.0
-_POOL = 64
+_POOL = 1024
 _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _PAGE = 500
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})

@@ -7,8 +7,6 @@ and delete an app: its id is ``<namespace>:<name>``, and everything of it has th
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -43,6 +41,7 @@ from torchx_sched_k8s.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PA
 from torchx_sched_k8s.request import KubernetesJob as KubernetesJob
 from torchx_sched_k8s.request import check, check_size, format_request, make_request
 from torchx_sched_k8s.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.sharing import Shared
 from torchx_specs.app import AppDef as AppDef
 from torchx_specs.app import RetryPolicy as RetryPolicy
 from torchx_specs.app import Role as Role
@@ -80,7 +79,7 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.views import AppView, RoleView
 
 #: Followers of an app's logs share what was found out so long ago, in seconds, at most.
-_FRESH_SECONDS = 1.0
+_RECENT_SECONDS = 1.0
 
 Opts = KubernetesOpts
 
@@ -112,8 +111,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._client = client
         self._clusters: dict[str | None, Cluster] = {}
         self._context: str | None = None
-        self._seen: dict[str, tuple[float, AppView | None]] = {}
-        self._asking = threading.Lock()
+        self._views: Shared[AppView] = Shared()
+        self._described: Shared[DescribeAppResponse] = Shared()
 
     @property
     def _cluster(self) -> Cluster:
@@ -175,11 +174,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns what the cluster knows of an app, None if nothing."""
+        if not _parsed(app_id)[1]:
+            return None
+        return self._described.get(app_id, lambda _: self._describe(app_id))
+
+    def _describe(self, app_id: str) -> DescribeAppResponse | None:
         from torchx_sched_k8s import describing
 
         namespace, name = _parsed(app_id)
-        if not name:
-            return None
         view = self._view(app_id)
         if view is None:
             return None
@@ -202,20 +204,20 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             resource = {"apiVersion": "v1", "kind": "List", "items": objects}
         return AppDryRunInfo(KubernetesJob({}, resource, namespace), format_request)
 
-    def _view(self, app_id: str, fresh: float = 0.0) -> AppView | None:
-        """Returns what an app's own objects tell, at most ``fresh`` seconds old."""
+    def _view(self, app_id: str, old: float = 0.0) -> AppView | None:
+        """Returns what an app's own objects tell, None if there are none.
+
+        Args:
+            app_id: the app
+            old: how many seconds ago that may have been, at most
+        """
+        return self._views.get(app_id, lambda last: self._find(app_id, last), old)
+
+    def _find(self, app_id: str, last: AppView | None) -> AppView | None:
         from torchx_sched_k8s.describing import find_app
 
         namespace, name = _parsed(app_id)
-        with self._asking:  # who comes later finds what the first has asked
-            when, last = self._seen.get(app_id, (float("-inf"), None))
-            if time.monotonic() - when < fresh:
-                return last
-            view = find_app(self._cluster, namespace, name, last.api if last else None)
-            self._seen[app_id] = (time.monotonic(), view or last)
-            if view is None:
-                self._seen.pop(app_id)
-            return view
+        return find_app(self._cluster, namespace, name, last.api if last else None)
 
     def wait(self, app_id: str, timeout: float | None = None) -> None:
         """Returns when an app's objects have changed since it was last described, after ``timeout``
@@ -228,8 +230,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.watching import wait_for_change
 
         namespace, _ = _parsed(app_id)
-        _, view = self._seen.get(app_id, (0.0, None))
-        wait_for_change(self._cluster, namespace, view, timeout)
+        wait_for_change(self._cluster, namespace, self._views.last(app_id), timeout)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns the apps of all sessions in a namespace, the newest first.
@@ -269,6 +270,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         if view is None or view.state in (AppState.SUCCEEDED, AppState.CANCELLED):
             return
         ending.cancel(self._cluster, namespace, view)
+        self._views.forget(app_id)
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
@@ -281,7 +283,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         view = self._view(app_id) if name else None
         if view is not None:
             ending.delete(self._cluster, namespace, view)
-            self._seen.pop(app_id, None)
+            self._views.forget(app_id)
+            self._described.forget(app_id)
 
     def _delete_existing(self, app_id: str) -> None:
         self.delete(app_id)
@@ -325,7 +328,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return filter_regex(regex, lines) if regex else lines
 
     def _role_of(self, app_id: str, role_name: str, k: int) -> RoleView:
-        view = self._view(app_id, _FRESH_SECONDS) if _parsed(app_id)[1] else None
+        view = self._view(app_id, _RECENT_SECONDS) if _parsed(app_id)[1] else None
         if view is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
         for role in view.roles:
@@ -348,7 +351,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         namespace, name = _parsed(app_id)
         # what is asked first is the older: a pod that is made meanwhile is not overlooked
-        view = self._view(app_id, _FRESH_SECONDS)
+        view = self._view(app_id, _RECENT_SECONDS)
         role = next((r for r in view.roles if r.index == role_index), None) if view else None
         if view is None or role is None:
             return [], False

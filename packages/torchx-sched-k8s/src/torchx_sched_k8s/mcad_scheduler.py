@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -136,26 +135,17 @@ class KubernetesMCADScheduler(KubernetesScheduler):
 
     # -- submitted apps
 
-    def _view(self, app_id: str, fresh: float = 0.0) -> AppView | None:
+    def _find(self, app_id: str, last: AppView | None) -> AppView | None:
         from torchx_sched_k8s.connection import MCAD, namespaced
 
         namespace, name = _parsed(app_id)
-        with self._asking:
-            when, last = self._seen.get(app_id, (float("-inf"), None))
-            if time.monotonic() - when < fresh:
-                return last
-            path = namespaced(MCAD, namespace, "appwrappers", name)
-            found = self._cluster.find(path, f"look for the app {name}")
-            view = appwrapper_view(name, found) if found else None
-            self._seen[app_id] = (time.monotonic(), view)
-            return view
+        path = namespaced(MCAD, namespace, "appwrappers", name)
+        found = self._cluster.find(path, f"look for the app {name}")
+        return appwrapper_view(name, found) if found else None
 
-    def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what the cluster knows of an app, None if nothing.
-
-        AppWrappers do not say that their pods have succeeded: the pods do.
-        """
-        found = super().describe(app_id)
+    def _describe(self, app_id: str) -> DescribeAppResponse | None:
+        # AppWrappers do not say that their pods have succeeded: the pods do
+        found = super()._describe(app_id)
         if found is not None and found.state in (AppState.RUNNING, AppState.PENDING):
             states = {replica.state for role in found.roles_statuses for replica in role.replicas}
             if states == {AppState.SUCCEEDED}:

@@ -225,7 +225,7 @@ def resource_lists(
         return max(limit - reserve, 0 if plain else limit - limit // 2)
 
     if resource.cpu > 0:
-        milli = int(resource.cpu * 1000)
+        milli = round(resource.cpu * 1000)
         limits["cpu"] = f"{milli}m"
         requests["cpu"] = f"{less(milli, opts.reserved_millicpu)}m"
     if resource.memMB > 0:

@@ -1,0 +1,63 @@
+"""Answers for many threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from torchx_sched_k8s.sharing import Shared
+
+
+def test_many_who_ask_at_once_are_answered_by_two() -> None:
+    shared: Shared[int] = Shared()
+    calls: list[float] = []
+    gate = threading.Event()
+
+    def find(last: int | None) -> int:
+        calls.append(time.monotonic())
+        gate.wait(5)
+        return (last or 0) + 1
+
+    with ThreadPoolExecutor(32) as pool:
+        first = pool.submit(shared.get, "a", find)
+        while not calls:
+            time.sleep(0.001)
+        others = [pool.submit(shared.get, "a", find) for _ in range(31)]
+        time.sleep(0.2)
+        gate.set()
+        assert first.result() == 1
+        # they asked after the first one had begun: its answer would be older than their question
+        assert {other.result() for other in others} == {2}
+    assert len(calls) == 2
+
+
+def test_who_asks_again_gets_what_is_new() -> None:
+    shared: Shared[int] = Shared()
+    assert [shared.get("a", lambda last: (last or 0) + 1) for _ in range(3)] == [1, 2, 3]
+    assert shared.get("a", lambda last: 9, old=60) == 3
+    assert shared.last("a") == 3
+    shared.forget("a")
+    assert shared.last("a") is None
+    assert shared.get("a", lambda last: 9, old=60) == 9
+
+
+def test_a_failure_is_not_kept() -> None:
+    shared: Shared[int] = Shared()
+
+    def fail(last: int | None) -> int:
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        shared.get("a", fail)
+    assert shared.get("a", lambda last: 1, old=60) == 1
+
+
+def test_old_answers_are_let_go() -> None:
+    shared: Shared[int] = Shared()
+    for i in range(200):
+        shared.get(str(i), lambda last: 1)
+        shared._entries[str(i)].begun -= 100
+    assert len(shared._entries) < 100
