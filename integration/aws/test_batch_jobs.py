@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +14,6 @@ from aws_double import AwsDouble, Fault
 from aws_moto import QUEUE
 
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
-from torchx_sched_aws.clients import AwsError, ThrottledError
 from torchx_sched_aws.cloudwatch import NoLogError
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
 from torchx_specs.errors import RequestError
@@ -79,39 +76,6 @@ def test_every_replica_knows_itself_and_the_first_one(
     assert log(scheduler, app_id, "a") == ["0 r0 localhost []"]
     for k in range(3):
         assert log(scheduler, app_id, "b", k) == [f"{k} r{k} 127.0.0.1 []"]
-
-
-def test_a_child_that_fails_is_told_though_batch_calls_it_success(
-    scheduler: AWSBatchScheduler, finished: Finished
-) -> None:
-    app_id = submit(scheduler, shell(f"exit {macros.replica_id}", num_replicas=3))
-    found = finished(app_id)
-    assert found.state == AppState.FAILED
-    assert [r.exit_code for r in found.roles_statuses[0].replicas] == [0, 1, 2]
-    assert found.msg.startswith("main/1: ")
-
-
-def test_children_that_batch_stops_are_no_failure(
-    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
-) -> None:
-    script = f"[ {macros.replica_id} = 0 ] && exit 0; exec sleep 60"
-    found = finished(submit(scheduler, shell(script, num_replicas=2)))
-    assert found.state == AppState.SUCCEEDED
-    states = [r.state for r in found.roles_statuses[0].replicas]
-    assert states == [AppState.SUCCEEDED, AppState.CANCELLED]
-
-
-def test_attempts_of_every_node_are_in_its_log(
-    scheduler: AWSBatchScheduler, finished: Finished
-) -> None:
-    script = f"echo try $AWS_BATCH_JOB_ATTEMPT of {macros.replica_id}; exit 3"
-    app_id = submit(scheduler, shell(script, num_replicas=2, max_retries=2))
-    lines = list(scheduler.log_iter(app_id, "main", 1, should_tail=True))
-    assert lines == [f"try {i} of 1\n" for i in (1, 2, 3)]
-    found = finished(app_id)
-    assert (found.state, found.num_restarts) == (AppState.FAILED, 2)
-    assert [r.restarts for r in found.roles_statuses[0].replicas] == [2, 2]
-    assert found.roles[0].max_retries == 2
 
 
 def test_a_machine_taken_away_is_retried_by_its_reason(
@@ -229,48 +193,7 @@ def test_a_timeout_is_told(
     assert "timeout" in found.msg
 
 
-# -- throttling, credentials
-
-
-def test_throttling_is_waited_out(scheduler: AWSBatchScheduler, use_double: AwsDouble) -> None:
-    app_id = submit(scheduler, shell("sleep 60"))
-    fault = Fault("DescribeJobs", "throttling")
-    use_double.faults.append(fault)
-    threading.Timer(8, use_double.faults.clear).start()
-    began = time.monotonic()
-    found = scheduler.describe(app_id)
-    assert found is not None
-    assert 7 < time.monotonic() - began < 60
-    scheduler.cancel(app_id)
-
-
-def test_throttling_that_stays_is_told(
-    scheduler: AWSBatchScheduler, use_double: AwsDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-    use_double.faults.append(Fault("ListJobs", "throttling"))
-    other = AWSBatchScheduler("other")
-    with pytest.raises(ThrottledError, match="AWS refuses more requests for now"):
-        other.describe(f"{QUEUE}:x")
-    assert use_double.counts["ListJobs"] == 2
-
-
-def test_no_line_is_lost_or_doubled_over_fifty_pages(
-    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
-) -> None:
-    use_double.logs.page_lines = 100
-    use_double.logs.empty_page_every = 7
-    try:
-        script = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
-        app_id = submit(scheduler, shell(script, num_replicas=2))
-        expected = [f"line {i}\n" for i in range(5000)]
-        assert list(scheduler.log_iter(app_id, "main", 1, should_tail=True)) == expected
-        finished(app_id)
-        before = use_double.counts["GetLogEvents"]
-        assert list(scheduler.log_iter(app_id, "main")) == expected
-        assert use_double.counts["GetLogEvents"] - before >= 50
-    finally:
-        use_double.logs.page_lines, use_double.logs.empty_page_every = 10_000, 0
+# -- logs and credentials
 
 
 def test_credentials_that_expire_while_a_log_is_followed(
@@ -316,55 +239,6 @@ def test_a_log_group_that_is_gone(
     for tail in (False, True):
         with pytest.raises(NoLogError, match="cannot read the log /my/group"):
             list(scheduler.log_iter(app_id, "main", should_tail=tail))
-
-
-def test_access_denied_names_what_was_denied(
-    scheduler: AWSBatchScheduler, use_double: AwsDouble
-) -> None:
-    use_double.faults.append(Fault("SubmitJob", "denied"))
-    with pytest.raises(AwsError, match=r"cannot submit .* access denied: .*batch:SubmitJob"):
-        submit(scheduler, shell("true"))
-
-
-# -- many jobs
-
-
-def test_twenty_queues_of_a_thousand_jobs(use_double: AwsDouble) -> None:
-    ours = {
-        "jobDefinitionArn": "arn:aws:batch:us-east-1:1:job-definition/torchx-app:1",
-        "containerProperties": {"image": "x", "resourceRequirements": []},
-    }
-    for i in range(20):
-        use_double.batch.add_queue(f"many-{i}")
-        use_double.batch.fill(f"many-{i}", 990)
-        use_double.batch.fill(f"many-{i}", 10, definition=ours)
-    queues = len(use_double.batch._queues)
-    use_double.faults.append(Fault("ListJobs", latency=0.02))
-    before = use_double.counts["ListJobs"]
-    # a process of its own, so that the double's memory is not counted
-    code = (
-        "import json, time, tracemalloc\n"
-        "from torchx_sched_aws.batch_scheduler import create_scheduler\n"
-        "scheduler = create_scheduler('s')\n"
-        "scheduler.list({'queue': 'many-0'})\n"
-        "tracemalloc.start()\n"
-        "apps = scheduler.list()\n"
-        "print(json.dumps([len([a for a in apps if ':many-' in a.app_id]),"
-        " tracemalloc.get_traced_memory()[1]]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
-    count, peak = json.loads(done.stdout)
-    assert count == 200
-    # 10 pages of 100 for each of the queues, and one for those that have less than a page;
-    # the warm-up has asked for 10
-    asked = use_double.counts["ListJobs"] - before - 10
-    assert asked <= 20 * 11 + (queues - 20) * 3
-    assert use_double.counts["DescribeJobs"] == 0
-    assert 2 <= use_double.most_at_once <= 8
-    assert peak < 30_000_000
-    print(f"listed {queues} queues: {asked} requests, {peak / 1e6:.1f} MB at most")
 
 
 # -- the command
