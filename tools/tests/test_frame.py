@@ -39,6 +39,14 @@ def test_a_distribution_needs_only_what_stands_below_it() -> None:
             assert distributions.BY_NAME[name].floor < distribution.floor, (distribution.name, name)
 
 
+def test_the_environment_for_tests_has_what_any_test_needs() -> None:
+    listed = (TOOLS / "requirements" / "test.txt").read_text("utf-8").splitlines()
+    for member in distributions.members():
+        of_others = {need for other in distributions.members() for need in other.others}
+        missing = set(member.test) - of_others - set(listed)
+        assert not missing, (member.name, missing)
+
+
 def test_a_stamped_project_file_says_what_its_row_says() -> None:
     text = stamping.render(distributions.BY_NAME["torchx-cli"], set(distributions.BY_NAME))
     assert 'torchx = "torchx_cli.main:main"' in text
