@@ -40,11 +40,6 @@ from torchx_specs import (
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers import DescribeAppResponse, Stream
 
-# The library forgets a socket with which it could not reach an engine that is down.
-pytestmark = pytest.mark.filterwarnings(
-    r"ignore:unclosed <socket\.socket fd=\d+, family=1, type=1, proto=0>:ResourceWarning"
-)
-
 Finished = Callable[[str], DescribeAppResponse]
 
 # Everything that has ever been changed on its way to a process.

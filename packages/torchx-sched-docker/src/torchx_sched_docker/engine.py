@@ -20,6 +20,7 @@ TIMEOUT = 300
 _PING_TIMEOUT = 5
 _RELEASE_ATTEMPTS = 20
 _RELEASE_PAUSE = 0.25
+_FIREWALL_ATTEMPTS = 4
 
 
 class NoEngineError(BackendError):
@@ -167,11 +168,17 @@ def networks_of(client: DockerClient, app_id: str) -> list[str]:
 def _create_network(client: DockerClient, name: str, labels: dict[str, str]) -> None:
     import docker.errors
 
-    try:
-        client.api.create_network(name, driver="bridge", check_duplicate=True, labels=labels)
-    except docker.errors.APIError as e:
-        if not is_status(e, 409):
-            raise
+    for attempt in range(_FIREWALL_ATTEMPTS):
+        try:
+            client.api.create_network(name, driver="bridge", check_duplicate=True, labels=labels)
+        except docker.errors.APIError as e:
+            # the firewall's rules are just being made anew, by its own service or another engine
+            if "iptables failed" in str(e.explanation) and attempt + 1 < _FIREWALL_ATTEMPTS:
+                time.sleep(_RELEASE_PAUSE)
+                continue
+            if not is_status(e, 409):
+                raise
+        return
 
 
 def _remove_unused(client: DockerClient) -> int:
