@@ -316,7 +316,6 @@ def test_wrong_options(cfg: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"image": ""}, "no image"),
         ({"image": "a b"}, "no name of an image"),
         ({"entrypoint": "<MISSING>"}, "no entrypoint"),
         ({"args": ["a\0"]}, "NUL"),
@@ -338,7 +337,7 @@ def test_wrong_roles(fields: dict[str, Any], words: str) -> None:
 
 def test_all_problems_in_one_error() -> None:
     with pytest.raises(RequestError) as caught:
-        objects(role(image=""), role(entrypoint=""), namespace="A")
+        objects(role(image="a b"), role(entrypoint=""), namespace="A")
     assert len(caught.value.problems) == 4
 
 
@@ -680,6 +679,13 @@ def test_overlays_work_with_every_api(cfg: dict[str, Any]) -> None:
     assert '"hostNetwork": true' in text
     assert "dshm" in text  # its mount
     assert '"emptyDir"' not in text
+
+
+def test_an_image_may_come_by_an_overlay() -> None:
+    one = role(image="")
+    images = {JOIN("containers", on="name"): [{"name": "main", "image": "busybox:2"}]}
+    set_overlay(one, "kubernetes", "V1Pod", {"spec": images})
+    assert main_of(job(one))["image"] == "busybox:2"
 
 
 def test_overlay_from_a_file(tmp_path: Path) -> None:

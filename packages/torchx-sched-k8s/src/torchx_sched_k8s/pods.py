@@ -293,9 +293,8 @@ def problems_of_role(role: Role) -> Iterable[str]:
         yield f"max_retries is {role.max_retries}; it cannot be negative"
     if role.min_replicas is not None and not 0 <= role.min_replicas <= role.num_replicas:
         yield f"min_replicas is {role.min_replicas}, of {role.num_replicas} replicas"
-    if not role.image:
-        yield "it has no image; set Role.image to the one to run"
-    elif any(c.isspace() or not c.isprintable() for c in role.image):
+    # an empty one may come by an overlay; what a cluster thinks of none at all, it says itself
+    if any(c.isspace() or not c.isprintable() for c in role.image):
         yield f"{role.image!r} is no name of an image"
     if not role.entrypoint or role.entrypoint == MISSING:
         yield "no entrypoint; set Role.entrypoint to the program to run"
