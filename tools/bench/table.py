@@ -96,7 +96,7 @@ ROWS = (
         "dry run, 10 roles × 1000 replicas, `kubernetes` (`batch`; peer: Volcano)",
         0.01,
         ("dryrun.py", "kubernetes", "10", "1000"),
-        ("dryrun.py", "kubernetes", "10", "1000", "queue=default"),
+        ("dryrun.py", "kubernetes", "10", "1000", "queue=default", "validate_spec=False"),
         "script",
         2,
         ("torchx-sched-k8s",),
@@ -106,7 +106,7 @@ ROWS = (
         "the same, `volcano`",
         0.15,
         2,
-        *("dryrun.py", "kubernetes", "10", "1000", "queue=default"),
+        *("dryrun.py", "kubernetes", "10", "1000", "queue=default", "validate_spec=False"),
         needs="torchx-sched-k8s",
     ),
     Row(

@@ -13,7 +13,8 @@ VARIABLES = {"RUN": "${app_id}", "RANK": "${replica_id}"}
 VARIABLES.update({f"SETTING_{number}": str(number) for number in range(10)})
 
 scheduler, roles, replicas, *options = sys.argv[1:]
-cfg = dict(option.split("=", 1) for option in options)
+cfg: dict[str, object] = dict(option.split("=", 1) for option in options)
+cfg.update({key: False for key, value in cfg.items() if value == "False"})
 with get_runner() as runner:
     # The scheduler's modules are loaded before the clock starts, as in any longer-lived process.
     runner.dryrun(app(1, 1, "/bin/true"), scheduler, cfg)
