@@ -103,6 +103,14 @@ def test_without_a_token_the_login_counts(boto3: Boto3Double, tmp_path: Path) ->
     assert found.secret == "old"
 
 
+def test_the_engine_is_given_the_token_for_amazons_registries_only(boto3: Boto3Double) -> None:
+    from torchx_workspace_docker.engine_build import _login
+
+    assert _login(f"{REGISTRY}/train:1") == {"username": "AWS", "password": "pass:word"}
+    assert _login("example.com/train:1") is None
+    assert _login("busybox") is None
+
+
 def test_without_boto3_there_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3.session", None)
     assert ecr_login(REGISTRY) is None

@@ -18,6 +18,11 @@ _PRIVATE = re.compile(
 )
 
 
+def is_ecr(registry: str) -> bool:
+    """Returns True if a registry is Amazon's."""
+    return registry == PUBLIC or _PRIVATE.fullmatch(registry) is not None
+
+
 def ecr_login(registry: str) -> tuple[str, str] | None:
     """Returns user and password for a registry of Amazon's, good for some hours.
 

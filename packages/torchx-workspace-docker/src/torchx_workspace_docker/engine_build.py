@@ -93,12 +93,24 @@ def push_from_engine(image: str, cfg: Mapping[str, CfgVal]) -> str:
     try:
         with engine_errors(f"push {image}"):
             for event in _to_the_end(
-                f"cannot push {image}", client.api.push(image, stream=True, decode=True)
+                f"cannot push {image}",
+                client.api.push(image, stream=True, decode=True, auth_config=_login(image)),
             ):
                 digest = str((event.get("aux") or {}).get("Digest") or digest)
     finally:
         client.close()
     return digest
+
+
+def _login(image: str) -> dict[str, str] | None:
+    """Returns credentials for Amazon's registries; the docker library finds those of others."""
+    from torchx_workspace_docker.credentials import credentials_for
+    from torchx_workspace_docker.ecr import is_ecr
+    from torchx_workspace_docker.references import Reference
+
+    registry = Reference.parse(image).registry
+    found = credentials_for(registry) if is_ecr(registry) else None
+    return {"username": found.user, "password": found.secret} if found is not None else None
 
 
 def connect() -> DockerClient:
@@ -158,11 +170,19 @@ def _pull(client: DockerClient, image: str) -> str:
 
     repository, tag = parse_repository_tag(image)
     try:
-        events = client.api.pull(repository, tag=tag or "latest", stream=True, decode=True)
+        events = client.api.pull(
+            repository,
+            tag=tag or "latest",
+            stream=True,
+            decode=True,
+            auth_config=_login(image),
+        )
         errors = [one_line(event["error"]) for event in events if "error" in event]
         return errors[0] if errors else ""
     except docker.errors.APIError as e:
         return one_line(e.explanation or e)
+    except WorkspaceError as e:
+        return str(e)
 
 
 def _existing(client: DockerClient, image: str, base: str) -> str:
