@@ -67,9 +67,17 @@ def test_a_job_that_fails_tells_why(torchx: Torchx) -> None:
     assert "exit code 3" in status.stdout
 
 
-def test_a_job_that_waits_tells_why(torchx: Torchx, until: Callable[..., Any]) -> None:
+def test_a_job_that_waits_tells_why(
+    torchx: Torchx, double: Double, until: Callable[..., Any]
+) -> None:
     _, handle = run(torchx, "utils.echo", "--image", "example.com/none:1", "--msg", "hi")
-    until(lambda: "ImagePull" in torchx("status", handle).stdout)
+    until(
+        lambda: [e for e in double.objects("events") if e["message"] == "Error: ImagePullBackOff"]
+    )
+    status = torchx("status", handle)
+    assert "PENDING" in status.stdout
+    assert "Pull" in status.stdout
+    assert "example.com/none:1" in status.stdout
 
 
 def test_cancel(torchx: Torchx, double: Double, until: Callable[..., Any]) -> None:

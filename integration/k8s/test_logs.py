@@ -95,6 +95,38 @@ def test_a_follower_through_cuts_and_faults(
     assert follower.result() == EXPECTED
 
 
+def test_a_follower_where_times_are_not_in_order(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    """Two streams are written into one log by one node, each with times of its own."""
+    double.log_skew(300_000_000)
+    script = SPEAK.replace("echo line $i;", "echo line $i; echo err $i >&2;")
+    app_id = scheduler.submit(app(script), {})
+    follower = follow(scheduler, app_id)
+    for at in range(60, 400, 60):
+        until(lambda at=at: len(follower.lines) >= at or not follower.is_alive())
+        double.cut(True)
+    lines = follower.result()
+    assert [line for line in lines if line.startswith("line")] == EXPECTED
+    assert [line for line in lines if line.startswith("err")] == [
+        line.replace("line", "err") for line in EXPECTED
+    ]
+    assert len(lines) == 2 * COUNT
+
+
+def test_many_followers_through_a_restart(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    count = 16
+    script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo $TORCHX_REPLICA_ID $i; sleep 0.15; done"
+    app_id = scheduler.submit(app(shell(script, num_replicas=count)), {})
+    followers = [follow(scheduler, app_id, k) for k in range(count)]
+    until(lambda: sum(len(follower.lines) for follower in followers) > count)
+    double.restart(0.3)
+    for k, follower in enumerate(followers):
+        assert follower.result() == [f"{k} {i}\n" for i in range(1, 11)]
+
+
 @pytest.mark.parametrize("style", ["token", "token-file", "exec"])
 def test_a_follower_through_a_rotated_token(
     double: Double,

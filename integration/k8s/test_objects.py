@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from k8s_apps import app, described, shell
+from k8s_apps import IMAGE, app, described, shell
 from k8s_double.handle import Double
 
 from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
@@ -98,6 +98,17 @@ def test_everything_at_once_is_taken(scheduler: KubernetesScheduler, double: Dou
     mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}
     assert mounts["/dev/shm"] == shm["name"]
     assert {"/host", "/data", "/dev/here", "/keys"} <= mounts.keys()
+
+
+def test_a_container_beside_ours(scheduler: KubernetesScheduler) -> None:
+    job = app("sleep 0.3; echo ours")
+    beside = {"name": "beside", "image": IMAGE, "command": ["sh", "-c", "echo beside; exit 0"]}
+    set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"containers": [beside]}})
+    app_id = scheduler.submit(job, {})
+    found = described(scheduler, app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert found.roles_statuses[0].replicas[0].exit_code == 0
+    assert list(scheduler.log_iter(app_id, "main", should_tail=True)) == ["ours\n"]
 
 
 def test_an_overlay_that_is_wrong(scheduler: KubernetesScheduler, double: Double) -> None:

@@ -226,6 +226,17 @@ def test_kueue_admits_and_cancel_deactivates(
     until(lambda: double.left() == [])
 
 
+def test_cancel_of_a_queued_app_without_kueue(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.serve_operators([])
+    app_id = scheduler.submit(app("exec sleep 60"), {"job_api": "batch", "queue": "users"})
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    assert double.objects("jobs.batch")[0]["spec"]["suspend"] is True
+    until(lambda: double.objects("pods") == [])
+
+
 @pytest.mark.parametrize("job_api", ["batch", "jobset", "volcano"])
 def test_delete_leaves_nothing(
     scheduler: KubernetesScheduler, double: Double, until: Until, job_api: str
@@ -354,6 +365,16 @@ def test_rights_to_look(scheduler: KubernetesScheduler, double: Double) -> None:
         scheduler.list()
     with pytest.raises(BackendError, match="RBAC forbids double-user to list jobs"):
         scheduler.describe(app_id)
+
+
+def test_status_without_the_right_to_see_events(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    double.deny("*", "events")
+    double.play("unscheduled")
+    app_id = scheduler.submit(app("true"), {})
+    found = described(scheduler, app_id, lambda d: d.state == AppState.PENDING)
+    assert found.roles_statuses[0].replicas[0].state == AppState.PENDING
 
 
 def test_quotas_webhooks_and_namespaces(scheduler: KubernetesScheduler, double: Double) -> None:

@@ -30,12 +30,14 @@ class ContainerLog:
     Args:
         resolution: nanoseconds between two times the clock tells; a coarse one gives many lines the
             same time
+        skew: nanoseconds by which stderr's times are behind: a log's times need not be in order
     """
 
-    def __init__(self, resolution: int = 1) -> None:
+    def __init__(self, resolution: int = 1, skew: int = 0) -> None:
         self.entries: list[Entry] = []
         self.closed = False
         self._resolution = resolution
+        self._skew = {"stdout": 0, "stderr": skew}
         self._rest = {"stdout": b"", "stderr": b""}
         self._more = threading.Condition()
 
@@ -47,7 +49,7 @@ class ContainerLog:
             found += self._parts(stream, line + b"\n")
         rest = lines[-1]
         while len(rest) > LINE_LIMIT:
-            found.append(Entry(self._now(), stream, rest[:LINE_LIMIT]))
+            found.append(Entry(self._now(stream), stream, rest[:LINE_LIMIT]))
             rest = rest[LINE_LIMIT:]
         self._rest[stream] = rest
         self._append(found)
@@ -55,7 +57,7 @@ class ContainerLog:
     def close(self) -> None:
         """The container has ended."""
         rests = [(s, rest) for s, rest in self._rest.items() if rest]
-        self._append([Entry(self._now(), stream, rest) for stream, rest in rests])
+        self._append([Entry(self._now(stream), stream, rest) for stream, rest in rests])
         with self._more:
             self.closed = True
             self._more.notify_all()
@@ -68,13 +70,13 @@ class ContainerLog:
     def _parts(self, stream: str, line: bytes) -> list[Entry]:
         found = []
         while len(line) > LINE_LIMIT + 1:
-            found.append(Entry(self._now(), stream, line[:LINE_LIMIT]))
+            found.append(Entry(self._now(stream), stream, line[:LINE_LIMIT]))
             line = line[LINE_LIMIT:]
-        found.append(Entry(self._now(), stream, line))
+        found.append(Entry(self._now(stream), stream, line))
         return found
 
-    def _now(self) -> int:
-        stamp = time.time_ns()
+    def _now(self, stream: str) -> int:
+        stamp = time.time_ns() - self._skew[stream]
         return stamp - stamp % self._resolution
 
     def _append(self, found: list[Entry]) -> None:

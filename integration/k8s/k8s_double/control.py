@@ -141,6 +141,10 @@ class Control:
         """Makes the clock of new logs coarse: many lines get one time."""
         self.cluster.kubelet.log_resolution = nanoseconds
 
+    def log_skew(self, nanoseconds: int) -> None:
+        """Lets the times of stderr be behind those of stdout in new logs."""
+        self.cluster.kubelet.log_skew = nanoseconds
+
     def split_streams(self, on: bool = True) -> None:
         """Turns the feature on by which a log can be asked for by stream."""
         self.cluster.kubelet.split_streams = on
@@ -224,6 +228,7 @@ class Control:
         cluster.operators.rows.clear()
         cluster.operators.kueue = False
         cluster.kubelet.log_resolution = 1
+        cluster.kubelet.log_skew = 0
         cluster.kubelet.split_streams = False
         self.serve_operators(["jobset", "volcano", "mcad", "kueue"])
         self._capacity(cluster.capacity)

@@ -89,6 +89,7 @@ class Kubelet:
         self.programs = programs
         self.restart_delay = restart_delay
         self.log_resolution = 1
+        self.log_skew = 0
         # the feature gate PodLogsQuerySplitStreams, which is off in 1.32
         self.split_streams = False
         self.sequences = sequences.Table()
@@ -322,7 +323,7 @@ class Worker(threading.Thread):
         """Puts lines in the log of the first container."""
         container = self.main[0]
         if not container.logs:
-            container.logs.append(ContainerLog(self.kubelet.log_resolution))
+            container.logs.append(ContainerLog(self.kubelet.log_resolution, self.kubelet.log_skew))
         container.logs[-1].add("stdout", "".join(f"{line}\n" for line in lines).encode())
 
     def close_logs(self) -> None:
@@ -499,7 +500,7 @@ class Worker(threading.Thread):
                 self.event("Failed", f"Error: {e}", "Warning", container.name)
                 self.sleep(0.5)
         self.event("Created", f"Created container: {container.name}", container=container.name)
-        log = ContainerLog(self.kubelet.log_resolution)
+        log = ContainerLog(self.kubelet.log_resolution, self.kubelet.log_skew)
         spec = container.spec
         words = [*(spec.get("command") or ["sh", "-c", "true"]), *(spec.get("args") or [])]
         argv = [expanded(word, env) for word in words]
