@@ -83,7 +83,7 @@ def test_a_machine_taken_away_is_retried_by_its_reason(
 ) -> None:
     script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 60'
     role = shell(f"{script}; exit 5", max_retries=3)
-    app_id = submit(scheduler, role, retry_rules=["status_reason=Host EC2*:RETRY"])
+    app_id = submit(scheduler, role, retry_rules=["status_reason:Host EC2*:RETRY"])
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "try 1\n"
     use_double.batch.reclaim(app_id.partition(":")[2])
     found = finished(app_id)

@@ -97,9 +97,9 @@ def test_the_whole_request_of_one_node(request_of: Request) -> None:
         job_role_arn="arn:aws:iam::123456789012:role/job",
         execution_role_arn="arn:aws:iam::123456789012:role/execution",
         timeout=3600,
-        retry_rules=["exit_code=137:RETRY", "status_reason=Host EC2*:retry", "reason=Can*:EXIT"],
+        retry_rules=["exit_code:137:RETRY", "status_reason:Host EC2*:retry", "reason=Can*:EXIT"],
         shm_mb=1024,
-        ulimits=["memlock=-1", "nofile=1024:4096"],
+        ulimits=["memlock:-1", "nofile=1024:4096"],
         secrets={"KEY": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"},
         log_group="/my/group",
         propagate_tags=True,
@@ -371,10 +371,10 @@ def test_what_batch_could_not_do(request_of: Request, words: dict[str, Any], mes
         ({"timeout": 10}, "option timeout"),
         ({"shm_mb": 0}, "option shm_mb"),
         ({"ulimits": ["nofile"]}, "option ulimits: 'nofile' is not of the form"),
-        ({"ulimits": ["nofiles=1"]}, "did you mean 'nofile'"),
-        ({"secrets": {"A": "a b"}}, "names no secret"),
-        ({"retry_rules": ["137"]}, "not of the form condition=pattern:ACTION"),
-        ({"retry_rules": ["exitcode=137:RETRY"]}, "did you mean 'exit_code'"),
+        ({"ulimits": ["nofiles:1"]}, "did you mean 'nofile'"),
+        ({"secrets": {"A": "a b"}}, "secrets: .* is not of the form name:ARN"),
+        ({"retry_rules": ["137"]}, "not of the form condition:pattern:ACTION"),
+        ({"retry_rules": ["exitcode:137:RETRY"]}, "did you mean 'exit_code'"),
         ({"retry_rules": ["exit_code=x:RETRY"]}, "cannot be matched with exit_code"),
         ({"retry_rules": ["exit_code=1:AGAIN"]}, "neither :RETRY nor :EXIT"),
         ({"retry_rules": ["exit_code=1:RETRY"] * 4}, "Batch takes 3"),
@@ -383,6 +383,21 @@ def test_what_batch_could_not_do(request_of: Request, words: dict[str, Any], mes
 def test_options_that_are_wrong(request_of: Request, cfg: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         request_of(role(), **cfg)
+
+
+def test_options_as_the_command_line_has_them(
+    scheduler: AWSBatchScheduler, request_of: Request
+) -> None:
+    arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"
+    text = (
+        "retry_rules=exit_code:137:RETRY;status_reason:Host EC2*:RETRY,"
+        f"ulimits=memlock:-1;nofile:1024:4096,secrets=KEY:{arn}"
+    )
+    job = request_of(role(), **scheduler.run_opts().cfg_from_str(text))
+    container = job.job_def["containerProperties"]
+    assert [limit["name"] for limit in container["ulimits"]] == ["memlock", "nofile"]
+    assert container["secrets"] == [{"name": "KEY", "valueFrom": arn}]
+    assert len(job.job_def["retryStrategy"]["evaluateOnExit"]) == 4
 
 
 def test_all_problems_are_told_at_once(request_of: Request) -> None:

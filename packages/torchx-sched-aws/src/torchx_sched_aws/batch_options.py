@@ -28,12 +28,13 @@ RULE_ACTIONS = ("RETRY", "EXIT")
 _ARN = re.compile(r"arn:[a-z-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:\S+")
 _ROLE_ARN = re.compile(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+")
 _SHARE = re.compile(r"[A-Za-z0-9]{1,255}")
-_ULIMIT = re.compile(r"([a-z]+)=(-?[0-9]+)(?::(-?[0-9]+))?")
+# = is as good as :, but on the command line it would begin another option
+_ULIMIT = re.compile(r"([a-z]+)[:=](-?[0-9]+)(?::(-?[0-9]+))?")
 _ULIMITS = (
     *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc"),
     *("rss", "rtprio", "rttime", "sigpending", "stack"),
 )
-_RULE = re.compile(r"([^=]+)=(.+):([A-Za-z]+)", re.S)
+_RULE = re.compile(r"([^:=]+)[:=](.+):([A-Za-z]+)", re.S)
 _PATTERN = {
     "exit_code": re.compile(r"[0-9]+\*?|\*"),
     "reason": re.compile(r"[A-Za-z0-9.:\s]*\*?"),
@@ -83,16 +84,16 @@ class AWSBatchOpts(StructuredOpts):
     retry_rules: list[str] | None = None
     """when to retry (max_retries of the roles says how often); the first that matches wins, and
     where one says RETRY, what none matches is not retried:
-    exit_code=137:RETRY;status_reason=Host EC2*:RETRY;reason=CannotPull*:EXIT"""
+    exit_code:137:RETRY;status_reason:Host EC2*:RETRY;reason:CannotPull*:EXIT"""
 
     shm_mb: int | None = None
     """shared memory of a container in MB, its whole memory unless given"""
 
     ulimits: list[str] | None = None
-    """limits as name=soft or name=soft:hard: memlock=-1;nofile=65536:65536"""
+    """limits as name:soft or name:soft:hard: memlock:-1;nofile:65536:65536"""
 
     secrets: dict[str, str] | None = None
-    """variables that Batch fills in itself: name=ARN of a secret or parameter"""
+    """variables that Batch fills in itself: name:ARN of a secret or parameter"""
 
     log_group: str | None = None
     """CloudWatch log group, /aws/batch/job unless given"""
@@ -126,7 +127,7 @@ def problems_of(opts: AWSBatchOpts) -> Iterator[str]:
     for text in opts.ulimits or ():
         found = _ULIMIT.fullmatch(text)
         if found is None:
-            yield f"option ulimits: '{text}' is not of the form name=soft or name=soft:hard"
+            yield f"option ulimits: '{text}' is not of the form name:soft or name:soft:hard"
         elif found[1] not in _ULIMITS:
             yield (
                 f"option ulimits: there is no limit '{found[1]}';{nearest(found[1], _ULIMITS)}"
@@ -134,20 +135,19 @@ def problems_of(opts: AWSBatchOpts) -> Iterator[str]:
             )
     for name, arn in (opts.secrets or {}).items():
         if not _ARN.fullmatch(arn) and not re.fullmatch(r"/?[\w./-]+", arn):
-            yield f"option secrets: '{name}={arn}' names no secret or parameter"
+            yield f"option secrets: '{name}:{arn}' is not of the form name:ARN"
     yield from _rule_problems(opts.retry_rules or [])
 
 
 def ulimit(text: str) -> dict[str, object]:
-    """Returns ``name=soft[:hard]`` as Batch wants it; checked by :func:`problems_of`."""
-    name, _, limits = text.partition("=")
-    soft, _, hard = limits.partition(":")
-    return {"name": name, "softLimit": int(soft), "hardLimit": int(hard or soft)}
+    """Returns ``name:soft[:hard]`` as Batch wants it; checked by :func:`problems_of`."""
+    name, soft, *hard = re.split("[:=]", text)
+    return {"name": name, "softLimit": int(soft), "hardLimit": int((hard or [soft])[0])}
 
 
 def rule(text: str) -> dict[str, str]:
-    """Returns ``condition=pattern:ACTION`` as Batch wants it; checked by :func:`problems_of`."""
-    condition, _, rest = text.partition("=")
+    """Returns ``condition:pattern:ACTION`` as Batch wants it; checked by :func:`problems_of`."""
+    condition, rest = re.split("[:=]", text, maxsplit=1)
     pattern, _, action = rest.rpartition(":")
     return {RULE_CONDITIONS[condition]: pattern, "action": action.upper()}
 
@@ -169,8 +169,8 @@ def _rule_problems(rules: list[str]) -> Iterator[str]:
         found = _RULE.fullmatch(text)
         if found is None:
             yield (
-                f"option retry_rules: '{text}' is not of the form condition=pattern:ACTION, e.g."
-                " exit_code=137:RETRY"
+                f"option retry_rules: '{text}' is not of the form condition:pattern:ACTION, e.g."
+                " exit_code:137:RETRY"
             )
             continue
         condition, pattern, action = found.groups()
