@@ -395,9 +395,7 @@ class Registry:
     def _pause(self, attempt: int, response: urllib3.BaseHTTPResponse | None = None) -> None:
         pause = 0.5 * 2**attempt
         asked = response.headers.get("Retry-After", "") if response is not None else ""
-        if asked.isdigit():
-            pause = float(asked)
-        self._sleep(min(pause, _LONGEST_PAUSE))
+        self._sleep(min(_seconds(asked, pause), _LONGEST_PAUSE))
 
     def _lost(self, what: str, error: Exception) -> RegistryError:
         why = " ".join(str(getattr(error, "reason", None) or error).split())
@@ -420,6 +418,18 @@ class Registry:
             f"{self.name} answers {response.status} to {method} {urlsplit(url).path}"
             f"{_said(response)}"
         )
+
+
+def _seconds(retry_after: str, otherwise: float) -> float:
+    """Returns how long a server asks to be left alone: it says so in seconds, or when that ends."""
+    if retry_after.isdigit():
+        return float(retry_after)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
+    except (TypeError, ValueError):
+        return otherwise
 
 
 def _said(response: urllib3.BaseHTTPResponse) -> str:
