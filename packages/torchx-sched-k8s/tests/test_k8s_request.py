@@ -12,6 +12,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from torchx_sched_k8s import kubernetes_scheduler as k8s
 from torchx_sched_k8s import mcad_scheduler as mcad
@@ -383,6 +385,16 @@ def test_nothing_is_expanded_but_the_index(text: str) -> None:
     assert expanded(found[2], env) == text
 
 
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+@example("$$$(A)$$(B$)")
+def test_whatever_is_escaped_arrives(text: str) -> None:
+    class Everything(dict[str, str]):
+        def get(self, key: str, default: Any = None) -> Any:
+            return "expanded"
+
+    assert expanded(escape(text), Everything()) == text
+
+
 def test_the_index_in_values_comes_from_what_stands_before() -> None:
     env = main_of(job(role(env={"A": f"<{macros.replica_id}>"})))["env"]
     names = [one["name"] for one in env]
@@ -679,6 +691,16 @@ def test_overlays_work_with_every_api(cfg: dict[str, Any]) -> None:
     assert '"hostNetwork": true' in text
     assert "dshm" in text  # its mount
     assert '"emptyDir"' not in text
+
+
+def test_the_image_of_roles_that_name_none() -> None:
+    for image in ("", "<NONE>"):
+        main = main_of(job(role(image=image), image="busybox:3"))
+        assert main["image"] == "busybox:3"
+        assert {"name": "TORCHX_IMAGE", "value": "busybox:3"} in main["env"]
+    assert main_of(job(role(), image="busybox:3"))["image"] == "busybox:1"
+    with pytest.raises(RequestError, match="option image"):
+        objects(role(image="<NONE>"))
 
 
 def test_an_image_may_come_by_an_overlay() -> None:

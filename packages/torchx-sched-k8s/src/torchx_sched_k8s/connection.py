@@ -34,7 +34,7 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 T = TypeVar("T")
 
 #: How long a cluster that is busy, or whose API server starts again, is asked again, in seconds.
-PATIENCE = 15.0
+PATIENCE = 30.0
 #: How long one answer may take, in seconds.
 TIMEOUT = 60.0
 _CONNECT_TIMEOUT = 10.0

@@ -69,6 +69,9 @@ class KubernetesOpts(StructuredOpts):
     image_secret: str | None = None
     """secret with which images are pulled"""
 
+    image: str | None = None
+    """image of roles that name none"""
+
     image_pull_policy: str | None = None
     """when nodes pull images: Always, IfNotPresent or Never; unset: as the cluster does"""
 

@@ -14,7 +14,7 @@ from torchx_sched_k8s.labels import ANNOTATION_ISTIO_SIDECAR, LABEL_INSTANCE_TYP
 from torchx_sched_k8s.names import port_names
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_specs.app import Role
-from torchx_specs.constants import MISSING
+from torchx_specs.constants import MISSING, NONE
 from torchx_specs.errors import RequestError
 from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.resources import Resource
@@ -37,6 +37,7 @@ EFA_DEVICE = "vpc.amazonaws.com/efa"
 #: text can hold it.
 REPLICA_MARK = "\0replica\0"
 
+_NO_IMAGE = frozenset({"", NONE, MISSING})
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 # What a node would replace: $(NAME), and $$ as $. Dollars before our own mark count as well.
 _ACTIVE = re.compile(r"\$\$+|\$(?=[(\0])")
@@ -93,6 +94,7 @@ class PodMaker:
         self._template = template
         self._references = options.env_references(opts)
         # a copy by marshal costs a fraction of making it anew, and of copy.deepcopy
+        self._image = image_of(template.role, opts)
         self._common = marshal.dumps(_common_pod(template.role, opts, plain))
         self._labels = opts.labels or {}
         self._annotations = opts.annotations or {}
@@ -110,9 +112,7 @@ class PodMaker:
         main = pod["spec"]["containers"][0]
         main["name"] = container
         main["command"] = [self._entrypoint, *map(escape, self._template.args(values))]
-        main["env"] = _env(
-            self._template.env(values), self._template.role.image, place, self._references
-        )
+        main["env"] = _env(self._template.env(values), self._image, place, self._references)
         if place.subdomain:
             pod["spec"]["subdomain"] = place.subdomain
         pod["metadata"] = {
@@ -126,9 +126,14 @@ class PodMaker:
         return pod
 
 
+def image_of(role: Role, opts: KubernetesOpts) -> str:
+    """Returns the image of a role: its own, or the one of the options."""
+    return opts.image if role.image in _NO_IMAGE and opts.image else str(role.image)
+
+
 def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]:
     volumes, mounts, privileged = _volumes(role, opts, plain)
-    main: dict[str, Any] = {"name": "", "image": str(role.image), "command": [], "env": []}
+    main: dict[str, Any] = {"name": "", "image": image_of(role, opts), "command": [], "env": []}
     ports = [
         {"name": name, "containerPort": int(role.port_map[given])}
         for given, name in port_names(role.port_map).items()
@@ -283,8 +288,13 @@ def _volumes(
     return volumes, mounts, privileged
 
 
-def problems_of_role(role: Role) -> Iterable[str]:
-    """Yields everything about a role that no pod could have, one line each."""
+def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
+    """Yields everything about a role that no pod could have, one line each.
+
+    Args:
+        role: the role
+        image: for roles that name none
+    """
     if not role.name:
         yield "it has no name"
     if role.num_replicas < 1:
@@ -294,7 +304,9 @@ def problems_of_role(role: Role) -> Iterable[str]:
     if role.min_replicas is not None and not 0 <= role.min_replicas <= role.num_replicas:
         yield f"min_replicas is {role.min_replicas}, of {role.num_replicas} replicas"
     # an empty one may come by an overlay; what a cluster thinks of none at all, it says itself
-    if any(c.isspace() or not c.isprintable() for c in role.image):
+    if role.image in (NONE, MISSING) and not image:
+        yield "it has no image; set Role.image, or the option image"
+    elif any(c.isspace() or not c.isprintable() for c in role.image):
         yield f"{role.image!r} is no name of an image"
     if not role.entrypoint or role.entrypoint == MISSING:
         yield "no entrypoint; set Role.entrypoint to the program to run"

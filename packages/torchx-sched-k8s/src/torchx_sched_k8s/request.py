@@ -86,15 +86,20 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
     Raises:
         RequestError: names everything that is wrong
     """
-    problems = [*problems_of(opts), *problems_of_app(app)]
+    problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
     if not problems:
         problems += problems_of_retries(app, opts, opts.api)
     if problems:
         raise RequestError(problems)
 
 
-def problems_of_app(app: AppDef) -> Iterable[str]:
-    """Yields everything about an app that no cluster could do, one line each."""
+def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
+    """Yields everything about an app that no cluster could do, one line each.
+
+    Args:
+        app: the app
+        image: for roles that name none
+    """
     if not app.roles:
         yield f"app '{app.name}' has no roles"
     names = [role.name for role in app.roles]
@@ -102,7 +107,7 @@ def problems_of_app(app: AppDef) -> Iterable[str]:
         f"several roles are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1
     )
     for role in app.roles:
-        yield from (f"role '{role.name}': {problem}" for problem in problems_of_role(role))
+        yield from (f"role '{role.name}': {problem}" for problem in problems_of_role(role, image))
     why = unsuitable(app.name)
     if why:
         yield f"the app's name {why}"
