@@ -53,7 +53,8 @@ for info in pkgutil.walk_packages(torchx.__path__, "torchx.", onerror=lambda nam
             names.append(name)
     found[info.name] = {"names": sorted(names)}
 found["torchx"] = {"names": ["IMAGE"]}
-json.dump(found, sys.stdout, indent=1, sort_keys=True)
+print()  # what is imported may have printed something
+json.dump(found, sys.stdout)
 """
 
 # Names that are not taken over, and why. A whole module stands without a name.
@@ -76,7 +77,7 @@ def collect(python: str, version: str) -> None:
     done = subprocess.run([python, "-c", COLLECT], capture_output=True, text=True, check=True)
     DATA.mkdir(exist_ok=True)
     path = DATA / f"names-{version}.json"
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout.splitlines()[-1])
     before = json.loads(path.read_text("utf-8")) if path.exists() else {}
     for module, entry in before.items():
         if "names" in entry and "names" not in found.get(module, {}):

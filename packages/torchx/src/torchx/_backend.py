@@ -19,6 +19,7 @@ _BESIDE = {
     "LogIterator": "torchx_sched_local.scheduler",
     "MultiWorkspaceMixin": "torchx_specs.workspace",
     "PIPE": "subprocess",
+    "StructuredNameArgument": "torchx_components.structured_arg",
     "WorkspaceMixin": "torchx_specs.workspace",
     "get_device_mounts": "torchx_specs.schedulers.devices",
     "none_throws": "torchx_specs.arguments.types",
