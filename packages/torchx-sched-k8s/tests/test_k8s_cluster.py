@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +365,45 @@ def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
         "services/app-x",
     ]
     assert deleted[0].body["propagationPolicy"] == "Background"
+
+
+# -- waiting
+
+
+def test_waiting_ends_with_a_change(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": [job()]}, (200, b'{"type": "MODIFIED"}\n'))
+    api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
+    scheduler = create_scheduler("t")
+    scheduler.describe("team:app-x")
+    begun = time.monotonic()
+    scheduler.wait("team:app-x", 20)
+    assert time.monotonic() - begun < 10
+    assert api.asked[-1].query["watch"] == "true"
+
+
+@pytest.mark.parametrize("answer", [None, (410, b""), (200, b"")])
+def test_waiting_does_not_fail(api: ApiDouble, answer: Any) -> None:
+    api.answer("GET", JOBS, {"items": [job()]}, answer)
+    api.answer("GET", PODS, {"items": []})
+    api.answer("GET", EVENTS, {"items": []})
+    scheduler = create_scheduler("t")
+    scheduler.wait("team:app-x", 0.1)  # which nobody has looked at yet
+    scheduler.describe("team:app-x")
+    scheduler.wait("team:app-x", 0.3)
+
+
+def test_within_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from torchx_sched_k8s import connection
+
+    monkeypatch.setattr(connection, "_SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    # no token: a kubeconfig is looked for
+    with pytest.raises(NoClusterError, match="no cluster is known"):
+        connection.connect()
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "namespace").write_text("mine\n")
+    assert connection.namespace_of_context() == "mine"
+    with pytest.raises(NoClusterError, match="in-cluster configuration"):
+        connection.connect()

@@ -163,6 +163,20 @@ def test_a_follower_waits_and_goes_on(api: ApiDouble) -> None:
     assert follow(looks) == ["one\n", "two\n", "3\n"]
 
 
+def test_reading_goes_on_after_a_lost_connection(api: ApiDouble) -> None:
+    whole = b"".join(line + b"\n" for line in stamped(("01", "one"), ("02", "two")))
+    busy = (503, status(503, "", "restarting"))
+    expired = (401, status(401, "Unauthorized", "Unauthorized"))
+    api.answer("GET", LOG, busy, None, expired, (200, whole))
+    log = ReplicaLog(Cluster(), "team", lambda: (pods("ended"), False), sleep=lambda _: None)
+    assert list(log.lines(follow=False)) == ["one\n", "two\n"]
+    api.answer("GET", LOG, (403, status(403, "Forbidden", "no logs for you")))
+    with pytest.raises(BackendError, match="no logs for you"):
+        list(log.lines(follow=False))
+    api.answer("GET", LOG, (404, status(404, "NotFound", "deleted")))
+    assert list(log.lines(follow=False)) == []
+
+
 def test_a_follower_ends_with_a_pod_that_was_deleted(api: ApiDouble) -> None:
     line = stamped(("01", "one"))[0] + b"\n"
     api.answer("GET", LOG, (200, line), (404, status(404, "NotFound", 'pods "p" not found')))

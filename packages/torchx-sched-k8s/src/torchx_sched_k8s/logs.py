@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 
+from torchx_sched_k8s import connection
 from torchx_sched_k8s.connection import (
     CORE,
     ApiError,
@@ -25,7 +26,7 @@ _LONGEST_PAUSE = 2.0
 _SILENCE = 300.0
 _NANO = 1_000_000_000
 _SECOND = len("2024-01-01T00:00:00")
-_BUSY = frozenset({401, 408, 429, 500, 502, 503, 504})
+_BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
 #: Finds the pods of the replica (in the order of their attempts), and whether there will be others.
 Look = Callable[[], tuple[Sequence[Pod], bool]]
@@ -78,15 +79,36 @@ class ReplicaLog:
     def _written(self) -> Iterator[bytes]:
         pods, _ = self._look()
         for pod in pods:
-            if pod.started:
-                reader = self._reader(pod)
-                yield from reader.earlier(pod)
-                yield from reader.read(follow=False)
+            if not pod.started:
+                continue
+            reader = self._reader(pod)
+            patience = _Patience(self._sleep, connection.PATIENCE)
+            while True:
+                try:
+                    for lines in (reader.earlier(pod), reader.read(follow=False)):
+                        for line in lines:
+                            patience.renew()
+                            yield line
+                    break
+                except ApiError as e:
+                    if e.status == 404:
+                        break  # deleted meanwhile
+                    self._look_after(e, patience)
+                except NoClusterError as e:
+                    patience.spend(e)
+
+    def _look_after(self, error: ApiError, patience: _Patience) -> None:
+        """Waits after a refusal that may be over soon; raises others."""
+        if error.status == 401:
+            self._cluster.renew()
+        elif error.status not in _BUSY:
+            raise error
+        patience.spend(error)
 
     def _followed(self) -> Iterator[bytes]:
         done: set[str] = set()
         readers: dict[str, PodLog] = {}
-        patience = _Patience(self._sleep)
+        patience = _Patience(self._sleep, PATIENCE)
         waiting: Sequence[Pod] = []
         while True:
             try:
@@ -112,14 +134,12 @@ class ReplicaLog:
                 if not more and all(pod.name in done for pod in pods):
                     return
             except ApiError as e:
-                if e.status == 401:
-                    self._cluster.renew()
                 if e.status == 404:
                     # a pod that was deleted meanwhile: whether there is another one is to be seen
                     done.update(pod.name for pod in waiting if pod.name in readers)
-                elif e.status not in _BUSY:
-                    raise
-                patience.spend(e)
+                    patience.spend(e)
+                else:
+                    self._look_after(e, patience)
                 continue
             except NoClusterError as e:
                 patience.spend(e)
@@ -144,8 +164,9 @@ class ReplicaLog:
 class _Patience:
     """Pauses that grow while nothing happens, and an end to waiting for a cluster."""
 
-    def __init__(self, sleep: Callable[[float], None]) -> None:
+    def __init__(self, sleep: Callable[[float], None], limit: float) -> None:
         self._sleep = sleep
+        self._limit = limit
         self._next = _FIRST_PAUSE
         self._lost: float | None = None
 
@@ -160,7 +181,7 @@ class _Patience:
     def spend(self, error: Exception) -> None:
         now = time.monotonic()
         self._lost = now if self._lost is None else self._lost
-        if now - self._lost > PATIENCE:
+        if now - self._lost > self._limit:
             raise error
         self._wait()
 
