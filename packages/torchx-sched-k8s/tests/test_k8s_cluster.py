@@ -281,6 +281,23 @@ def test_an_event_tells_why_no_pod_can_be_made(api: ApiDouble) -> None:
     assert len(api.asked) == 3
 
 
+def test_kueue_tells_why_an_app_waits(api: ApiDouble) -> None:
+    queued = job(labels={"kueue.x-k8s.io/queue-name": "q"}, suspend=True, status={"active": 0})
+    api.answer("GET", JOBS, {"items": [queued]})
+    api.answer("GET", PODS, {"items": []})
+    scheduler = create_scheduler("t")
+    found = scheduler.describe("team:app-x")
+    assert found is not None
+    assert (found.state, found.msg) == (AppState.PENDING, "waits in the queue q of Kueue")
+    condition = {"type": "QuotaReserved", "status": "False", "message": "insufficient quota"}
+    api.answer("GET", "/workloads", {"items": [{"status": {"conditions": [condition]}}]})
+    api.asked.clear()
+    found = scheduler.describe("team:app-x")
+    assert found is not None
+    assert found.msg == "waits in the queue q of Kueue: insufficient quota"
+    assert len(api.asked) == 3
+
+
 @pytest.mark.parametrize("items", [[], None])
 def test_no_such_app(api: ApiDouble, items: Any) -> None:
     api.answer("GET", JOBS, {"items": items})

@@ -9,13 +9,14 @@ from torchx_sched_k8s.connection import (
     BATCH,
     CORE,
     JOBSET,
+    KUEUE,
     VOLCANO,
     ApiError,
     Cluster,
     namespaced,
     one_line,
 )
-from torchx_sched_k8s.labels import selector
+from torchx_sched_k8s.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
 from torchx_sched_k8s.pod_states import Pod, latest, read_pod
 from torchx_sched_k8s.pods import unescape
 from torchx_sched_k8s.views import AppView, RoleView, batch_view, jobset_view, volcano_view
@@ -106,6 +107,7 @@ def describe(
         else:
             if state == AppState.SUBMITTED and pods:
                 state = AppState.PENDING
+            message = _in_queue(cluster, namespace, view) or message
             message = message or _first_reason(replicas, AppState.PENDING)
             message = message or _event(cluster, namespace, view, pods)
     elif state == AppState.FAILED:
@@ -189,6 +191,29 @@ def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
     # one that was ended by another's failure says less than that other
     told.sort(key=lambda r: r.exit_code is None)
     return f"{told[0].role}/{told[0].id}: {told[0].reason}" if told else ""
+
+
+def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
+    """Returns why Kueue lets an app wait, in its words; empty if it does not."""
+    waiting = [
+        one
+        for one in view.objects
+        if (one.get("spec") or {}).get("suspend") and LABEL_QUEUE in labels_of(one)
+    ]
+    if not waiting:
+        return ""
+    label = f"{LABEL_WORKLOAD_OWNER}={waiting[0]['metadata'].get('uid')}"
+    path = namespaced(KUEUE, namespace, "workloads")
+    try:
+        found = cluster.get(path, "look for Kueue's workload", {"labelSelector": label})
+    except ApiError:
+        return ""  # Kueue is not installed, or not everybody may see what it does
+    for workload in found.get("items") or ():
+        for condition in (workload.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
+                words = one_line(condition.get("message") or condition.get("reason") or "")
+                return f"waits in the queue {labels_of(waiting[0])[LABEL_QUEUE]} of Kueue: {words}"
+    return ""
 
 
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
