@@ -55,6 +55,28 @@ def test_a_failure_is_not_kept() -> None:
     assert shared.get("a", lambda last: 1, old=60) == 1
 
 
+def test_a_failure_is_shared_by_those_who_asked_before_it() -> None:
+    shared: Shared[int] = Shared()
+    calls: list[float] = []
+    gate = threading.Event()
+
+    def fail(last: int | None) -> int:
+        calls.append(time.monotonic())
+        gate.wait(5)
+        raise OSError("away")
+
+    with ThreadPoolExecutor(16) as pool:
+        first = pool.submit(shared.get, "a", fail)
+        while not calls:
+            time.sleep(0.001)
+        others = [pool.submit(shared.get, "a", fail) for _ in range(15)]
+        time.sleep(0.2)
+        gate.set()
+        assert all(isinstance(one.exception(), OSError) for one in [first, *others])
+    assert len(calls) == 2
+    assert shared.get("a", lambda last: 1) == 1
+
+
 def test_old_answers_are_let_go() -> None:
     shared: Shared[int] = Shared()
     for i in range(200):

@@ -17,12 +17,14 @@ class _Entry(Generic[T]):
         self.lock = threading.Lock()
         self.begun = float("-inf")
         self.value: T | None = None
+        self.error: Exception | None = None
 
 
 class Shared(Generic[T]):
     """Values by key; who asks while another one does gets what is found out after that.
 
-    So nobody gets what is older than the question, and of many who ask at once two do the work.
+    So nobody gets what is older than the question, and of many who ask at once two do the work. A
+    failure is shared in the same way: a cluster that is away keeps nobody waiting longer than one.
     """
 
     def __init__(self) -> None:
@@ -47,10 +49,15 @@ class Shared(Generic[T]):
                 }
             entry = self._entries.setdefault(key, _Entry())
         with entry.lock:
-            if entry.begun < asked - old:
-                begun = time.monotonic()
-                entry.value = find(entry.value)
-                entry.begun = begun
+            if entry.error is not None and entry.begun >= asked:
+                raise entry.error
+            if entry.error is not None or entry.begun < asked - old:
+                entry.begun, entry.error = time.monotonic(), None
+                try:
+                    entry.value = find(entry.value)
+                except Exception as e:
+                    entry.error = e
+                    raise
             return entry.value
 
     def last(self, key: str) -> T | None:
