@@ -27,7 +27,7 @@ SEVERAL_NODES = "moto tells of no nodes, and has one log for all of them; the do
 
 TOO_LARGE = "a job definition has 24 KiB at most; larger ones are refused before submission"
 # as many as fit into a job definition, whichever they are
-CHUNK = 41
+CHUNK = 143
 
 
 class BatchConformance(SchedulerConformance):
