@@ -303,6 +303,19 @@ def test_another_torchx_beside_ours(site: Site) -> None:
     assert f"it is imported from {second}" in told["message"]
 
 
+def test_upstreams_in_the_place_of_ours(tmp_path: Path) -> None:
+    from torchx_cli.twice_installed import problems
+    from torchx_specs.version import __version__
+
+    install_torchx(tmp_path, "torchx", "0.7.0")
+    ((owner, message),) = problems([str(tmp_path)])
+    assert str(owner) == "torchx 0.7.0"
+    assert message == (
+        "the module 'torchx' is that of torchx 0.7.0, and not the one that belongs to this; run:"
+        f" pip uninstall torchx; pip install torchx=={__version__}"
+    )
+
+
 def test_another_torchx_in_the_folder_of_ours(site: Site) -> None:
     folder = site.folder / "both"
     install_torchx(folder, "torchx", "1.0.0", ours=True)

@@ -39,7 +39,9 @@ def problems(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
             continue
         if ours is None:
             what = f"the module '{MODULE}' is that of {owner}, and not the one that belongs to this"
-            remedy = f"pip uninstall {owner.name}; pip install --force-reinstall {MODULE}"
+            from torchx_specs.version import __version__
+
+            remedy = f"pip uninstall {owner.name}; pip install {MODULE}=={__version__}"
         else:
             what = f"{owner} and {ours} both install the module '{MODULE}': {_which(owner, ours)}"
             # the command, too: they install a script of that name
