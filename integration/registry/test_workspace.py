@@ -101,13 +101,13 @@ def test_concurrent_pushes_do_no_harm(registry_name: str, base: str, workspace: 
         threading.Thread(
             target=lambda: results.append(make(base, workspace, image_repo=repository))
         )
-        for _ in range(4)
+        for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(results) == 4
+    assert len(results) == 8
     assert len({(image, built.digest) for image, built in results}) == 1
     docker("pull", "-q", results[0][0])
 
@@ -192,7 +192,7 @@ def test_a_registry_in_trouble_is_asked_again(
     def script(method: str, path: str) -> bytes | None:
         if method in ("PATCH", "PUT", "POST"):
             failures[method] = failures.get(method, 0) + 1
-            if failures[method] % 2:
+            if failures[method] in (1, 3):
                 return trouble
         return None
 
@@ -208,6 +208,28 @@ def test_a_registry_in_trouble_is_asked_again(
     if b"Retry-After" in trouble:
         assert took >= 2
     name = f"{registry_name}/{repository}:{image.rpartition(':')[2]}"
+    docker("pull", "-q", name)
+    check_content(name, workspace)
+
+
+def test_an_upload_goes_on_from_where_it_was(
+    registry_name: str, base: str, workspace: Path
+) -> None:
+    requests: list[str] = []
+
+    def script(method: str, path: str) -> bytes | None:
+        requests.append("MOUNT" if "?mount=" in path else method)
+        return b"" if method == "PATCH" and requests.count("PATCH") in (2, 3) else None
+
+    double = RegistryDouble(registry_name, script)
+    image, _ = make(
+        base.replace(registry_name, double.name), workspace, image_repo=f"{double.name}/jobs/on"
+    )
+    double.close()
+    # 20 MB are three chunks; the small layer and the configuration are one each
+    assert requests.count("PATCH") == 5 + 2
+    assert requests.count("POST") == 3  # no upload began anew
+    name = image.replace(double.name, registry_name)
     docker("pull", "-q", name)
     check_content(name, workspace)
 
@@ -241,7 +263,7 @@ def test_a_registry_that_stays_broken_is_one_error_and_tags_nothing(
 
 
 def test_bad_requests_are_one_line_each(
-    registry_name: str, base: str, workspace: Path, tmp_path: Path
+    registry_name: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = f"{registry_name}/jobs/bad"
     with pytest.raises(RequestError, match="image_repo"):
@@ -265,6 +287,9 @@ def test_bad_requests_are_one_line_each(
     image, _ = make(base, workspace, image_repo=repository)  # it stays behind, with a warning
     listener.close()
     assert image
+    from torchx_workspace_docker import registry
+
+    monkeypatch.setattr(registry, "ATTEMPTS", 2)
     unreachable = "127.0.0.1:1"
     with pytest.raises(TorchXError, match="does not answer"):
         make(f"{unreachable}/base:1", workspace, image_repo=f"{unreachable}/x")

@@ -27,6 +27,8 @@ MANIFEST_TYPES = (OCI_MANIFEST, DOCKER_MANIFEST)
 
 #: How often something is tried before it counts as failed.
 ATTEMPTS = 5
+#: How often a refusal is doubted that others, who push the same, may have caused.
+_LOOKS = 3
 _CHUNK = 8 << 20
 _PIECE = 1 << 20
 _LONGEST_PAUSE = 60.0
@@ -198,15 +200,31 @@ class Registry:
                 raise self._refused("PATCH", location, response)
         separator = "&" if urlsplit(location).query else "?"
         finish = f"{location}{separator}{urlencode({'digest': digest})}"
-        response = self._call("PUT", finish, repository, ok=(201, 204, 404))
-        if response.status == 404 and not self.has_blob(repository, digest):
-            # an answer that was lost on its way, unless the blob is not there after all
+        response = self._call("PUT", finish, repository, ok=(201, 204, 400, 404))
+        if response.status in (400, 404):
+            # an answer that was lost on its way, or somebody else who uploads the same just now,
+            # unless the blob is not there after all
+            for attempt in range(_LOOKS):
+                if self.has_blob(repository, digest):
+                    return
+                self._pause(attempt)
             raise self._refused("PUT", finish, response)
 
     def put_manifest(self, repository: str, tag: str, data: bytes, media_type: str) -> str:
         """Tags an image whose blobs are all there; returns its digest, which was verified."""
         url = f"/v2/{repository}/manifests/{tag}"
-        self._call("PUT", url, repository, body=data, headers={"Content-Type": media_type})
+        headers = {"Content-Type": media_type}
+        for attempt in range(_LOOKS):
+            response = self._call(
+                "PUT", url, repository, body=data, headers=headers, ok=(200, 201, 202, 204, 400)
+            )
+            if response.status != 400:
+                break
+            # registries that keep files may read what somebody else, who pushes the same, has
+            # written only half
+            self._pause(attempt)
+        else:
+            raise self._refused("PUT", url, response)
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         found = self.manifest(repository, digest)
         if found is None or found[0] != data:
