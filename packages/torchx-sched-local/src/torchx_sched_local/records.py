@@ -146,6 +146,10 @@ class AppFolder:
 
     # -- reading
 
+    def is_there(self) -> bool:
+        """Returns whether this is an app's folder; not while it is being removed."""
+        return os.path.exists(os.path.join(self._private, _APP))
+
     def read_app(self) -> dict[str, Any] | None:
         """Returns what the app is, or None if this is no app's folder."""
         return _read(os.path.join(self._private, _APP))

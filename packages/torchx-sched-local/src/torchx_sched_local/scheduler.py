@@ -531,7 +531,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return None  # this process was forked from the one that supervises it
         if not app.supervision.ended.is_set():
             return app
-        if os.path.isdir(os.path.join(app.log_dir, layout.PRIVATE)):
+        if app.supervision.folder.is_there():
             return app
         self._apps.pop(app_id, None)
         return None
