@@ -85,6 +85,23 @@ def test_a_disruption_that_is_ignored(k8s: Client, double: Double, sequence: str
     assert (found.status.succeeded, found.status.failed) == (1, None)
 
 
+@pytest.mark.parametrize("how", ["deleted", "evicted"])
+def test_a_pod_that_somebody_ends(k8s: Client, how: str) -> None:
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    k8s.job("one", "echo up; exec sleep 60", podFailurePolicy={"rules": [rule]})
+    until(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
+    name = k8s.pods("one")[0].metadata.name
+    if how == "deleted":  # which is a failure: the process was ended
+        k8s.core.delete_namespaced_pod(name, "default")
+        assert conditions(k8s.ended("one"))["Failed"][0] == "BackoffLimitExceeded"
+        return
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    code, _, _ = k8s.raw("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", body)
+    assert code == 201
+    until(lambda: [p for p in k8s.pods("one") if p.metadata.name != name])
+    assert k8s.batch.read_namespaced_job("one", "default").status.failed is None
+
+
 def test_a_failed_job_deletes_the_pods_that_run(k8s: Client) -> None:
     k8s.job("one", 'test "$JOB_COMPLETION_INDEX" = 1 && exit 4; exec sleep 60', completions=3)
     found = k8s.ended("one")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from double_client import Client
 from k8s_apps import PYTHON, app, described, reason, running, shell
 from k8s_double.handle import Double
 
@@ -108,6 +109,19 @@ def test_a_disruption_is_no_failure(
     app_id = scheduler.submit(app("echo end"), {})
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
     assert list(scheduler.log_iter(app_id, "main"))[-1] == "end\n"
+
+
+def test_an_eviction_is_no_failure(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(app("echo up; exec sleep 60"), {})
+    described(scheduler, app_id, running)
+    name = double.objects("pods")[0]["metadata"]["name"]
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    Client(str(double.path)).raw("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", body)
+    until(lambda: name not in [p["metadata"]["name"] for p in double.objects("pods")])
+    found = described(scheduler, app_id, running)
+    assert found.state == AppState.RUNNING
 
 
 @pytest.mark.parametrize(

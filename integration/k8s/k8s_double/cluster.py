@@ -118,6 +118,8 @@ class Cluster:
                 self._jobs[at] = 0.0
             elif change.key == PODS.key:
                 self._pods[at] = None
+                if change.type == "DELETED":
+                    self.jobs.pod_gone(change.obj)
                 for owner in metadata.get("ownerReferences") or []:
                     if owner["kind"] == "Job":
                         self._jobs[(at[0], owner["name"])] = 0.0

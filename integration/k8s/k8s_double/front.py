@@ -19,7 +19,8 @@ from k8s_double.admission import Fault
 from k8s_double.api import BODY_LIMIT
 from k8s_double.errors import ApiError
 from k8s_double.kinds import KINDS, PODS, Kind
-from k8s_double.store import Change, Object, now
+from k8s_double.scheduling import set_condition
+from k8s_double.store import Change, Object
 
 if TYPE_CHECKING:
     from k8s_double.cluster import Cluster
@@ -119,7 +120,10 @@ class Front:
 
     Attributes:
         requests: what has been asked, with the answers' codes
-        cut: how streams that are open now are to end: "" they aren't, "clean", "broken"
+        streams: how many are open
+        most_streams: how many there were at most
+        generation: counts the cuts: streams of an earlier one are to end
+        cut_cleanly: as if that was all, and not broken off
     """
 
     def __init__(
@@ -430,6 +434,7 @@ class _Handler(BaseHTTPRequestHandler):
         api, kind = self.front.cluster.api, target.kind
         if self.command == "POST":
             if target.sub == "eviction":
+                api.store.mutate(kind, target.namespace, target.name, _evicted)
                 obj, _ = api.delete(kind, target.namespace, target.name, {})
                 self._answer(201, _success(kind, obj))
                 return
@@ -617,6 +622,11 @@ def _success(kind: Kind, obj: Object) -> dict[str, Any]:
     }
 
 
+def _evicted(pod: Object) -> None:
+    words = "Eviction API: evicting"
+    set_condition(pod, "DisruptionTarget", "True", "EvictionByEvictionAPI", words)
+
+
 def _group(group: str, version: str) -> dict[str, Any]:
     served = {"groupVersion": f"{group}/{version}", "version": version}
     return {"name": group, "versions": [served], "preferredVersion": served}
@@ -639,6 +649,3 @@ def _resources(kind: Kind) -> Iterator[dict[str, Any]]:
             "kind": kind.kind,
             "verbs": ["get"] if sub == "log" else ["get", "patch", "update"],
         }
-
-
-__all__ = ["Front", "now", "parse"]

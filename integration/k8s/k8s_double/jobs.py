@@ -57,6 +57,16 @@ class JobController:
         self.store = api.store
         self.delay = delay
         self._kept: dict[str, _Kept] = {}
+        self._gone: dict[str, list[Object]] = {}
+
+    def pod_gone(self, pod: Object) -> None:
+        """Remembers how a pod was when it was deleted.
+
+        A real cluster has a finalizer on the pods for that: none goes uncounted.
+        """
+        for owner in pod["metadata"].get("ownerReferences") or []:
+            if owner["kind"] == "Job" and _ended(pod):
+                self._gone.setdefault(owner["uid"], []).append(pod)
 
     def sync(self, namespace: str, name: str) -> float | None:
         """Brings one Job forward; returns after how many seconds to look again."""
@@ -69,7 +79,7 @@ class JobController:
         if finished(job):
             return self._expire(job)
         pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
-        self._count(job, pods, kept)
+        self._count(job, [*pods, *self._gone.pop(job["metadata"]["uid"], [])], kept)
         active = [pod for pod in pods if _active(pod)]
         if job["spec"].get("suspend"):
             return self._suspend(job, active, pods, kept)

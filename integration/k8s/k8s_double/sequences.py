@@ -15,7 +15,7 @@ from k8s_double.scheduling import SCHEDULER, set_condition
 from k8s_double.store import Object
 
 if TYPE_CHECKING:
-    from k8s_double.kubelet import Worker
+    from k8s_double.pod_worker import Worker
 
 # Played before a pod has a node.
 BEFORE_BINDING = frozenset({"unschedulable", "unscheduled", "gated"})
