@@ -5,18 +5,20 @@ No operator ran here: the objects are checked by schemas written from the projec
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from k8s_apps import app, described, running, shell
+from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 
 from torchx_sched_k8s import mcad_scheduler
 from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
-from torchx_specs import AppState, RetryPolicy, macros
+from torchx_specs import AppDef, AppState, RetryPolicy, Role, macros
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Scheduler
+from torchx_testing.hostile import HOSTILE_VALUES
 
 Until = Callable[..., Any]
 
@@ -105,6 +107,23 @@ def test_an_app_from_submission_to_its_logs(
     until(lambda: double.left() == [])
     assert scheduler.describe(app_id) is None
     assert double.warnings() == []
+
+
+@pytest.mark.parametrize(("kind", "cfg"), KINDS)
+def test_hostile_values(
+    of: Callable[[str], Scheduler[Any]], double: Double, kind: str, cfg: dict[str, Any]
+) -> None:
+    scheduler = of(kind)
+    double.play_operator(kind, pods=True)
+    texts = [value.text for value in HOSTILE_VALUES]
+    code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+    env = {f"HOSTILE_{i}": text for i, text in enumerate(texts)}
+    role = Role("main", PYTHON, entrypoint="python", args=["-c", code, *texts], env=env)
+    app_id = scheduler.submit(AppDef("app", [role]), cfg)
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    args, variables = json.loads("".join(scheduler.log_iter(app_id, "main")))
+    assert args == texts
+    assert {name: variables.get(name) for name in env} == env
 
 
 @pytest.mark.parametrize(("kind", "cfg"), KINDS)
