@@ -222,6 +222,16 @@ class ChangesTheApp(FakeScheduler):
         return info
 
 
+class KeepsRank0(FakeScheduler):
+    """Lets replica 0 alone know where it runs."""
+
+    def run(self, app: FakeApp, replica: FakeReplica) -> None:
+        others = [other for replicas in app.roles.values() for other in replicas[1:]]
+        if any(replica is other for other in others):
+            del replica.env["TORCHX_RANK0_HOST"]
+        super().run(app, replica)
+
+
 class NeverStarts(FakeScheduler):
     def state(self, app: FakeApp) -> AppState:
         return AppState.PENDING

@@ -60,6 +60,7 @@ WRONG = [
     ("SplitsAtEverySeparator", "test_odd_lines_stay_whole"),
     ("ReplacesBytes", "test_bytes_that_are_not_utf8"),
     ("OneIdForAll", "test_apps_from_several_threads"),
+    ("KeepsRank0", "test_rank0_host"),
     ("RunsAnything", "test_any_name_is_taken_or_refused"),
     ("RunsOneRetryTooMany", "test_retries"),
 ]
