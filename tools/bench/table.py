@@ -46,6 +46,9 @@ def command(name: str, limit: float, *words: str) -> Row:
 
 
 ECHO = ("-s", "local_cwd", "utils.echo", "--msg", "hi")
+# The peer would ask a cluster whether the request is valid, also in a dry run.
+NO_CLUSTER = "queue=default,validate_spec=False"
+KUBERNETES = ("-s", "kubernetes", "-cfg", NO_CLUSTER, "utils.echo", "--msg", "hi")
 
 ROWS = (
     Row(
@@ -100,6 +103,14 @@ ROWS = (
         "script",
         2,
         ("torchx-sched-k8s",),
+    ),
+    Row(
+        "dryrun-command",
+        "`torchx run --dryrun -s kubernetes`, the whole process",
+        0.30,
+        ("torchx", "run", "--dryrun", "--workspace", "", *KUBERNETES),
+        ("torchx", "run", "--dryrun", "--workspace", "", *KUBERNETES),
+        needs=("torchx-sched-k8s",),
     ),
     script(
         "dryrun-volcano",
