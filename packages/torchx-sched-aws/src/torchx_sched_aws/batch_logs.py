@@ -11,16 +11,18 @@ from torchx_sched_aws.batch_jobs import Jobs, roles_of
 from torchx_sched_aws.batch_request import containers_of
 from torchx_sched_aws.batch_states import job_state
 from torchx_sched_aws.clients import Clients
-from torchx_sched_aws.cloudwatch import SETTLE, Follower, LogStream, read
+from torchx_sched_aws.cloudwatch import (
+    SETTLE,
+    Follower,
+    LogStream,
+    UnknownReplicaError,
+    read,
+)
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.status import is_terminal
 
 #: Where the logs of Batch's jobs are unless they say otherwise.
 LOG_GROUP = "/aws/batch/job"
-
-
-class UnknownReplicaError(RequestError):
-    """The app has no such role or replica."""
 
 
 class ReplicaLog:

@@ -34,13 +34,13 @@ from torchx_sched_aws.batch_states import CANCELLED, DELETED, job_state
 from torchx_sched_aws.batch_states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.batch_submission import submit
 from torchx_sched_aws.clients import AwsError, Clients, aws_errors
-from torchx_sched_aws.cloudwatch import SETTLE, milliseconds
+from torchx_sched_aws.cloudwatch import SETTLE, check_streams, milliseconds
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
 from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER
 from torchx_sched_aws.tags import TAG_TORCHX_VER as TAG_TORCHX_VER
 from torchx_specs.app import AppDef, Role
 from torchx_specs.dryrun import AppDryRunInfo
-from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_specs.errors import UnknownAppException
 from torchx_specs.resources import Resource
 from torchx_specs.run_options import CfgVal
 from torchx_specs.schedulers.api import (
@@ -224,11 +224,7 @@ class AWSBatchScheduler(BuilderWorkspaceMixin, Scheduler[AWSBatchOpts]):
             RequestError: no such role or replica, or one output by itself
             AwsError: AWS refuses, or is silent for long
         """
-        if streams not in (None, Stream.COMBINED):
-            raise RequestError(
-                f"aws_batch keeps no {streams.value} by itself: CloudWatch has both outputs"
-                " together; ask for combined"
-            )
+        check_streams("aws_batch", streams)
         job = self._jobs.find(app_id)
         if job is None:
             raise UnknownAppException(f"aws_batch://{self.session_name}/{app_id}")

@@ -16,7 +16,8 @@ from torchx_sched_aws.clients import (
     UnreachableError,
     aws_errors,
 )
-from torchx_specs.schedulers.api import split_lines
+from torchx_specs.errors import RequestError
+from torchx_specs.schedulers.api import Stream, split_lines
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,6 +42,10 @@ class NoLogError(AwsError):
     """
 
     group = False
+
+
+class UnknownReplicaError(RequestError):
+    """The app has no such role or replica."""
 
 
 class LogStream:
@@ -259,6 +264,15 @@ def read(streams: list[LogStream]) -> Iterator[str]:
         except NoLogError as e:
             if e.group:
                 raise
+
+
+def check_streams(scheduler: str, streams: Stream | None) -> None:
+    """Raises RequestError for one output by itself, as CloudWatch keeps both together."""
+    if streams not in (None, Stream.COMBINED):
+        raise RequestError(
+            f"{scheduler} keeps no {streams.value} by itself: CloudWatch has both outputs"
+            " together; ask for combined"
+        )
 
 
 def milliseconds(when: datetime, *, round_up: bool = False) -> int:

@@ -8,15 +8,18 @@ from typing import Any
 
 from torchx_sched_aws import sagemaker_jobs
 from torchx_sched_aws.clients import AwsError, Clients, aws_errors
-from torchx_sched_aws.cloudwatch import SETTLE, Follower, LogStream, NoLogError, read
-from torchx_specs.errors import RequestError, nearest
+from torchx_sched_aws.cloudwatch import (
+    SETTLE,
+    Follower,
+    LogStream,
+    NoLogError,
+    UnknownReplicaError,
+    read,
+)
+from torchx_specs.errors import nearest
 
 #: Where the logs of training jobs are.
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-
-
-class UnknownReplicaError(RequestError):
-    """The app has no such role or replica."""
 
 
 class ReplicaLog:

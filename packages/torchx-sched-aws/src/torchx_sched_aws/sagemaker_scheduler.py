@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_sched_aws.clients import Clients
-from torchx_sched_aws.cloudwatch import SETTLE
+from torchx_sched_aws.cloudwatch import SETTLE, check_streams
 from torchx_sched_aws.sagemaker_options import AWSSageMakerOpts as AWSSageMakerOpts
 from torchx_sched_aws.sagemaker_request import AWSSageMakerJob as AWSSageMakerJob
 from torchx_sched_aws.sagemaker_request import format_request, make_request
 from torchx_sched_aws.sagemaker_states import JOB_STATE as JOB_STATE
 from torchx_specs.app import AppDef
 from torchx_specs.dryrun import AppDryRunInfo
-from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_specs.errors import UnknownAppException
 from torchx_specs.run_options import CfgVal
 from torchx_specs.schedulers.api import (
     DescribeAppResponse,
@@ -163,11 +163,7 @@ class AWSSageMakerScheduler(BuilderWorkspaceMixin, Scheduler[AWSSageMakerOpts]):
         from torchx_sched_aws.sagemaker_jobs import find
         from torchx_sched_aws.sagemaker_logs import ReplicaLog
 
-        if streams not in (None, Stream.COMBINED):
-            raise RequestError(
-                f"aws_sagemaker keeps no {streams.value} by itself: CloudWatch has both outputs"
-                " together; ask for combined"
-            )
+        check_streams("aws_sagemaker", streams)
         job = find(self._clients, app_id)
         if job is None:
             raise UnknownAppException(f"aws_sagemaker://{self.session_name}/{app_id}")
