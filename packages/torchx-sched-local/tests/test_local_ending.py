@@ -13,6 +13,7 @@ import pytest
 from local_helpers import finish, is_running, lines, read_pids, sh, submit, until
 
 from torchx_sched_local import ending
+from torchx_sched_local.guard import Guard
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_specs import AppState
 
@@ -273,6 +274,15 @@ def test_guard_dies_only_with_the_app(scheduler: LocalScheduler) -> None:
     assert is_running(guard)
     scheduler.cancel(app_id)
     until(lambda: not is_running(guard))
+
+
+def test_a_guard_is_deaf_from_its_first_moment(tmp_path: Path) -> None:
+    for _ in range(20):
+        guard = Guard(str(tmp_path))
+        os.kill(guard.process.pid, signal.SIGTERM)
+        guard.dismiss()
+        guard.wait()
+        assert guard._process.returncode == 0
 
 
 def test_app_ends_well_without_its_guard(scheduler: LocalScheduler) -> None:

@@ -9,6 +9,7 @@ Python (:func:`torchx_sched_local.supervisor.reap`), which ends what is left and
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import weakref
@@ -16,6 +17,7 @@ import weakref
 from torchx_sched_local.processes import ProcessId, identify
 
 # Signals that end a terminal's or a job's processes must not end their guard.
+_IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" """
 
 # Isolated from the caller's directory, variables and site; told where the modules are.
@@ -40,6 +42,8 @@ class Guard:
 
     def __init__(self, folder: str) -> None:
         reader, self._pipe = os.pipe()
+        # blocked from its very beginning, as its shell needs a moment until it ignores them
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _SCRIPT, "torchx-guard", *python_command("reap", folder)],
@@ -55,6 +59,7 @@ class Guard:
             os.close(self._pipe)
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(reader)
         self.process: ProcessId = identify(self._process.pid)
         _guards.add(self)
