@@ -172,8 +172,10 @@ class Scheduler(ABC, Generic[T]):
 
         opts = self._run_opts()
         if isinstance(self, WorkspaceMixin):
+            own = runopts()
+            own.update(opts)
             opts.update(self.workspace_opts())
-            opts.update(self._run_opts())
+            opts.update(own)
         return opts
 
     def _run_opts(self) -> runopts:
