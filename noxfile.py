@@ -155,7 +155,8 @@ def integration(session: nox.Session) -> None:
     environment = install(session, "integration", INTEGRATION_PYTHON, files)
     options = [argument for argument in session.posargs if argument.startswith("-")]
     paths = [f"integration/{name}" for name in chosen]
-    run(session, "pytest", report("integration"), *options, *paths, environment=environment)
+    name = "-".join(["integration", *(chosen if chosen != folders else [])])
+    run(session, "pytest", report(name), *options, *paths, environment=environment)
 
 
 @nox.session

@@ -16,6 +16,13 @@ BIN = Path(sys.prefix) / "bin"
 Torchx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The docker library forgets sockets with which it could not reach an engine that is down:
+    whatever test runs when they are collected is not the cause."""
+    never_connected = r"unclosed <socket\.socket fd=\d+, family=1, type=1, proto=0>"
+    config.addinivalue_line("filterwarnings", f"ignore:{never_connected}:ResourceWarning")
+
+
 @pytest.fixture
 def repository() -> Path:
     return ROOT

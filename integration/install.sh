@@ -32,10 +32,10 @@ docker_() {
     packages+=(docker.io iptables busybox-static python3)
 }
 
-# A container registry, and an engine to run what was pushed to it.
+# A container registry, and an engine to run what was pushed to it; a clock that is wrong.
 registry_() {
     docker_
-    packages+=(docker-registry)
+    packages+=(docker-registry faketime)
 }
 
 # moto comes from PyPI; the jobs of its Batch run in containers, of images of a registry, too.

@@ -20,11 +20,11 @@ OLDEST = (3, 10)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 USAGE = """usage: python3 tools/bootstrap.py COMMAND [ARGUMENTS]
 
-  demo              run a two-role job on this machine, with streamed logs and final status
-  test [PYTEST ...]   run the tests of every package (arguments go to pytest)
-  shell             open a shell in the environment
-  nox [NOX ...]       run nox, with everything the sessions need (arguments go to nox)
-  install           make the environment only
+  demo               run a two-role job on this machine, with streamed logs and final status
+  test [PYTEST ...]  run the tests of every package (arguments go to pytest)
+  shell              open a shell in the environment
+  nox [NOX ...]      run nox, with everything the sessions need (arguments go to nox)
+  install            make the environment only
 """
 
 
@@ -79,23 +79,28 @@ def members(level: str) -> list[distributions.Distribution]:
     return [member for member in everything if member.name in wanted]
 
 
-def fingerprint(level: str, more: Sequence[Path] = ()) -> str:
-    """Changes whenever an installation at ``level`` would give something else."""
+def fingerprint(level: str, more: Sequence[Path] = ()) -> list[str]:
+    """Digests of what an installation at ``level`` depends on: its own, and one of each file."""
     digest = hashlib.sha256(f"{level} {ROOT}\n".encode())
     files = [member.folder / "pyproject.toml" for member in members(level)]
     files += [REQUIREMENTS / name for name in LEVELS[level]]
-    files += more
     for file in files:
         digest.update(b"%s\0%s\0" % (os.fsencode(file.name), file.read_bytes()))
-    return digest.hexdigest()
+    return [digest.hexdigest(), *(hashlib.sha256(file.read_bytes()).hexdigest() for file in more)]
 
 
 def installed(level: str, environment: Path, more: Sequence[Path] = ()) -> bool:
-    """Whether ``level``, or one that includes it, is there and up to date."""
+    """Whether ``level``, or one that includes it, is there and up to date.
+
+    An environment that was made with further files too will do: it is left as it is.
+    """
     for name in INCLUDED_IN.get(level, (level,)):
         stamp = environment / f"workspace-{name}.sha256"
-        if stamp.exists() and stamp.read_text("ascii") == fingerprint(name, more):
-            return True
+        if stamp.exists():
+            own, *others = stamp.read_text("ascii").split() or [""]
+            wanted, *files = fingerprint(name, more)
+            if own == wanted and set(files) <= set(others):
+                return True
     return False
 
 
@@ -106,6 +111,10 @@ def show_pip(line: str) -> None:
         print("  " + " ".join(words[:2]), flush=True)
     elif words[:1] == ["Installing"]:
         print("  " + " ".join(words), flush=True)
+    else:
+        why = environments.lost_connection(line)
+        if why:
+            print(f"  no package index ({why}), trying again", flush=True)
 
 
 def step(environment: Path, number: int, title: str, arguments: list[str]) -> None:
@@ -161,7 +170,8 @@ def install(
         ["install", "--no-deps", "--no-build-isolation", *editable],
     )
     environments.pip(environment, ["check"], log=environment / "bootstrap.log")
-    (environment / f"workspace-{level}.sha256").write_text(fingerprint(level, more), "ascii")
+    stamp = "\n".join(fingerprint(level, more))
+    (environment / f"workspace-{level}.sha256").write_text(stamp, "ascii")
 
 
 def activated(environment: Path = ENVIRONMENT) -> dict[str, str]:
@@ -246,6 +256,8 @@ def main(argv: list[str]) -> int:
         print(USAGE, end="")
         return 0
     if not argv or argv[0] not in COMMANDS:
+        if argv:
+            print(f"bootstrap: there is no command '{argv[0]}'", file=sys.stderr)
         print(USAGE, end="", file=sys.stderr)
         return 2
     try:

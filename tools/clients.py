@@ -12,27 +12,20 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-import bootstrap
 import distributions
 import environments
+import verification
 from distributions import ROOT
 
 CLIENTS = ROOT / "integration" / "clients"
 ENVIRONMENTS = ROOT / ".nox" / "clients"
 # The distributions that clients expect beyond the facade's own requirements.
 BESIDE = ("torchx-sched-k8s",)
-
-
-class Failed(Exception):
-    """Tests that failed, with their output."""
 
 
 def names() -> list[str]:
@@ -95,7 +88,7 @@ def verify(name: str, python: str, reports: Path, options: Sequence[str]) -> str
     """Makes the environment and runs the tests; pytest's last line.
 
     Raises:
-        Failed: A test failed.
+        verification.Failed: A test failed.
         environments.EnvironmentFailure: Something can't be installed.
     """
     begun = time.monotonic()
@@ -104,21 +97,9 @@ def verify(name: str, python: str, reports: Path, options: Sequence[str]) -> str
     command = [str(environment / "bin" / "pytest"), f"integration/clients/{name}", *options]
     # Two of these run at once, and would write to one cache.
     command += ["-p", "no:cacheprovider", f"--junit-xml={reports / f'clients-{name}.xml'}"]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=bootstrap.activated(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode:
-        raise Failed(done.stdout)
-    last = done.stdout.strip().splitlines()[-1].strip("= ")
-    skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
+    lines = verification.run(command, cwd=ROOT, environment=environment).strip().splitlines()
+    last = lines[-1].strip("= ")
+    skipped = [line for line in lines if line.startswith("SKIPPED")]
     return "\n".join([f"environment in {made:.0f} s; {last}", *skipped])
 
 
@@ -136,22 +117,9 @@ def main(argv: list[str]) -> int:
     reports = arguments.reports.resolve()
     reports.mkdir(parents=True, exist_ok=True)
     options = ["-k", arguments.k] if arguments.k else []
-    failed = []
-    begun = time.monotonic()
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        tasks = {
-            pool.submit(verify, name, arguments.python, reports, options): name for name in chosen
-        }
-        for task in as_completed(tasks):
-            at = f"{time.monotonic() - begun:4.0f} s  {tasks[task]}"
-            try:
-                print(f"{at}: {task.result()}", flush=True)
-            except (Failed, environments.EnvironmentFailure) as failure:
-                failed.append(tasks[task])
-                print(f"{at}: FAILED\n{failure}", flush=True)
-    names_of_failed = ": " + ", ".join(sorted(failed)) if failed else ""
-    print(f"clients: {len(chosen) - len(failed)} passed, {len(failed)} failed{names_of_failed}")
-    return 1 if failed else 0
+    return verification.verify_all(
+        "clients", chosen, lambda name: verify(name, arguments.python, reports, options)
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Standard library only. Errors are :class:`EnvironmentFailure`, one clear line ea
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,8 +119,29 @@ def pip(
         raise EnvironmentFailure(_reason(lines) + (f" (all of it: {log})" if log else ""))
 
 
+_NO_CONNECTION = re.compile(r"Retrying .* after connection broken by '(.*)'")
+_SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
+
+
+def lost_connection(line: str) -> str | None:
+    """Why pip cannot reach its package index, if the line says that it can't."""
+    found = _NO_CONNECTION.search(line)
+    if found is None:
+        return None
+    system = _SYSTEM_ERROR.search(found[1])
+    return system[1].strip() if system else found[1].partition("(")[0]
+
+
 def _reason(lines: Iterable[str]) -> str:
     """pip's first line that says what went wrong, or its last."""
     said = [line.strip() for line in lines if line.strip()]
     errors = [line for line in said if line.startswith("ERROR: ")]
-    return (errors or said[-1:] or ["pip failed without a word"])[0].removeprefix("ERROR: ")
+    reason = (errors or said[-1:] or ["pip failed without a word"])[0].removeprefix("ERROR: ")
+    # without its index, pip says that it found no version
+    lost = [why for why in map(lost_connection, said) if why]
+    if lost and "from versions: none" in reason:
+        return (
+            f"pip cannot reach its package index: {lost[-1]}; it needs the network, or an index"
+            " that is named by PIP_INDEX_URL"
+        )
+    return reason

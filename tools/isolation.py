@@ -17,14 +17,13 @@ import argparse
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import distributions
 import environments
+import verification
 from distributions import ROOT
 
 WORK = ROOT / ".nox" / "isolation"
@@ -35,40 +34,10 @@ WORKSPACE = Path(sys.prefix)
 IMPORT_ALL = ROOT / "tools" / "import_all.py"
 
 
-class Failed(Exception):
-    """A step that failed, with its output."""
-
-
-def run(command: list[str], *, environment: Path | None = None, cwd: Path = WORK) -> str:
-    """Runs ``command``; its output.
-
-    Raises:
-        Failed: It exited with something else than 0.
-    """
-    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    if environment is not None:
-        variables["VIRTUAL_ENV"] = str(environment)
-        variables["PATH"] = f"{environment / 'bin'}{os.pathsep}{variables.get('PATH', os.defpath)}"
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode:
-        raise Failed(f"$ {' '.join(command)}\n{done.stdout}exit code {done.returncode}")
-    return done.stdout
-
-
 def build(distribution: distributions.Distribution) -> None:
     """Builds the wheel of ``distribution`` into :data:`OUR_WHEELS`."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(OUR_WHEELS)]
-    run(command, cwd=distribution.folder)
+    verification.run(command, cwd=distribution.folder)
 
 
 def fetch(members: list[distributions.Distribution]) -> None:
@@ -101,7 +70,7 @@ def verify(distribution: distributions.Distribution, reports: Path) -> str:
     """Runs all three steps for ``distribution``; a line of what was seen.
 
     Raises:
-        Failed: A step failed.
+        verification.Failed: A step failed.
         environments.EnvironmentFailure: Something can't be installed.
     """
     environment = WORK / "environments" / distribution.name
@@ -109,7 +78,7 @@ def verify(distribution: distributions.Distribution, reports: Path) -> str:
     environments.create(environment, with_pip=False)
     install(environment, [distribution.name])
     names = [distribution.module, str(environment), *distribution.optional]
-    imported = run([python, "-I", str(IMPORT_ALL), *names])
+    imported = verification.run([python, "-I", str(IMPORT_ALL), *names], cwd=WORK)
     tests = distribution.folder / "tests"
     if not any(tests.glob("**/test_*.py")):
         return f"{imported.strip()}; no tests"
@@ -123,7 +92,7 @@ def verify(distribution: distributions.Distribution, reports: Path) -> str:
         str(ROOT),
     ]
     command += ["-p", "no:cacheprovider", "--junit-xml", str(reports / f"{distribution.name}.xml")]
-    output = run(command, environment=environment)
+    output = verification.run(command, cwd=WORK, environment=environment)
     return f"{imported.strip()}; {output.strip().splitlines()[-1].strip('= ')}"
 
 
@@ -144,26 +113,17 @@ def main(argv: list[str]) -> int:
     OUR_WHEELS.mkdir(parents=True)
     reports = arguments.reports.resolve()
     reports.mkdir(parents=True, exist_ok=True)
-    failed = []
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         try:
             list(pool.map(build, members))
             fetch(members)
-        except (Failed, environments.EnvironmentFailure) as failure:
+        except (verification.Failed, environments.EnvironmentFailure) as failure:
             print(failure)
             return 1
-        begun = time.monotonic()
-        tasks = {pool.submit(verify, member, reports): member.name for member in chosen}
-        for task in as_completed(tasks):
-            at = f"{time.monotonic() - begun:4.0f} s  {tasks[task]}"
-            try:
-                print(f"{at}: {task.result()}", flush=True)
-            except (Failed, environments.EnvironmentFailure) as failure:
-                failed.append(tasks[task])
-                print(f"{at}: FAILED\n{failure}", flush=True)
-    names = ": " + ", ".join(sorted(failed)) if failed else ""
-    print(f"isolation: {len(chosen) - len(failed)} passed, {len(failed)} failed{names}")
-    return 1 if failed else 0
+    by_name = {member.name: member for member in chosen}
+    return verification.verify_all(
+        "isolation", by_name, lambda name: verify(by_name[name], reports)
+    )
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ class Fault:
         after: so many requests go well before
         times: so many are hit then
         latency: how long an answer takes, in seconds
+        key: only those that are signed with this access key, all if empty
     """
 
     operation: str = "*"
@@ -72,6 +73,7 @@ class Fault:
     after: int = 0
     times: int = 1_000_000
     latency: float = 0.0
+    key: str = ""
 
 
 class AwsDouble:
@@ -103,7 +105,7 @@ class AwsDouble:
         self._server = _Server(("127.0.0.1", port), _handler(self))
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
         )
         self._thread.start()
 
@@ -160,7 +162,7 @@ class AwsDouble:
             with self._lock:
                 self.counts[call.name] += 1
                 self.calls.append(call)
-                fault = self._fault(call.name)
+                fault = self._fault(call)
             if fault is not None:
                 time.sleep(fault.latency)
                 if fault.error:
@@ -183,9 +185,9 @@ class AwsDouble:
             with self._lock:
                 self._at_once -= 1
 
-    def _fault(self, name: str) -> Fault | None:
+    def _fault(self, call: Call) -> Fault | None:
         for fault in self.faults:
-            if fault.operation in ("*", name):
+            if fault.operation in ("*", call.name) and fault.key in ("", call.key):
                 if fault.after > 0:
                     fault.after -= 1
                 elif fault.times > 0:

@@ -156,7 +156,15 @@ class Batch:
         """
         container = {"image": "filled", "resourceRequirements": []}
         arn = f"arn:aws:batch:us-east-1:{ACCOUNT}:job-definition/{definition_name}:1"
-        definition = {"jobDefinitionArn": arn, "containerProperties": container}
+        definition = {
+            "jobDefinitionName": definition_name,
+            "jobDefinitionArn": arn,
+            "revision": 1,
+            "status": "ACTIVE",
+            "type": "container",
+            "containerProperties": container,
+        }
+        self._definitions.setdefault(definition_name, [definition])
         for i in range(count):
             job = _Job(
                 id=str(uuid.uuid4()),

@@ -55,6 +55,7 @@ class Call:
         params: its parameters
         region: the region that it is signed for
         token: the session token that it is signed with
+        key: the access key that it is signed with
     """
 
     service: str
@@ -62,6 +63,7 @@ class Call:
     params: dict[str, Any] = field(default_factory=dict)
     region: str = ""
     token: str = ""
+    key: str = ""
 
     @property
     def name(self) -> str:
@@ -106,7 +108,8 @@ class Wire:
             raise ServiceError(
                 "SignatureDoesNotMatch", f"signed for {signed[3]}, sent to {service}", 403
             )
-        call = Call(service, operation, params, signed[2], headers.get("X-Amz-Security-Token", ""))
+        token = headers.get("X-Amz-Security-Token", "")
+        call = Call(service, operation, params, signed[2], token, signed[1])
         wrong, broken = _problems(operation.input_shape, params, operation.name)
         if wrong:
             raise ViolationError(f"request {service}.{operation.name}: {'; '.join(wrong)}")

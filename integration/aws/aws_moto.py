@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-SERVICES = Path(__file__).resolve().parent.parent / "services"
+SERVER = Path(__file__).resolve().parent / "moto_quick.py"
 #: Addresses for this engine's networks, which those of other suites do not use.
 ADDRESSES = "10.216.0.0/16"
 NETWORK = "torchx-moto"
@@ -44,11 +44,10 @@ class Moto:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         environment = {**os.environ, **engine, "MOTO_DOCKER_NETWORK_NAME": NETWORK}
-        environment["PATH"] = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{environment['PATH']}"
         self._log = folder / "moto.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [str(SERVICES / "moto.sh"), str(port)],
+                [sys.executable, str(SERVER), "-H", "127.0.0.1", "-p", str(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import botocore.session
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
@@ -18,13 +21,28 @@ import docker_engine
 from aws_double import AwsDouble
 from aws_moto import ADDRESSES, NETWORK, QUEUE, Moto, make_queue
 
+from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_specs import is_terminal
+from torchx_specs.schedulers import DescribeAppResponse, Scheduler
+
+Ended = Callable[[str], DescribeAppResponse]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _models() -> Iterator[None]:
+    """The SDK's models are read once, and not by every test: that takes longer than most jobs."""
+    loader = botocore.session.create_loader()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", lambda *_: loader)
+        yield
+
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[dict[str, str]]:
     """The variables with which clients find the Docker Engine."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-aws-"))
     try:
-        variables = docker_engine.start(folder, python=True, addresses=ADDRESSES)
+        variables = docker_engine.start(folder, addresses=ADDRESSES)
         subprocess.run(
             ["docker", "network", "create", NETWORK],
             env={**os.environ, **variables},
@@ -47,11 +65,15 @@ def moto(engine: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> It
         server.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def double() -> Iterator[AwsDouble]:
-    """A double with a job queue; its jobs are processes of this machine."""
+    """A double whose jobs are processes of this machine, with a queue and one that starts nothing.
+
+    Every test has one of its own, and may change how it behaves.
+    """
     double = AwsDouble()
     double.batch.add_queue(QUEUE)
+    double.batch.add_queue("full", slots=0)
     yield double
     double.close()
     double.check()
@@ -76,12 +98,40 @@ def use_moto(aws: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
 
 
 @pytest.fixture
-def use_double(
-    aws: None, double: AwsDouble, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[AwsDouble]:
+def use_double(aws: None, double: AwsDouble, monkeypatch: pytest.MonkeyPatch) -> AwsDouble:
     """This process and those it starts talk to the double."""
     for name, value in double.variables.items():
         monkeypatch.setenv(name, value)
-    double.reset()
-    yield double
-    double.reset()
+    return double
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedulers look often."""
+    monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (0.05, 0.2))
+    monkeypatch.setattr("torchx_sched_aws.sagemaker_jobs._PAUSES", (0.05, 0.2))
+
+
+@pytest.fixture
+def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSBatchScheduler]:
+    """Batch of the double."""
+    scheduler = AWSBatchScheduler("conformance", log_settle=0.5)
+    yield scheduler
+    scheduler.close()
+
+
+@pytest.fixture
+def ended(scheduler: Scheduler[Any]) -> Ended:
+    """Waits until an app has ended, and describes it."""
+
+    def wait(app_id: str) -> DescribeAppResponse:
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            found = scheduler.describe(app_id)
+            assert found is not None
+            if is_terminal(found.state):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"{app_id} does not end: {found}")
+
+    return wait

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import http.client
 import json
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import boto3
 import pytest
+from aws_double import AwsDouble, Fault
 from botocore.config import Config
 from botocore.exceptions import ClientError
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from aws_double import AwsDouble, Fault
 
 Client = Callable[[str], Any]
 # one, for it keeps the models that it has read
 SESSION = boto3.session.Session()
-
-
-@pytest.fixture
-def double() -> Iterator[AwsDouble]:
-    double = AwsDouble()
-    double.batch.add_queue("queue")
-    yield double
-    double.close()
-    double.check()
 
 
 @pytest.fixture

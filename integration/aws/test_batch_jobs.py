@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +15,13 @@ from aws_moto import QUEUE
 
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
 from torchx_sched_aws.cloudwatch import NoLogError
-from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
+from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
 
 NO_WORKSPACE = ("--workspace", "")
 RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
-Finished = Callable[[str], DescribeAppResponse]
-
-
-@pytest.fixture
-def scheduler(use_double: AwsDouble) -> Iterator[AWSBatchScheduler]:
-    scheduler = AWSBatchScheduler("test", log_settle=0.5)
-    yield scheduler
-    scheduler.close()
-    use_double.check()
-
-
-@pytest.fixture
-def finished(scheduler: AWSBatchScheduler) -> Finished:
-    """Waits until an app has ended, and describes it."""
-
-    def wait(app_id: str) -> DescribeAppResponse:
-        deadline = time.monotonic() + 40
-        while time.monotonic() < deadline:
-            described = scheduler.describe(app_id)
-            assert described is not None
-            if is_terminal(described.state):
-                return described
-            time.sleep(0.05)
-        raise AssertionError(f"{app_id} does not end: {described}")
-
-    return wait
+Ended = Callable[[str], DescribeAppResponse]
 
 
 def shell(script: str, name: str = "main", **fields: Any) -> Role:
@@ -66,27 +41,27 @@ def log(scheduler: AWSBatchScheduler, app_id: str, role: str = "main", k: int = 
 
 
 def test_every_replica_knows_itself_and_the_first_one(
-    scheduler: AWSBatchScheduler, finished: Finished
+    scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
     script = f'echo {macros.replica_id} "$R" "${{{macros.rank0_env}:=localhost}}" [$E]'
     env = {"R": f"r{macros.replica_id}", "E": ""}
     roles = [shell(script, name, env=env, num_replicas=n) for name, n in (("a", 1), ("b", 3))]
     app_id = submit(scheduler, *roles)
-    assert finished(app_id).state == AppState.SUCCEEDED
+    assert ended(app_id).state == AppState.SUCCEEDED
     assert log(scheduler, app_id, "a") == ["0 r0 localhost []"]
     for k in range(3):
         assert log(scheduler, app_id, "b", k) == [f"{k} r{k} 127.0.0.1 []"]
 
 
 def test_a_machine_taken_away_is_retried_by_its_reason(
-    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
+    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 60'
     role = shell(f"{script}; exit 5", max_retries=3)
     app_id = submit(scheduler, role, retry_rules=["status_reason:Host EC2*:RETRY"])
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "try 1\n"
     use_double.batch.reclaim(app_id.partition(":")[2])
-    found = finished(app_id)
+    found = ended(app_id)
     # the second attempt's own failure is not what the rule says
     assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
     assert log(scheduler, app_id) == ["try 1", "try 2"]
@@ -133,6 +108,28 @@ def test_deleting_ends_deregisters_and_forgets(
     other.close()
 
 
+def test_what_was_deleted_after_its_end_is_in_nobodys_list(
+    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
+) -> None:
+    stays, goes, alike = (
+        submit(scheduler, shell(f"echo {word}"), name=name)
+        for name, word in (("other", "other"), ("same", "same"), ("same", "same"))
+    )
+    for app_id in (stays, goes, alike):
+        assert ended(app_id).state == AppState.SUCCEEDED
+    other = AWSBatchScheduler("other")
+    assert {app.app_id for app in other.list()} == {stays, goes, alike}
+    scheduler.delete(goes)
+    # the one that shared its definition is still there
+    use_double.reset()
+    assert {app.app_id for app in other.list()} == {stays, alike}
+    asked = {"DescribeJobQueues": 1, "ListJobs": 2, "DescribeJobDefinitions": 1, "DescribeJobs": 1}
+    assert use_double.counts == asked
+    use_double.faults.append(Fault("DescribeJobDefinitions", "denied"))
+    assert {app.app_id for app in other.list()} == {stays, goes, alike}
+    other.close()
+
+
 def test_queues_that_do_not_take_it(scheduler: AWSBatchScheduler, use_double: AwsDouble) -> None:
     use_double.batch.add_queue("disabled", state="DISABLED")
     use_double.batch.add_queue("fair", fair_share=True)
@@ -152,16 +149,14 @@ def test_queues_that_do_not_take_it(scheduler: AWSBatchScheduler, use_double: Aw
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_why_a_container_does_not_start(
-    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble, replicas: int
+    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble, replicas: int
 ) -> None:
     use_double.batch.missing_images.add("image")
     refused = "arn:aws:iam::123456789012:role/refused"
     use_double.batch.refused_roles.add(refused)
-    try:
-        missing = finished(submit(scheduler, shell("true", num_replicas=replicas)))
-    finally:
-        use_double.batch.missing_images.clear()
-    role = finished(
+    missing = ended(submit(scheduler, shell("true", num_replicas=replicas)))
+    use_double.batch.missing_images.clear()
+    role = ended(
         submit(scheduler, shell("true", num_replicas=replicas), execution_role_arn=refused)
     )
     assert (missing.state, role.state) == (AppState.FAILED, AppState.FAILED)
@@ -185,10 +180,10 @@ def test_a_job_that_waits_says_why(scheduler: AWSBatchScheduler, use_double: Aws
 
 
 def test_a_timeout_is_told(
-    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
+    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     use_double.batch.timeout_scale = 0.01
-    found = finished(submit(scheduler, shell("exec sleep 60"), timeout=60))
+    found = ended(submit(scheduler, shell("exec sleep 60"), timeout=60))
     assert found.state == AppState.FAILED
     assert "timeout" in found.msg
 
@@ -211,18 +206,12 @@ def test_credentials_that_expire_while_a_log_is_followed(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
-    app_id = submit(scheduler, shell("for i in 1 2 3 4 5 6; do echo line $i; sleep 0.4; done"))
+    app_id = submit(scheduler, shell("for i in 1 2 3 4 5 6; do echo line $i; sleep 0.2; done"))
     lines = iter(scheduler.log_iter(app_id, "main", should_tail=True))
     assert next(lines) == "line 1\n"
     first = scheduler._clients.client("logs")
-    fault = Fault("*", "expired")
-    use_double.faults.append(fault)
-
-    def renew() -> None:
-        write("SECOND")
-        use_double.faults.remove(fault)
-
-    threading.Timer(2, renew).start()
+    use_double.faults.append(Fault("*", "expired", key="FIRST"))
+    threading.Timer(0.7, write, ["SECOND"]).start()
     assert list(lines) == [f"line {i}\n" for i in range(2, 7)]
     second = scheduler._clients.client("logs")
     keys = [c._request_signer._credentials.access_key for c in (first, second)]
@@ -230,10 +219,10 @@ def test_credentials_that_expire_while_a_log_is_followed(
 
 
 def test_a_log_group_that_is_gone(
-    scheduler: AWSBatchScheduler, finished: Finished, use_double: AwsDouble
+    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     app_id = submit(scheduler, shell("echo x"), log_group="/my/group")
-    finished(app_id)
+    ended(app_id)
     assert log(scheduler, app_id) == ["x"]
     use_double.logs.remove_group("/my/group")
     for tail in (False, True):

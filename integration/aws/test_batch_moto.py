@@ -7,8 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +17,20 @@ from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
-from torchx_specs import AppDef, AppState, BindMount, Resource, Role, is_terminal
+from torchx_specs import AppDef, AppState, BindMount, Resource, Role
 from torchx_specs.errors import RequestError
+from torchx_specs.schedulers import DescribeAppResponse
 from torchx_workspace_docker.credentials import credentials_for
 
 RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
+Ended = Callable[[str], DescribeAppResponse]
 
 
 @pytest.fixture
-def scheduler(use_moto: Moto) -> Iterator[AWSBatchScheduler]:
+def scheduler(use_moto: Moto, quick: None) -> Iterator[AWSBatchScheduler]:
     scheduler = AWSBatchScheduler("test", log_settle=1)
     yield scheduler
     scheduler.close()
-
-
-def ended(scheduler: AWSBatchScheduler, app_id: str) -> AppState:
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        described = scheduler.describe(app_id)
-        assert described is not None
-        if is_terminal(described.state):
-            return described.state
-        time.sleep(0.2)
-    raise AssertionError(f"{app_id} does not end")
 
 
 def test_folders_variables_and_what_no_variable_can_be(
@@ -69,7 +59,7 @@ def test_folders_variables_and_what_no_variable_can_be(
     assert "#jobs/detail/" in found.ui_url
 
 
-def test_a_definition_is_used_again(scheduler: AWSBatchScheduler) -> None:
+def test_a_definition_is_used_again(scheduler: AWSBatchScheduler, ended: Ended) -> None:
     found = []
     for script in ("echo one", "echo one", "echo two"):
         role = Role("main", BUSYBOX, entrypoint="sh", args=["-c", script], resource=RESOURCE)
@@ -78,13 +68,13 @@ def test_a_definition_is_used_again(scheduler: AWSBatchScheduler) -> None:
         assert described is not None
         found.append(described.metadata["aws_batch/job_definition"].rpartition("/")[2])
     assert found == ["torchx-again:1", "torchx-again:1", "torchx-again:2"]
-    assert ended(scheduler, app_id) == AppState.SUCCEEDED
+    assert ended(app_id).state == AppState.SUCCEEDED
 
 
-def test_an_image_that_is_not_there(scheduler: AWSBatchScheduler) -> None:
+def test_an_image_that_is_not_there(scheduler: AWSBatchScheduler, ended: Ended) -> None:
     role = Role("main", "torchx-test/none:1", entrypoint="true", resource=RESOURCE)
     app_id = scheduler.submit(AppDef("app", [role]), {"queue": QUEUE})
-    assert ended(scheduler, app_id) == AppState.FAILED
+    assert ended(app_id).state == AppState.FAILED
 
 
 def test_a_queue_that_is_disabled(scheduler: AWSBatchScheduler) -> None:
@@ -101,7 +91,9 @@ def test_the_story_of_a_job(torchx: Any, environment: dict[str, str], use_moto: 
     )
     assert run.returncode == 0, run.stderr
     assert "hello batch" in run.stdout + run.stderr
+    assert "Found credentials" not in run.stderr  # the SDK's narration is not ours
     handle = next(word for word in run.stdout.split() if word.startswith("aws_batch://"))
+    assert "Found credentials" in torchx("--log_level", "DEBUG", "status", handle).stderr
     status = torchx("status", "-o", "json", handle)
     assert json.loads(status.stdout)["state"] == "SUCCEEDED"
     assert "hello batch" in torchx("log", handle).stdout
@@ -141,9 +133,9 @@ def test_a_workspace_goes_along_in_an_image(
         environment["DOCKER_HOST"] = "unix:///no/such/socket"
         cfg = f"queue={QUEUE},image_repo={name}/train"
         words = ("-s", "aws_batch", "-cfg", cfg, "--workspace", str(workspace), "utils.sh")
-        run = torchx("run", "--wait", "--log", *words, "--image", base, "sh", "main.sh")
+        run = torchx("run", "--wait", *words, "--image", base, "sh", "main.sh")
         assert run.returncode == 0, run.stderr
-        assert "from the workspace" in run.stdout + run.stderr
+        assert "from the workspace" in torchx("log", run.stdout.split()[0]).stdout
     finally:
         registry.stop(folder)
         shutil.rmtree(folder)

@@ -8,21 +8,19 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from aws_double import AwsDouble, Fault
 
 from torchx_runner import Runner
 from torchx_sched_aws.batch_request import DEFINITION_PREFIX
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
 from torchx_sched_aws.clients import AccessDeniedError, ThrottledError
-from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
+from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
 from torchx_testing.schedulers import SchedulerConformance
@@ -30,47 +28,6 @@ from torchx_testing.schedulers import SchedulerConformance
 DOUBLE = Path(__file__).resolve().parent / "aws_double.py"
 CFG = {"queue": "queue"}
 Ended = Callable[[str], DescribeAppResponse]
-
-
-@pytest.fixture
-def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsDouble]:
-    """One of its own for every test, which may change how it behaves."""
-    double = AwsDouble()
-    double.batch.add_queue("queue")
-    double.batch.add_queue("full", slots=0)
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in double.variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    yield double
-    double.close()
-    double.check()
-
-
-@pytest.fixture
-def scheduler(double: AwsDouble, monkeypatch: pytest.MonkeyPatch) -> Iterator[AWSBatchScheduler]:
-    monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (0.05, 0.2))
-    scheduler = AWSBatchScheduler("conformance", log_settle=0.5)
-    yield scheduler
-    scheduler.close()
-
-
-@pytest.fixture
-def ended(scheduler: AWSBatchScheduler) -> Ended:
-    """Waits until an app has ended, and describes it."""
-
-    def wait(app_id: str) -> DescribeAppResponse:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            found = scheduler.describe(app_id)
-            assert found is not None
-            if is_terminal(found.state):
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"{app_id} does not end: {found}")
-
-    return wait
 
 
 def sh(script: str, name: str = "worker", **fields: Any) -> Role:
@@ -226,6 +183,7 @@ def test_attempts_of_all_nodes_are_in_the_logs(scheduler: AWSBatchScheduler, end
 def test_a_reclaimed_machine_is_a_retry(
     double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
+    double.batch.child_notice = 0.1
     cfg = {**CFG, "retry_rules": ["status_reason=Host EC2*:RETRY"]}
     script = "[ $AWS_BATCH_JOB_ATTEMPT = 2 ] || exec sleep 300"
     app_id = scheduler.submit(app(sh(script, max_retries=2)), cfg)
@@ -304,6 +262,27 @@ def test_following_pages_while_they_are_written(
     assert lines == [f"line {i}\n" for i in range(1000)]
 
 
+def test_sixteen_nodes_are_followed_by_the_looks_of_one(
+    double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = 0.2
+    monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (pause, pause))
+    script = f"for i in 1 2 3 4 5; do echo {macros.replica_id}.$i; sleep 0.3; done"
+    app_id = scheduler.submit(app(sh(script, num_replicas=16)), CFG)
+    begun = time.monotonic()
+
+    def follow(k: int) -> list[str]:
+        return list(scheduler.log_iter(app_id, "worker", k, should_tail=True))
+
+    with ThreadPoolExecutor(16) as pool:
+        followed = list(pool.map(follow, range(16)))
+    assert followed == [[f"{k}.{i}\n" for i in range(1, 6)] for k in range(16)]
+    looks = (time.monotonic() - begun) / pause
+    # beside them, each who begins may ask whether there is the app, and for the node
+    assert double.counts["DescribeJobs"] <= looks + 2 * 16
+    print(f"{double.counts['DescribeJobs']} DescribeJobs in the time of {looks:.0f} looks")
+
+
 def test_listing_takes_one_request_for_each_page_and_queues_at_once(
     double: AwsDouble, scheduler: AWSBatchScheduler
 ) -> None:
@@ -316,11 +295,17 @@ def test_listing_takes_one_request_for_each_page_and_queues_at_once(
     assert len(found) == 20_000
     assert len({item.app_handle for item in found}) == 20_000
     # the two queues of every test are listed, too
-    assert double.counts == {"DescribeJobQueues": 1, "ListJobs": 20 * 10 + 2}
+    assert double.counts == {
+        "DescribeJobQueues": 1,
+        "ListJobs": 20 * 10 + 2,
+        "DescribeJobDefinitions": 1,
+    }
     assert 2 <= double.most_at_once <= 8
 
 
-def test_listing_keeps_no_more_than_a_page_of_each_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_keeps_no_more_than_a_page_of_each_queue(
+    aws: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"many-{i}" for i in range(20)]
     options = [word for name in names for word in ("--queue", name)]
     # in a process of its own, for what it needs itself is not what is measured

@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from aws_double import AwsDouble, Fault
 
 from torchx_runner import Runner
 from torchx_sched_aws.clients import AccessDeniedError, AwsError, ThrottledError
 from torchx_sched_aws.sagemaker_logs import LOG_GROUP
 from torchx_sched_aws.sagemaker_scheduler import AWSSageMakerScheduler
-from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
+from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
@@ -33,46 +30,11 @@ Ended = Callable[[str], DescribeAppResponse]
 
 
 @pytest.fixture
-def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsDouble]:
-    double = AwsDouble()
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in double.variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    yield double
-    double.close()
-    double.check()
-
-
-@pytest.fixture
-def scheduler(
-    double: AwsDouble, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[AWSSageMakerScheduler]:
-    monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (0.05, 0.2))
-    monkeypatch.setattr("torchx_sched_aws.sagemaker_jobs._PAUSES", (0.05, 0.2))
+def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSSageMakerScheduler]:
+    """SageMaker of the double."""
     scheduler = AWSSageMakerScheduler("test", log_settle=0.3)
     yield scheduler
     scheduler.close()
-
-
-@pytest.fixture
-def ended(scheduler: AWSSageMakerScheduler) -> Ended:
-    """Waits until an app has ended, and describes it."""
-
-    def wait(app_id: str) -> DescribeAppResponse:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            found = scheduler.describe(app_id)
-            assert found is not None
-            if is_terminal(found.state):
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"{app_id} does not end: {found}")
-
-    return wait
 
 
 def app(script: str = "true", name: str = "train", **fields: Any) -> AppDef:
@@ -213,7 +175,7 @@ def test_a_script_becomes_hyperparameters(
 def test_secondary_statuses_and_failure_reason(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
-    double.sagemaker.pace = 1.0
+    double.sagemaker.pace = 0.5
     app_id = scheduler.submit(app("exit 3"), CFG)
     first = scheduler.describe(app_id)
     assert first is not None
@@ -390,13 +352,13 @@ def test_long_commands_arrive_on_every_instance(
 # -- as users call it
 
 
-def test_the_command(double: AwsDouble, torchx: Any) -> None:
+def test_the_command(use_double: AwsDouble, torchx: Any) -> None:
     cfg = f"role={ROLE},instance_type=ml.m5.large"
     words = ("run", "--workspace", "", "-s", "aws_sagemaker", "-cfg", cfg)
     printed = torchx(*words, "--dryrun", "utils.echo", "--msg", "hello there")
     assert printed.returncode == 0, printed.stderr
     assert "ContainerArguments:\n    - hello there\n" in printed.stdout
-    assert not double.counts
+    assert not use_double.counts
     done = torchx(*words, "--wait", "utils.echo", "--msg", "hello there")
     assert done.returncode == 0, done.stderr
     handle = done.stdout.split()[0]
@@ -409,14 +371,14 @@ def test_the_command(double: AwsDouble, torchx: Any) -> None:
     assert torchx("status", handle).returncode == 1
 
 
-def test_exit_codes(double: AwsDouble, torchx: Any) -> None:
+def test_exit_codes(use_double: AwsDouble, torchx: Any) -> None:
     words = ("run", "--workspace", "", "-s", "aws_sagemaker", "--wait")
     cfg = ("-cfg", f"role={ROLE},instance_type=ml.m5.large")
     assert torchx(*words, *cfg, "utils.sh", "exit", "3").returncode == 1
     wrong = torchx(*words, "-cfg", f"role={ROLE},instance_type=m5.large", "utils.sh", "true")
     assert wrong.returncode == 2
     assert "begin with ml." in wrong.stderr
-    double.faults.append(Fault("CreateTrainingJob", "denied"))
+    use_double.faults.append(Fault("CreateTrainingJob", "denied"))
     denied = torchx(*words, *cfg, "utils.sh", "true")
     assert denied.returncode == 3
     assert "access denied" in denied.stderr

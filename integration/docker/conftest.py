@@ -20,13 +20,6 @@ from torchx_specs import is_terminal
 from torchx_specs.schedulers import DescribeAppResponse
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """The library forgets sockets with which it could not reach an engine that is down: whatever
-    test runs when they are collected is not the cause."""
-    never_connected = r"unclosed <socket\.socket fd=\d+, family=1, type=1, proto=0>"
-    config.addinivalue_line("filterwarnings", f"ignore:{never_connected}:ResourceWarning")
-
-
 @pytest.fixture(scope="session")
 def engine() -> Iterator[dict[str, str]]:
     """The variables with which clients find the engine."""

@@ -227,13 +227,20 @@ def test_a_failed_submission_leaves_nothing(
 ) -> None:
     words: dict[str, Any] = {"image": BUSYBOX, "entrypoint": "true", **role}
     app = AppDef("app", [Role("good", BUSYBOX, entrypoint="sleep", args=["60"], num_replicas=3)])
+    app.roles[0].mounts += [VolumeMount("torchx-test-kept", "/a"), VolumeMount("torchx-new", "/b")]
     app.roles.append(Role("bad", **words))
-    with pytest.raises(BackendError, match=message) as caught:
-        scheduler.submit(app, {})
-    assert "\n" not in str(caught.value)
     api = scheduler._docker_client.api
-    assert api.containers(all=True) == []
-    assert api.networks(filters={"label": LABEL_APP_ID}) == []
+    api.create_volume("torchx-test-kept")
+    try:
+        with pytest.raises(BackendError, match=message) as caught:
+            scheduler.submit(app, {})
+        assert "\n" not in str(caught.value)
+        assert api.containers(all=True) == []
+        assert api.networks(filters={"label": LABEL_APP_ID}) == []
+        # a volume that was there is somebody's
+        assert [volume["Name"] for volume in api.volumes()["Volumes"]] == ["torchx-test-kept"]
+    finally:
+        api.remove_volume("torchx-test-kept")
 
 
 def test_cancelled_is_remembered_by_the_engine(scheduler: DockerScheduler) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +11,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import double_client
+import k8s_apps
 from k8s_double.handle import Double
 
 from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
-
-#: Set by the user before the suite begins: the suite itself points it at the double.
-KUBECONFIG = os.environ.get("KUBECONFIG", "")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--k8s-python-image", default="local/python:3.11", help="an image with python, on the nodes"
     )
     group.addoption("--k8s-namespace", default="default", help="a namespace for the suite's jobs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # of apps whose test does not say which
+    k8s_apps.IMAGE = config.getoption("--k8s-image")
+    k8s_apps.PYTHON = config.getoption("--k8s-python-image")
 
 
 @pytest.fixture
@@ -49,12 +52,11 @@ def namespace(request: pytest.FixtureRequest) -> str:
 def _running_double(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Double]:
-    images = [request.config.getoption(f"--k8s-{kind}image") for kind in ("", "python-")]
+    # tests of the double itself name these, whatever the options name
+    images = {k8s_apps.IMAGE, k8s_apps.PYTHON, "busybox:local", "local/python:3.11"}
     folder = tmp_path_factory.mktemp("k8s-double")
-    double = Double(folder, *[word for image in images for word in ("--image", image)])
-    namespace = request.config.getoption("--k8s-namespace")
-    if namespace != "default":
-        double.namespace(namespace)
+    options = [word for image in images for word in ("--image", image)]
+    double = Double(folder, *options, "--namespace", request.config.getoption("--k8s-namespace"))
     yield double
     double.close()
 
@@ -84,12 +86,4 @@ def scheduler(double: Double) -> Iterator[KubernetesScheduler]:
 @pytest.fixture
 def until() -> Callable[..., Any]:
     """Asks again until the answer is true, and gives it."""
-
-    def wait(ask: Callable[[], Any], seconds: float = 20.0) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (found := ask()):
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.02)
-        return found
-
-    return wait
+    return double_client.until

@@ -9,6 +9,7 @@ from typing import Any
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse, Scheduler
 
+#: With sh, and with python; the suite's options name others.
 IMAGE = "busybox:local"
 PYTHON = "local/python:3.11"
 

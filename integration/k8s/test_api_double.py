@@ -333,9 +333,37 @@ def test_discovery(k8s: Client, double: Double) -> None:
     assert "jobs/status" in [r.name for r in resources]
     double.serve_operators([])
     groups = [g.name for g in client.ApisApi(k8s.api).get_api_versions().groups]
-    assert groups == ["batch", "scheduling.k8s.io"]
+    assert groups == ["batch", "rbac.authorization.k8s.io", "scheduling.k8s.io"]
     with pytest.raises(ApiException) as caught:
         k8s.custom.list_namespaced_custom_object(
             "jobset.x-k8s.io", "v1alpha2", "default", "jobsets"
         )
     assert caught.value.status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        (
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles",
+            {"rules": [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": []}]},
+            "rules[0].verbs: Required value: verbs must contain at least one value",
+        ),
+        (
+            "/api/v1/namespaces/default/configmaps",
+            {"data": {"a b": "x"}},
+            'data[a b]: Invalid value: "a b": a valid config key must consist of',
+        ),
+        (
+            "/api/v1/namespaces/default/configmaps",
+            {"data": {"a": "x" * 1024 * 1024, "b": "x"}},
+            "Too long",
+        ),
+    ],
+)
+def test_roles_and_config_maps_are_checked(
+    k8s: Client, path: str, body: dict[str, Any], words: str
+) -> None:
+    code, told, _ = k8s.raw("POST", path, {"metadata": {"name": "x"}, **body})
+    assert code == 422
+    assert words in told["message"]

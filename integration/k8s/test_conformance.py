@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from k8s_double.handle import Double
+from k8s_site import KUBECONFIG
 
 from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import Resource
@@ -37,7 +37,7 @@ class _Suite(SchedulerConformance):
         return {"job_api": "batch", "namespace": namespace, "image_pull_policy": "IfNotPresent"}
 
 
-if os.environ.get("KUBECONFIG"):
+if KUBECONFIG:
 
     class TestRealCluster(_Suite):
         # a failed pod is made anew after 10 seconds, and again after 20

@@ -14,7 +14,7 @@ from k8s_double.handle import Double
 
 from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler
 from torchx_specs import AppState, RetryPolicy
-from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import Stream
 
@@ -247,7 +247,7 @@ def test_long_and_odd_lines(scheduler: KubernetesScheduler, double: Double) -> N
 def test_one_stream(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(app("echo out; echo err >&2"), {})
     described(scheduler, app_id)
-    with pytest.raises(TorchXError, match="stream"):
+    with pytest.raises(RequestError, match="keeps stdout and stderr of a container in one log"):
         list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR))
     double.split_streams()
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == ["out\n"]

@@ -29,9 +29,9 @@ if shutil.which("bsub"):
 else:
 
     class TestLsfDouble(_Suite):
-        pass
+        poll_interval = 0.1
 
-    class TestOldLsfDouble(_Suite):
+    class TestOldLsfDouble(TestLsfDouble):
         """A system whose bjobs knows neither columns nor the unformatted long form."""
 
         @pytest.fixture(autouse=True)

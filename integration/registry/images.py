@@ -6,6 +6,8 @@ import base64
 import json
 import os
 import subprocess
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +89,15 @@ def log_in(folder: Path, registry: str, user: str) -> None:
     folder.mkdir(exist_ok=True)
     auth = base64.b64encode(user.encode()).decode()
     (folder / "config.json").write_text(json.dumps({"auths": {registry: {"auth": auth}}}))
+
+
+def tags(registry: str, repository: str) -> list[str]:
+    """The tags of a repository; none if there is no such repository."""
+    try:
+        with urllib.request.urlopen(f"http://{registry}/v2/{repository}/tags/list") as reply:
+            return json.loads(reply.read())["tags"] or []
+    except urllib.error.HTTPError as e:
+        e.close()
+        if e.code != 404:
+            raise
+        return []

@@ -4,6 +4,7 @@ platforms."""
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from token_service import TokenService, make_certificate
 
 from torchx_specs.errors import TorchXError, WorkspaceError
 from torchx_workspace_docker import registry as client
+from torchx_workspace_docker.references import Reference
 
 #: An address of this machine that does not look like one: nothing about it is trusted.
 ADDRESS = "10.215.77.1"
@@ -119,6 +121,36 @@ def test_tls_by_an_authority_of_ones_own(
         monkeypatch.setattr(client, "_CERTIFICATES", str(tmp_path / "certs.d"))
         with pytest.raises(TorchXError, match=r"ca\.crt cannot be used"):
             make(base, workspace, image_repo=repository)
+
+
+def test_a_registry_that_wants_to_see_a_certificate(
+    address: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, _ = make_certificate(tmp_path, "authority")
+    served = make_certificate(tmp_path, address, authority=authority)
+    mine = make_certificate(tmp_path, "10.215.77.2", authority=authority)
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    monkeypatch.setattr(client, "_CERTIFICATES", str(tmp_path / "certs.d"))
+    with running(
+        tmp_path / "registry", address=address, tls=served, clients=authority, user="user:right"
+    ) as name:
+        log_in(tmp_path / "docker-config", name, "user:right")
+        certificates = tmp_path / "certs.d" / name
+        certificates.mkdir(parents=True)
+        (certificates / "ca.crt").write_bytes(authority.read_bytes())
+        repository = f"{name}/jobs/mutual"
+        with pytest.raises(
+            TorchXError, match=f"wants a certificate .* into {certificates},"
+        ) as caught:
+            make(base, workspace, image_repo=repository)
+        assert caught.value.exit_code == 3
+        assert "\n" not in str(caught.value)
+        (certificates / "me.cert").write_bytes(mine[0].read_bytes())
+        with pytest.raises(TorchXError, match=r"me\.cert cannot be used: .*me\.key"):
+            make(base, workspace, image_repo=repository)
+        (certificates / "me.key").write_bytes(mine[1].read_bytes())
+        image, built = make(base, workspace, image_repo=repository)
+        assert make(base, workspace, image_repo=repository) == (image, built)
 
 
 def test_tls_on_this_machine_is_found_out(base: str, workspace: Path, tmp_path: Path) -> None:
@@ -229,6 +261,35 @@ def test_of_an_image_for_several_platforms_one_is_taken(
         make(
             f"{registry_name}/base/several:one", workspace, image_repo=f"{registry_name}/jobs/none"
         )
+
+
+def for_another_machine(registry_name: str, base: str, tag: str) -> str:
+    """Puts a copy of an image into the registry that says that it is for s390x."""
+    reference = Reference.parse(base)
+    registry, repository = client.Registry(reference), reference.repository
+    found = registry.manifest(repository, reference.version)
+    assert found is not None
+    manifest = json.loads(found[0])
+    config = registry.json_blob(repository, manifest["config"]["digest"])
+    data = json.dumps({**config, "architecture": "s390x"}).encode()
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    registry.upload(repository, digest, len(data), io.BytesIO(data))
+    manifest["config"].update(digest=digest, size=len(data))
+    registry.put_manifest(repository, tag, json.dumps(manifest).encode(), found[1])
+    return f"{registry_name}/{repository}:{tag}"
+
+
+def test_a_base_for_another_machine_is_told(
+    registry_name: str, base: str, workspace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = for_another_machine(registry_name, base, "s390x")
+    image, _ = make(base, workspace, remote=False)
+    assert "emulation" not in caplog.text
+    image, _ = make(other, workspace, remote=False)
+    assert f"the image {other} is for s390x, this engine's machine is " in caplog.text
+    assert docker("inspect", "--format", "{{.Architecture}}", image) == "s390x\n"
+    # where a job elsewhere runs is not known here
+    assert make(other, workspace, image_repo=f"{registry_name}/jobs/other")[1].ready
 
 
 def test_a_credential_helper_that_is_the_store(

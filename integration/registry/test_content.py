@@ -9,13 +9,16 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import docker_engine
 import pytest
-from images import docker, make, uploads
+from docker_engine import BUSYBOX
+from images import docker, make, tags, uploads
 
 from torchx_specs.errors import WorkspaceError
+from torchx_workspace_docker.engine_build import FullEngineError
 
 BOTH = pytest.mark.parametrize("remote", [True, False], ids=["registry", "engine"])
 
@@ -161,13 +164,7 @@ def test_a_file_that_changes_meanwhile_leaves_no_image(
     with pytest.raises(WorkspaceError, match="has changed since it was planned"):
         make(base, workspace, remote=remote, image_repo=repository)
     assert repository not in docker("images")
-    tags = subprocess.run(
-        ["wget", "-q", "-O-", f"http://{registry_name}/v2/jobs/meanwhile/tags/list"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert '"tags":["' not in tags.stdout
+    assert tags(registry_name, "jobs/meanwhile") == []
 
 
 SCRIPT = """
@@ -233,8 +230,10 @@ def test_another_user_elsewhere_makes_the_same_image(
     environment = {**os.environ, "HOME": str(home), "TORCHX_HOME": f"{home}/torchx"}
     environment.update(TZ="Pacific/Auckland", LANG="C", PYTHONHASHSEED="7")
     repository = f"{registry_name}/jobs/theirs"
+    words = [base, str(copy), repository, str(home / "small"), "nobody"]
+    # on a machine whose clock is years ahead
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, base, str(copy), repository, str(home / "small"), "nobody"],
+        ["faketime", "2031-02-03 04:05:06", sys.executable, "-c", SCRIPT, *words],
         env=environment,
         umask=0o077,
         cwd="/",
@@ -263,22 +262,60 @@ def test_memory_is_bounded_for_2_gb(
     assert int(done.stdout.split()[-1]) < 64
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a file system of so many MB."""
+    made: list[Path] = []
+
+    def mount(size: int) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="torchx-small-"))
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}m", "none", str(folder)]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+        if mounted.returncode:
+            folder.rmdir()
+            pytest.skip(f"nothing can be mounted here ({mounted.stderr.strip()}): not tried")
+        made.append(folder)
+        return folder
+
+    yield mount
+    for folder in made:
+        subprocess.run(["umount", str(folder)], check=True)
+        folder.rmdir()
+
+
 def test_a_full_disk_is_one_line_and_tags_nothing(
-    registry_name: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry_name: str,
+    base: str,
+    workspace: Path,
+    small_disk: Callable[[int], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    small = tmp_path / "small disk"
-    small.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"nothing can be mounted here ({mounted.stderr.strip()}): not tried")
+    small = small_disk(1)
     monkeypatch.setattr(tempfile, "tempdir", str(small))
+    with pytest.raises(WorkspaceError, match="No space left on device; TMPDIR") as caught:
+        make(base, workspace, image_repo=f"{registry_name}/jobs/full")
+    assert "\n" not in str(caught.value)
+    assert tags(registry_name, "jobs/full") == []
+    assert list(small.iterdir()) == []
+    # an engine of this machine gets the layer as it is made: no disk of ours is needed
+    assert make(base, workspace, remote=False)[1].ready
+
+
+def test_an_engine_whose_disk_is_full(
+    workspace: Path, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small_disk(32)  # for the workspace's 20 MB once, and not twice
     try:
-        with pytest.raises(WorkspaceError, match="No space left on device; TMPDIR") as caught:
-            make(base, workspace, image_repo=f"{registry_name}/jobs/full")
-        assert "\n" not in str(caught.value)
-        assert list(small.iterdir()) == []
-        # an engine of this machine gets the layer as it is made: no disk of ours is needed
-        assert make(base, workspace, remote=False)[1].ready
+        for name, value in docker_engine.start(folder).items():
+            monkeypatch.setenv(name, value)
+        for added in ("", "ARG IMAGE\nFROM $IMAGE\nCOPY large /large\n"):
+            if added:
+                (workspace / "Dockerfile.torchx").write_text(added)
+            with pytest.raises(FullEngineError, match="the disk of the Docker Engine is full") as e:
+                make(BUSYBOX, workspace, remote=False)
+            assert "\n" not in str(e.value)
+            assert e.value.exit_code == 3
+            assert docker("images", "-aq").split() == docker("images", "-q", BUSYBOX).split()
+            assert docker("ps", "-aq") == ""
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        docker_engine.destroy(folder)

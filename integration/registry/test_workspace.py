@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 import registry as registry_service
 from docker_engine import BUSYBOX
-from images import check_content, docker, log_in, make, make_base, uploads
+from images import check_content, docker, log_in, make, make_base, tags, uploads
 from registry_double import RegistryDouble, answer
 
-from torchx_specs.errors import RequestError, TorchXError, WorkspaceError
+from torchx_specs.errors import BackendError, RequestError, TorchXError, WorkspaceError
 from torchx_specs.workspace import Built
+from torchx_workspace_docker import registry as client
 
 
 def test_an_image_made_without_an_engine_holds_the_workspace(
@@ -185,8 +186,13 @@ def test_credentials_come_from_the_docker_configuration(
     ids=["closed", "500", "429"],
 )
 def test_a_registry_in_trouble_is_asked_again(
-    registry_name: str, base: str, workspace: Path, trouble: bytes
+    registry_name: str,
+    base: str,
+    workspace: Path,
+    trouble: bytes,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(client, "_FIRST_PAUSE", 0.05)
     failures: dict[str, int] = {}
 
     def script(method: str, path: str) -> bytes | None:
@@ -213,8 +219,9 @@ def test_a_registry_in_trouble_is_asked_again(
 
 
 def test_an_upload_goes_on_from_where_it_was(
-    registry_name: str, base: str, workspace: Path
+    registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(client, "_FIRST_PAUSE", 0.05)
     requests: list[str] = []
 
     def script(method: str, path: str) -> bytes | None:
@@ -237,9 +244,7 @@ def test_an_upload_goes_on_from_where_it_was(
 def test_a_registry_that_stays_broken_is_one_error_and_tags_nothing(
     registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchx_workspace_docker import registry
-
-    monkeypatch.setattr(registry, "ATTEMPTS", 2)
+    monkeypatch.setattr(client, "ATTEMPTS", 2)
     proxy = RegistryDouble(
         registry_name,
         lambda method, path: answer("500 Oh no") if method == "PATCH" else None,
@@ -253,13 +258,7 @@ def test_a_registry_that_stays_broken_is_one_error_and_tags_nothing(
     proxy.close()
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 3
-    tags = subprocess.run(
-        ["wget", "-q", "-O-", f"http://{registry_name}/v2/jobs/broken/tags/list"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert '"tags":["' not in tags.stdout
+    assert tags(registry_name, "jobs/broken") == []
 
 
 def test_bad_requests_are_one_line_each(
@@ -287,9 +286,10 @@ def test_bad_requests_are_one_line_each(
     image, _ = make(base, workspace, image_repo=repository)  # it stays behind, with a warning
     listener.close()
     assert image
-    from torchx_workspace_docker import registry
-
-    monkeypatch.setattr(registry, "ATTEMPTS", 2)
+    monkeypatch.setattr(client, "ATTEMPTS", 2)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+    with pytest.raises(BackendError, match="no answer from the Docker Engine at unix:///no/such"):
+        make(base, workspace, remote=False)
     unreachable = "127.0.0.1:1"
     with pytest.raises(TorchXError, match="does not answer"):
         make(f"{unreachable}/base:1", workspace, image_repo=f"{unreachable}/x")

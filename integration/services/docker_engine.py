@@ -25,6 +25,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from service_process import ServiceError as ServiceError
+from service_process import spawn
+
 PATIENCE = 60.0
 BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
@@ -32,10 +35,6 @@ PYTHON = "torchx-test/python:1"
 
 #: What this process has started, by folder: it is waited for once it was told to end.
 _started: dict[Path, subprocess.Popen[bytes]] = {}
-
-
-class ServiceError(Exception):
-    """The engine did not come up; the text says why, with the end of its log."""
 
 
 def start(
@@ -83,18 +82,7 @@ def start(
     }
     (folder / "daemon.json").write_text(json.dumps(settings))
     (folder / "dockerd.pid").unlink(missing_ok=True)
-    with open(folder / "dockerd.log", "ab") as log:
-        try:
-            process = subprocess.Popen(
-                command,
-                env=_environment({}),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            raise ServiceError("no dockerd here: integration/install.sh docker") from None
+    process = spawn(command, folder / "dockerd.log", "docker", _environment({}))
     _started[folder] = process
     (folder / "docker.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + PATIENCE

@@ -20,6 +20,9 @@ import sys
 import time
 from pathlib import Path
 
+from service_process import ServiceError as ServiceError
+from service_process import spawn
+
 PATIENCE = 30.0
 
 CONFIG = """\
@@ -34,16 +37,13 @@ http: {{addr: "{address}:{port}"{tls}}}
 _started: dict[Path, subprocess.Popen[bytes]] = {}
 
 
-class ServiceError(Exception):
-    """The registry did not come up; the text says why."""
-
-
 def start(
     folder: Path,
     *,
     user: str = "",
     address: str = "127.0.0.1",
     tls: tuple[Path, Path] | None = None,
+    clients: Path | None = None,
     token: dict[str, str] | None = None,
 ) -> str:
     """Starts a registry; returns its name, ``ADDRESS:PORT``.
@@ -53,6 +53,7 @@ def start(
         user: ``name:password``, where it is to ask for that
         address: of this machine
         tls: certificate and key, with which it serves
+        clients: authority whose certificates it wants to see from clients, with ``tls``
         token: realm, service, issuer and rootcertbundle of the service whose tokens it wants
 
     Raises:
@@ -63,7 +64,8 @@ def start(
     with socket.socket() as probe:
         probe.bind((address, 0))
         port = int(probe.getsockname()[1])
-    served = f", tls: {{certificate: {tls[0]}, key: {tls[1]}}}" if tls else ""
+    wanted = f", clientcas: [{clients}]" if clients else ""
+    served = f", tls: {{certificate: {tls[0]}, key: {tls[1]}{wanted}}}" if tls else ""
     config = CONFIG.format(folder=folder, address=address, port=port, tls=served)
     if token:
         config += f"auth: {{token: {json.dumps(token)}}}\n"
@@ -72,17 +74,8 @@ def start(
         _write_passwords(folder / "htpasswd", name, password)
         config += f"auth: {{htpasswd: {{realm: torchx, path: {folder}/htpasswd}}}}\n"
     (folder / "config.yml").write_text(config)
-    with open(folder / "registry.log", "ab") as log:
-        try:
-            process = subprocess.Popen(
-                ["docker-registry", "serve", str(folder / "config.yml")],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            raise ServiceError("no docker-registry here: integration/install.sh registry") from None
+    command = ["docker-registry", "serve", str(folder / "config.yml")]
+    process = spawn(command, folder / "registry.log", "registry")
     _started[folder] = process
     (folder / "registry.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + PATIENCE

@@ -25,7 +25,7 @@ from torchx_specs import is_terminal
 def _start(accounting: bool) -> Cluster:
     folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
     try:
-        variables = service.start(folder, accounting=accounting, min_job_age=5)
+        variables = service.start(folder, accounting=accounting, min_job_age=2)
     except BaseException:
         service.stop(folder)
         raise

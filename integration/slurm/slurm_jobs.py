@@ -69,4 +69,4 @@ def forget(cluster: Cluster, app_id: str) -> None:
     deadline = time.monotonic() + 60
     while service._says(["squeue", "-h", "-t", "all", "-j", app_id], cluster.variables, app_id):
         assert time.monotonic() < deadline
-        time.sleep(0.5)
+        time.sleep(0.2)

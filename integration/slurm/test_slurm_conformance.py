@@ -16,6 +16,7 @@ class TestSlurm(SchedulerConformance):
     unsupported = {"since_until": "Slurm keeps no times of log lines"}
     pending_cfg = {"extra": ["hold"]}
     timeout = 90.0
+    poll_interval = 0.2
 
     @pytest.fixture
     def scheduler(self, cluster: Cluster, work: Path) -> SlurmScheduler:

@@ -180,8 +180,7 @@ class TestWhatIsRemembered:
             "kill -9 $$": (AppState.FAILED, "killed by signal 9"),
         }
         app_ids = {line: submit(scheduler, app(line)) for line in ends}
-        # nobody looks while the controller knows them
-        time.sleep(3)
+        # nobody of ours looks while the controller knows them
         for app_id in app_ids.values():
             forget(cluster, app_id)
         another = create_scheduler("another")
@@ -289,7 +288,7 @@ class TestRetries:
 class TestController:
     def test_killed_and_restarted_with_a_job_running(self, own: Cluster) -> None:
         scheduler = create_scheduler("test", patience=60.0)
-        app_id = submit(scheduler, app("echo one; sleep 14; echo two", num_replicas=2))
+        app_id = submit(scheduler, app("echo one; sleep 12; echo two", num_replicas=2))
         wait_for(scheduler, app_id, AppState.RUNNING)
         time.sleep(6)  # slurmctld writes down what has changed every five seconds
         service.kill_controller(own.folder)
@@ -312,7 +311,7 @@ class TestController:
         pid = os.fork()
         if pid == 0:
             try:
-                time.sleep(4)
+                time.sleep(2)
                 service.start_controller(own.folder)
             finally:
                 os._exit(0)

@@ -20,6 +20,8 @@ from torchx_specs.trackers.api import (
 from torchx_specs.trackers.inline import from_data_uri
 from torchx_specs.trackers.lookup import build_tracker, inline_config
 
+#: What ``integration/services/moto.sh`` lists at once.
+PAGE = 100
 WRITER = Path(__file__).with_name("many_writers.py")
 ODD = [
     "a b",
@@ -92,17 +94,23 @@ def test_a_thousand_artifacts(tracker: TrackerBase) -> None:
     assert found["a999"] == TrackerArtifact("a999", "/999", {"n": 999})
 
 
-def test_more_runs_than_a_page_has(tracker: TrackerBase) -> None:
+def test_more_runs_than_a_page_has(tracker: TrackerBase, bucket: str, moto: Any) -> None:
     from concurrent.futures import ThreadPoolExecutor
+
+    import s3fs
+
+    count = 2 * PAGE + 10
 
     def record(number: int) -> None:
         tracker.add_source(f"run-{number:04}", f"parent-{number % 7}")
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(record, range(1100)))
-    assert sorted(tracker.run_ids()) == [f"run-{number:04}" for number in range(1100)]
+        list(pool.map(record, range(count)))
+    fs = s3fs.S3FileSystem(client_kwargs={"endpoint_url": moto.url}, use_listings_cache=False)
+    assert fs.call_s3("list_objects_v2", Bucket=bucket)["KeyCount"] == PAGE
+    assert sorted(tracker.run_ids()) == [f"run-{number:04}" for number in range(count)]
     chosen = sorted(tracker.run_ids(parent_run_id="parent-3"))
-    assert chosen == [f"run-{number:04}" for number in range(1100) if number % 7 == 3]
+    assert chosen == [f"run-{number:04}" for number in range(count) if number % 7 == 3]
     assert sorted(tracker.lineage("parent-3").descendants) == chosen
 
 

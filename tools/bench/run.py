@@ -30,6 +30,7 @@ sys.path.insert(0, str(HERE.parent))
 import distributions  # noqa: E402
 import environments  # noqa: E402
 import isolation  # noqa: E402
+import verification  # noqa: E402
 from table import ROWS, Row  # noqa: E402
 
 PEER = ("torchx-nightly==2026.10.26", "kubernetes")
@@ -59,38 +60,55 @@ class Result:
 
     @property
     def kept(self) -> bool:
-        return not self.failure and self.value <= self.row.limit
+        return not self.failure and (self.row.limit is None or self.value <= self.row.limit)
 
 
-def our_environment() -> Path:
-    """An environment with wheels of every distribution, made anew."""
-    environment = WORK / "ours"
+def build() -> None:
+    """Makes wheels of every distribution anew."""
     shutil.rmtree(isolation.OUR_WHEELS, ignore_errors=True)
     isolation.OUR_WHEELS.mkdir(parents=True)
-    members = distributions.members()
-    for member in members:
+    for member in distributions.members():
         isolation.build(member)
-    isolation.fetch(members)
-    environments.create(environment, with_pip=False)
-    isolation.install(environment, [member.name for member in members])
-    return environment
 
 
-def peer_environment() -> Path:
-    """An environment with the peer, kept between runs."""
+def both_environments(version: str) -> tuple[Path, Path]:
+    """Two environments of a version of Python: one with our wheels, and one with the peer.
+
+    Ours is made anew, the peer's is kept between runs.
+
+    Args:
+        version: Such as ``"3.10"``; empty for the one that runs this.
+
+    Raises:
+        environments.EnvironmentFailure: There is no such Python, or something can't be installed.
+    """
+    python = environments.interpreter(version) if version else sys.executable
+    if python is None:
+        raise environments.EnvironmentFailure(f"there is no Python {version} here")
+    ours, peer = (WORK / "-".join(filter(None, (side, version))) for side in ("ours", "peer"))
+    print(f"installing {distributions.version()} into {ours.name}", flush=True)
+    environments.create(ours, python, with_pip=False)
+    names = [member.name for member in distributions.members()]
+    wheels = f"--find-links={isolation.OUR_WHEELS}"
+    environments.pip(ours, ["install", "-q", wheels, *names], pip_from=isolation.WORKSPACE)
     named = os.environ.get("TORCHX_BENCH_PEER")
-    if named:
-        return Path(named).resolve()
-    environment = WORK / "peer"
-    if environments.version_of(environments.python_in(environment)) is None:
-        print(f"installing {PEER[0]}", flush=True)
-        environments.create(environment, with_pip=False)
-        environments.pip(environment, ["install", "-q", *PEER], pip_from=isolation.WORKSPACE)
-    return environment
+    if named and not version:
+        return ours, Path(named).resolve()
+    if environments.version_of(environments.python_in(peer)) is None:
+        print(f"installing {PEER[0]} into {peer.name}", flush=True)
+        environments.create(peer, python, with_pip=False)
+        environments.pip(peer, ["install", "-q", *PEER], pip_from=isolation.WORKSPACE)
+    return ours, peer
 
 
-def once(row: Row, environment: Path, words: tuple[str, ...]) -> tuple[float, str]:
+def once(row: Row, environment: Path, words: tuple[str, ...], home: str) -> tuple[float, str]:
     """Runs one side of a row once; its value, and what its script printed beside that.
+
+    Args:
+        row: What is measured.
+        environment: Of the side.
+        words: The command.
+        home: A new folder, where it runs.
 
     Raises:
         Failed: It exited with something else than 0.
@@ -99,21 +117,20 @@ def once(row: Row, environment: Path, words: tuple[str, ...]) -> tuple[float, st
         command = [str(environments.python_in(environment)), str(HERE / "rows" / words[0])]
     else:
         command = [str(environment / "bin" / words[0])]
-    with tempfile.TemporaryDirectory(prefix="torchx-bench-") as home:
-        keep = {key: os.environ[key] for key in ("LANG", "TMPDIR") if key in os.environ}
-        path = f"{environment / 'bin'}{os.pathsep}{os.defpath}"
-        variables = {**keep, "PATH": path, "HOME": home, "TORCHX_HOME": f"{home}/torchx"}
-        begun = time.perf_counter()
-        done = subprocess.run(
-            [*command, *words[1:]],
-            cwd=home,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        seconds = time.perf_counter() - begun
+    keep = {key: os.environ[key] for key in ("LANG", "TMPDIR") if key in os.environ}
+    path = f"{environment / 'bin'}{os.pathsep}{os.defpath}"
+    variables = {**keep, "PATH": path, "HOME": home, "TORCHX_HOME": f"{home}/torchx"}
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [*command, *words[1:]],
+        cwd=home,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = time.perf_counter() - begun
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or ["nothing said"]
         raise Failed(f"exit code {done.returncode}: {said[-1]}")
@@ -132,18 +149,21 @@ def measure(row: Row, ours: Path, peer: Path, rounds: int | None) -> Result:
     sides = [("ours", ours, row.ours, result.ours)]
     if row.peer is not None:
         sides.append(("peer", peer, row.peer, result.peer))
-    try:
-        for number in range((rounds or row.rounds) + 1):
-            for name, environment, words, values in sides:
-                value, remark = once(row, environment, words)
-                # The first round fills the file cache, and isn't counted where there are more.
-                if number or row.rounds == 1:
-                    values.append(value)
-                result.remarks[name] = remark
-            if row.rounds == 1:
-                break
-    except Failed as failure:
-        result.failure = f"{name}: {failure}"
+    # Kept until the end: a file system may be slow to use again what was deleted just now.
+    with tempfile.TemporaryDirectory(prefix="torchx-bench-") as homes:
+        try:
+            for number in range((rounds or row.rounds) + 1):
+                for name, environment, words, values in sides:
+                    home = tempfile.mkdtemp(dir=homes)
+                    value, remark = once(row, environment, words, home)
+                    # The first round fills the file cache, and isn't counted where there are more.
+                    if number or row.rounds == 1:
+                        values.append(value)
+                    result.remarks[name] = remark
+                if row.rounds == 1:
+                    break
+        except Failed as failure:
+            result.failure = f"{name}: {failure}"
     return result
 
 
@@ -158,7 +178,8 @@ def line(result: Result) -> str:
     """A row of the table."""
     row = result.row
     if result.failure:
-        cells = [row.work, f"not measured: {result.failure}", "", "", f"{row.limit:g}", "no"]
+        limit = "" if row.limit is None else f"{row.limit:g}"
+        cells = [row.work, f"not measured: {result.failure}", "", "", limit, "no"]
     elif row.absolute:
         ours = shown(result.ours, row)
         cells = [row.work, ours, "", "", f"{row.limit:g} MB", "yes" if result.kept else "**no**"]
@@ -167,8 +188,10 @@ def line(result: Result) -> str:
             shown(values, row) + (f" ({result.remarks[name]})" if result.remarks[name] else "")
             for name, values in (("ours", result.ours), ("peer", result.peer))
         ]
-        kept = "yes" if result.kept else "**no**"
-        cells = [row.work, *sides, f"{result.value:.3f}", f"{row.limit:.2f}", kept]
+        judged = ["", ""]
+        if row.limit is not None:
+            judged = [f"{row.limit:.2f}", "yes" if result.kept else "**no**"]
+        cells = [row.work, *sides, f"{result.value:.3f}", *judged]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -217,22 +240,27 @@ def main(argv: list[str]) -> int:
     present = {member.name for member in distributions.members()}
     rows = [row for row in ROWS if row.name in arguments.rows or not arguments.rows]
     missing = [row for row in rows if not present.issuperset(row.needs)]
+    measured = [row for row in rows if row not in missing]
     try:
-        ours, peer = our_environment(), peer_environment()
-    except (environments.EnvironmentFailure, isolation.Failed) as failure:
+        build()
+        sides = {
+            version: both_environments(version)
+            for version in dict.fromkeys(row.python for row in measured)
+        }
+    except (environments.EnvironmentFailure, verification.Failed) as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 1
     results = []
-    for row in rows:
-        if row not in missing:
-            results.append(measure(row, ours, peer, arguments.rounds))
-            print(line(results[-1]), flush=True)
+    for row in measured:
+        results.append(measure(row, *sides[row.python], arguments.rounds))
+        print(line(results[-1]), flush=True)
     if not arguments.rows:
         PAGE.write_text(page(results, missing), "utf-8")
         print(f"wrote {PAGE.relative_to(distributions.ROOT)}")
     over = [result.row.name for result in results if not result.kept]
     names = f": {', '.join(over)}" if over else ""
-    print(f"bench: {len(results) - len(over)} limits kept, {len(over)} not{names}")
+    judged = [result for result in results if result.row.limit is not None]
+    print(f"bench: {len(judged) - len(over)} limits kept, {len(over)} not{names}")
     return 1 if over else 0
 
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import bootstrap
 import check_docs
 import check_imports
 import distributions
@@ -157,6 +159,24 @@ def test_without_ensurepip_the_bootstrap_says_what_to_install(tmp_path: Path) ->
     assert "python3-venv" in line
 
 
+def test_without_its_index_pip_is_not_taken_at_its_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}/simple")
+        monkeypatch.setenv("PIP_RETRIES", "1")
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        python = environments.python_in(tmp_path)
+        python.parent.mkdir()
+        python.symlink_to(sys.executable)
+        words = ["install", "--target", str(tmp_path / "to"), "no-such-package"]
+        with pytest.raises(environments.EnvironmentFailure) as failure:
+            environments.pip(tmp_path, words, show=bootstrap.show_pip)
+    assert str(failure.value).startswith("pip cannot reach its package index: Connection refused")
+    assert "no package index (Connection refused), trying again" in capsys.readouterr().out
+
+
 def test_the_bootstrap_answers_an_unknown_command_with_its_usage() -> None:
     done = subprocess.run(
         [sys.executable, str(TOOLS / "bootstrap.py"), "dmeo"],
@@ -165,4 +185,6 @@ def test_the_bootstrap_answers_an_unknown_command_with_its_usage() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("usage: python3 tools/bootstrap.py COMMAND")
+    first, usage = done.stderr.splitlines()[:2]
+    assert first == "bootstrap: there is no command 'dmeo'"
+    assert usage.startswith("usage: python3 tools/bootstrap.py COMMAND")

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from k8s_double import identity
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--http", action="store_true", help="without TLS")
     parser.add_argument("--image", action="append", help="an image the node has; may be repeated")
+    parser.add_argument("--namespace", action="append", help="a further one; may be repeated")
     parser.add_argument("--parent", type=int, help="end when this process has ended")
     arguments = parser.parse_args()
     # 256 pods are 256 threads
@@ -32,7 +34,10 @@ def main() -> int:
     folder: Path = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     tls = None if arguments.http else identity.server_context(folder)
-    cluster = Cluster(folder, tls, {}, images=arguments.image)
+    cluster = Cluster(folder, tls, {}, images=arguments.image, namespaces=arguments.namespace)
+    threading.excepthook = lambda found: cluster.problem(
+        "".join(traceback.format_exception(found.exc_type, found.exc_value, found.exc_traceback))
+    )
     control = Control(cluster, folder, tls=not arguments.http)
     cluster.front.up()
     control.kubeconfig()

@@ -9,7 +9,8 @@ from decimal import Decimal
 
 from k8s_double import quantities
 from k8s_double.errors import ApiError, forbidden, not_found, qualified
-from k8s_double.kinds import BY_KEY, JOBS, NAMESPACES, PODS, Kind
+from k8s_double.identity import ACCOUNT
+from k8s_double.kinds import BY_KEY, JOBS, NAMESPACES, PODS, ROLE_BINDINGS, ROLES, Kind
 from k8s_double.store import Object, Store
 
 
@@ -105,6 +106,12 @@ class Admission:
             ApiError: 403
         """
         resource = f"{kind.plural}/{sub}" if sub else kind.plural
+        where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
+        words = f'User "{user}" cannot {verb} resource "{resource}" in API group "{kind.group}"'
+        if user.startswith(ACCOUNT) and not self._allowed(
+            user, verb, kind.group, resource, namespace, name
+        ):
+            raise forbidden(kind.plural, kind.group, name, words + where)
         for denial in self.denials:
             if denial.verb not in ("*", verb) or denial.user not in ("", user):
                 continue
@@ -112,14 +119,70 @@ class Admission:
                 continue
             if denial.namespace and denial.namespace != namespace:
                 continue
-            where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
-            raise forbidden(
-                kind.plural,
-                kind.group,
-                name,
-                f'User "{user}" cannot {verb} resource "{resource}" in API group "{kind.group}"'
-                f"{where}",
+            raise forbidden(kind.plural, kind.group, name, words + where)
+
+    def _allowed(
+        self, user: str, verb: str, group: str, resource: str, namespace: str, name: str
+    ) -> bool:
+        """Whether a role that is bound to a service account allows it something."""
+        own, account = user.removeprefix(ACCOUNT).split(":")
+        for binding in self.store.all(ROLE_BINDINGS, namespace) if namespace else ():
+            subjects = [
+                (one.get("kind"), one.get("namespace"), one.get("name"))
+                for one in binding.get("subjects") or []
+            ]
+            if ("ServiceAccount", own, account) not in subjects:
+                continue
+            role = self.store.find(ROLES, namespace, binding["roleRef"]["name"]) or {}
+            for rule in role.get("rules") or []:
+                names = rule.get("resourceNames")
+                if (
+                    {verb, "*"} & set(rule["verbs"])
+                    and {group, "*"} & set(rule.get("apiGroups") or [])
+                    and {resource, "*"} & set(rule.get("resources") or [])
+                    # an object that is being created has no name yet, and a list has none at all
+                    and (not names or (name and name in names))
+                ):
+                    return True
+        return False
+
+    def granting(self, user: str, kind: Kind, namespace: str, obj: Object) -> None:
+        """Checks what role-based access control checks of a new role or binding: nobody gives
+        rights that he does not have, so that a role that is bound has to be there. Users of
+        kubeconfigs may give all, but for those to whom ``bind`` of roles is denied.
+
+        Raises:
+            ApiError: 403, 404
+        """
+        name = str((obj.get("metadata") or {}).get("name") or "")
+        if kind is ROLE_BINDINGS:
+            bound = str((obj.get("roleRef") or {}).get("name") or "")
+            limited = user.startswith(ACCOUNT) or any(
+                denial.verb == "bind" and denial.user in ("", user) for denial in self.denials
             )
+            if not limited:
+                return
+            found = self.store.find(ROLES, namespace, bound)
+            if found is None:
+                raise not_found(ROLES.plural, ROLES.group, bound)
+            obj = found
+        if not user.startswith(ACCOUNT):
+            return
+        for rule in obj.get("rules") or []:
+            for group in rule.get("apiGroups") or []:
+                for resource in rule.get("resources") or []:
+                    for verb in rule.get("verbs") or []:
+                        if self._allowed(user, verb, group, resource, namespace, ""):
+                            continue
+                        rights = f'{{APIGroups:["{group}"], Resources:["{resource}"],'
+                        raise forbidden(
+                            kind.plural,
+                            kind.group,
+                            name,
+                            f'user "{user}" (groups=["system:serviceaccounts"]) is attempting to'
+                            f" grant RBAC permissions not currently held:\n{rights}"
+                            f' Verbs:["{verb}"]}}',
+                        )
 
     def created(self, kind: Kind, obj: Object) -> None:
         """Checks a new object.

@@ -43,6 +43,7 @@ class Cluster:
         *,
         job_delay: float = 0.1,
         images: list[str] | None = None,
+        namespaces: list[str] | None = None,
         capacity: dict[str, str] | None = None,
     ) -> None:
         self.store = Store()
@@ -57,6 +58,8 @@ class Cluster:
         self.operators = Operators(self.api)
         self.api.mutators.append(self.operators.queue)
         self.front = Front(self, tls, tokens)
+        if tls is not None:  # pods get no token without
+            self.kubelet.tokens, self.kubelet.ca = tokens, folder / "ca.pem"
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.folder = folder
@@ -69,6 +72,8 @@ class Cluster:
         self._ended = False
         self.store.listeners += [self._changed, self.kubelet.changed, self.operators.changed]
         self.capacity = dict(capacity or CAPACITY)
+        #: Those that are always there.
+        self.namespaces = list(dict.fromkeys(["default", "kube-system", *(namespaces or ())]))
         self._furnish(self.capacity)
         self._thread = threading.Thread(target=self._run, daemon=True, name="controllers")
         self._thread.start()
@@ -90,7 +95,7 @@ class Cluster:
         self.store.create(
             NODES, node(capacity, {"node.kubernetes.io/instance-type": "double.large"})
         )
-        for name in ("default", "kube-system"):
+        for name in self.namespaces:
             self.add_namespace(name)
         self.store.create(
             BY_KEY["queues.scheduling.volcano.sh"],

@@ -62,6 +62,13 @@ class ContainerLog:
             self.closed = True
             self._more.notify_all()
 
+    def tail(self, lines: int, size: int) -> str:
+        """Returns the last lines as text, no more than so many and so many bytes."""
+        with self._more:
+            texts = [entry.text for entry in self.entries]
+            found = b"".join([*texts, *self._rest.values()])
+        return b"".join(found.splitlines(True)[-lines:])[-size:].decode("utf-8", "replace")
+
     def wake(self) -> None:
         """Lets readers look whether they are still wanted."""
         with self._more:

@@ -75,6 +75,10 @@ class Control:
         """Answers some requests with a code; see :class:`k8s_double.admission.Fault`."""
         self.cluster.admission.faults.append(Fault(code, **how))
 
+    def fault_free(self) -> None:
+        """Ends the faults that are left."""
+        self.cluster.admission.faults.clear()
+
     def webhook(self, name: str, message: str, **how: Any) -> None:
         """Adds a webhook that refuses; see :class:`k8s_double.admission.Webhook`."""
         self.cluster.admission.webhooks.append(Webhook(name, message, **how))
@@ -99,14 +103,21 @@ class Control:
         """Writes a kubeconfig again with a new token, and revokes the user's old ones."""
         tokens = self.cluster.front.tokens
         if revoke:
-            tokens.clear()
+            self.revoke()
         token = identity.new_token()
         tokens[token] = identity.USER
         return self._write(name, token, **how)
 
     def revoke(self) -> None:
-        """Revokes all tokens."""
-        self.cluster.front.tokens.clear()
+        """Revokes all tokens of users; those of pods stay."""
+        tokens = self.cluster.front.tokens
+        for token, user in list(tokens.items()):
+            if not user.startswith(identity.ACCOUNT):
+                tokens.pop(token, None)
+
+    def rotate_accounts(self) -> None:
+        """Gives all pods new tokens, and revokes those that they had."""
+        self.cluster.kubelet.rotate_accounts()
 
     def _write(self, name: str, token: str, **how: Any) -> str:
         scheme = "https" if self.tls else "http"
@@ -185,7 +196,6 @@ class Control:
         furniture = {
             "namespaces",
             "nodes",
-            "serviceaccounts",
             "events",
             "queues.scheduling.volcano.sh",
         }
@@ -194,6 +204,7 @@ class Control:
             for kind in KINDS
             if kind.key not in furniture
             for obj in self.cluster.store.all(kind)
+            if (kind.key, obj["metadata"]["name"]) != ("serviceaccounts", "default")
         ]
 
     # -- looking
@@ -239,12 +250,12 @@ class Control:
             for kind in reversed(KINDS):
                 for obj in cluster.store.all(kind):
                     name = obj["metadata"]["name"]
-                    standard = name in ("default", "kube-system")
-                    if kind.key in kept or (
-                        standard and kind.key in ("namespaces", "serviceaccounts")
-                    ):
+                    namespace = obj["metadata"].get("namespace", "")
+                    account = kind.key == "serviceaccounts" and name == "default"
+                    of = namespace if account else name if kind.key == "namespaces" else ""
+                    if kind.key in kept or of in cluster.namespaces:
                         continue
-                    cluster.store.remove(kind, obj["metadata"].get("namespace", ""), name)
+                    cluster.store.remove(kind, namespace, name)
         cluster.front.tokens.clear()
         self.kubeconfig()
         cluster.front.requests.clear()

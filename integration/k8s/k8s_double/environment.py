@@ -32,14 +32,22 @@ def expanded(text: str, variables: dict[str, str]) -> str:
     return _REFERENCE.sub(one, text)
 
 
-def variables(store: Store, pod: Object, container: dict[str, Any]) -> dict[str, str]:
+def variables(
+    store: Store, pod: Object, container: dict[str, Any], server: tuple[str, int]
+) -> dict[str, str]:
     """Returns the variables of a container, without those of its image.
+
+    Args:
+        store: where secrets and the like are
+        pod: the container's
+        container: as the pod has it
+        server: host and port of the API server
 
     Raises:
         ConfigError: a secret or config map isn't there, or has no such key
     """
     namespace = pod["metadata"]["namespace"]
-    services = _services(store, pod)
+    services = _services(store, pod, server)
     found: dict[str, str] = {}
     for source in container.get("envFrom") or []:
         for kind, what in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
@@ -57,8 +65,8 @@ def variables(store: Store, pod: Object, container: dict[str, Any]) -> dict[str,
     return {**services, **found}
 
 
-def _services(store: Store, pod: Object) -> dict[str, str]:
-    found = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+def _services(store: Store, pod: Object, server: tuple[str, int]) -> dict[str, str]:
+    found = {"KUBERNETES_SERVICE_HOST": server[0], "KUBERNETES_SERVICE_PORT": str(server[1])}
     if pod["spec"].get("enableServiceLinks", True):
         for service in store.all(SERVICES, pod["metadata"]["namespace"]):
             address, ports = service["spec"].get("clusterIP"), service["spec"].get("ports")

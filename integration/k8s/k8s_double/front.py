@@ -18,7 +18,7 @@ from k8s_double import errors
 from k8s_double.admission import Fault
 from k8s_double.api import BODY_LIMIT
 from k8s_double.errors import ApiError
-from k8s_double.kinds import KINDS, PODS, Kind
+from k8s_double.kinds import KINDS, PODS, ROLE_BINDINGS, ROLES, Kind
 from k8s_double.scheduling import set_condition
 from k8s_double.store import Change, Object
 
@@ -148,6 +148,7 @@ class Front:
         self._server = _Server(("127.0.0.1", self.port), handler)
         self._server.front = self
         self.port = self._server.server_address[1]
+        self.cluster.kubelet.server = ("127.0.0.1", self.port)
         threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True, name="front"
         ).start()
@@ -443,6 +444,10 @@ class _Handler(BaseHTTPRequestHandler):
                     405,
                     "MethodNotAllowed",
                     "the server does not allow this method on the requested resource",
+                )
+            if kind in (ROLES, ROLE_BINDINGS):
+                self.front.cluster.admission.granting(
+                    self._record["user"], kind, target.namespace, json.loads(body)
                 )
             obj, self._warnings = api.create(kind, target.namespace, body, query)
             self._send(201, self._text(kind, obj))

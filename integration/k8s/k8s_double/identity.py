@@ -12,6 +12,11 @@ import yaml
 
 USER = "double-user"
 CONTEXT = "double"
+#: What the names of pods' users begin with.
+ACCOUNT = "system:serviceaccount:"
+#: Names the folder with a pod's token, which in a cluster is a mount: the double's pods have the
+#: files of this machine.
+ACCOUNT_VARIABLE = "TORCHX_SERVICE_ACCOUNT_DIR"
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
@@ -25,6 +30,16 @@ def server_context(folder: Path) -> ssl.SSLContext:
 
 def new_token() -> str:
     return secrets.token_urlsafe(32)
+
+
+def write_account(folder: Path, token: str, namespace: str, ca: Path) -> None:
+    """Writes what a pod finds of its service account; a token that is there is replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in (("ca.crt", ca.read_text()), ("namespace", namespace), ("token", token)):
+        new = folder / f"{name}.new"
+        new.touch(0o600)
+        new.write_text(data)
+        new.replace(folder / name)
 
 
 def write_kubeconfig(

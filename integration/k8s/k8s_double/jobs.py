@@ -10,7 +10,7 @@ from k8s_double.api import Api
 from k8s_double.errors import ApiError
 from k8s_double.kinds import JOBS, PODS
 from k8s_double.scheduling import set_condition
-from k8s_double.store import Object, copied, now
+from k8s_double.store import Object, controlled_by, copied, now
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 CONTROLLER = "job-controller"
@@ -378,16 +378,7 @@ class JobController:
                 "generateName": prefix,
                 "labels": labels,
                 "annotations": annotations,
-                "ownerReferences": [
-                    {
-                        "apiVersion": "batch/v1",
-                        "kind": "Job",
-                        "name": metadata["name"],
-                        "uid": metadata["uid"],
-                        "controller": True,
-                        "blockOwnerDeletion": True,
-                    }
-                ],
+                "ownerReferences": [controlled_by(job)],
             },
             "spec": spec,
         }

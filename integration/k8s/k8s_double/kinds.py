@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 _CORE = "io.k8s.api.core.v1."
 _BATCH = "io.k8s.api.batch.v1."
+_RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ KINDS = (
         ("status",),
     ),
     Kind("batch", "v1", "jobs", "Job", f"{_BATCH}Job", True, ("status",)),
+    Kind(_RBAC, "v1", "roles", "Role", "io.k8s.api.rbac.v1.Role"),
+    Kind(_RBAC, "v1", "rolebindings", "RoleBinding", "io.k8s.api.rbac.v1.RoleBinding"),
     Kind(
         "scheduling.k8s.io",
         "v1",
@@ -150,3 +153,6 @@ SERVICES = BY_KEY["services"]
 EVENTS = BY_KEY["events"]
 NAMESPACES = BY_KEY["namespaces"]
 NODES = BY_KEY["nodes"]
+ROLES = BY_KEY[f"roles.{_RBAC}"]
+ROLE_BINDINGS = BY_KEY[f"rolebindings.{_RBAC}"]
+SERVICE_ACCOUNTS = BY_KEY["serviceaccounts"]

@@ -45,6 +45,10 @@ class Kubelet:
         self.log_skew = 0
         # the feature gate PodLogsQuerySplitStreams, which is off in 1.32
         self.split_streams = False
+        #: Where pods reach the API server, and how they are known there: set once it listens.
+        self.server = ("127.0.0.1", 0)
+        self.tokens: dict[str, str] = {}
+        self.ca: Path | None = None
         self.sequences = sequences.Table()
         self.workers: dict[str, Worker] = {}
         self._lock = threading.Lock()
@@ -65,6 +69,7 @@ class Kubelet:
             return
         if change.type == "DELETED":
             worker.kill()
+            worker.revoke()
             with self._lock:
                 self.workers.pop(uid, None)
         elif pod["metadata"].get("deletionTimestamp"):
@@ -79,6 +84,13 @@ class Kubelet:
         for worker in workers:
             if worker.is_alive():
                 worker.join(5)
+
+    def rotate_accounts(self) -> None:
+        """Gives the pods new tokens, and revokes those that they had."""
+        with self._lock:
+            workers = list(self.workers.values())
+        for worker in workers:
+            worker.rotate()
 
     # -- logs
 
@@ -150,19 +162,19 @@ class Kubelet:
 def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, Any]:
     causes = []
     numbers: dict[str, int] = {}
-    for name, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
-        if name in query:
+    for option, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
+        if option in query:
             try:
-                numbers[name] = int(query[name])
+                numbers[option] = int(query[option])
             except ValueError:
                 raise bad_request(
-                    f'strconv.ParseInt: parsing "{query[name]}": invalid syntax'
+                    f'strconv.ParseInt: parsing "{query[option]}": invalid syntax'
                 ) from None
-            if numbers[name] < least:
+            if numbers[option] < least:
                 words = (
                     "must be greater than or equal to 0" if not least else "must be greater than 0"
                 )
-                causes.append(invalid_value(name, numbers[name], words))
+                causes.append(invalid_value(option, numbers[option], words))
     if "sinceSeconds" in query and "sinceTime" in query:
         causes.append(
             not_allowed(

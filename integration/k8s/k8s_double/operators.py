@@ -15,7 +15,7 @@ from k8s_double.api import Api
 from k8s_double.errors import ApiError
 from k8s_double.kinds import BY_KEY, JOBS, PODS, SERVICES, Kind
 from k8s_double.scheduling import set_condition
-from k8s_double.store import Change, Object, copied, now
+from k8s_double.store import Change, Object, controlled_by, copied, now
 
 VOLCANO = BY_KEY["jobs.batch.volcano.sh"]
 JOBSET = BY_KEY["jobsets.jobset.x-k8s.io"]
@@ -248,16 +248,7 @@ class Operators:
             "metadata": {
                 "name": f"job-{metadata['name'][:50]}-{metadata['uid'][:5]}",
                 "labels": {"kueue.x-k8s.io/job-uid": metadata["uid"]},
-                "ownerReferences": [
-                    {
-                        "apiVersion": "batch/v1",
-                        "kind": "Job",
-                        "name": metadata["name"],
-                        "uid": metadata["uid"],
-                        "controller": True,
-                        "blockOwnerDeletion": True,
-                    }
-                ],
+                "ownerReferences": [controlled_by(job)],
             },
             "spec": {
                 "queueName": queue,

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8s_double import sequences
+from k8s_double import identity, sequences
 from k8s_double.container_logs import ContainerLog
 from k8s_double.environment import PATH, ConfigError, expanded, variables
-from k8s_double.kinds import PODS
+from k8s_double.kinds import PODS, SERVICE_ACCOUNTS
 from k8s_double.scheduling import set_condition
 from k8s_double.store import Object, copied, now
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from k8s_double.kubelet import Kubelet
 
 Status = dict[str, Any]
+
+#: What is told of a container's log where that is its termination message.
+MESSAGE_LINES, MESSAGE_BYTES = 80, 2048
 
 
 class Stopped(Exception):
@@ -77,9 +80,11 @@ class Worker(threading.Thread):
         self.containers = {c.name: c for c in [*self.init, *self.main]}
         self.grace = 30.0
         self.pretend = False
+        self._token = ""
         self._stop = threading.Event()
         self._gone = threading.Event()
         self._lock = threading.Lock()
+        self._rotating = threading.Lock()
 
     # -- what others ask of it
 
@@ -397,6 +402,8 @@ class Worker(threading.Thread):
             "finishedAt": now(),
             "containerID": f"double://{self.uid}/{container.name}/{restarts}",
         }
+        if code and container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            ended["message"] = log.tail(MESSAGE_LINES, MESSAGE_BYTES)
         if not self._gone.is_set():
             self._tell(container, part, restarts, {"terminated": ended}, last)
         log.close()
@@ -437,8 +444,47 @@ class Worker(threading.Thread):
             "PATH": f"{programs}:{PATH}" if programs else PATH,
             "HOSTNAME": hostname,
             "HOME": "/root",
-            **variables(self.store, pod, container.spec),
+            **self._account(),
+            **variables(self.store, pod, container.spec, self.kubelet.server),
         }
+
+    # -- who it is
+
+    def _account(self) -> dict[str, str]:
+        """Returns the variable that says where the pod's token is, if it has one."""
+        spec, kubelet = self.pod["spec"], self.kubelet
+        found = self.store.find(SERVICE_ACCOUNTS, self.namespace, spec["serviceAccountName"]) or {}
+        mounted = spec.get("automountServiceAccountToken")
+        if mounted is None:
+            mounted = found.get("automountServiceAccountToken", True)
+        if not mounted or kubelet.ca is None:
+            return {}
+        self.rotate(first=True)
+        return {identity.ACCOUNT_VARIABLE: str(self._account_folder)}
+
+    @property
+    def _account_folder(self) -> Path:
+        return self.folder / "serviceaccount"
+
+    def rotate(self, *, first: bool = False) -> None:
+        """Gives the pod a new token; the one that it had is not accepted any more.
+
+        Args:
+            first: only if it has none
+        """
+        with self._rotating:  # containers start at the same time
+            if bool(self._token) == first or self.kubelet.ca is None:
+                return
+            old, self._token = self._token, identity.new_token()
+            user = f"{identity.ACCOUNT}{self.namespace}:{self.pod['spec']['serviceAccountName']}"
+            self.kubelet.tokens[self._token] = user
+            folder = self._account_folder
+            identity.write_account(folder, self._token, self.namespace, self.kubelet.ca)
+            self.kubelet.tokens.pop(old, None)
+
+    def revoke(self) -> None:
+        """A token ends with its pod."""
+        self.kubelet.tokens.pop(self._token, None)
 
     def _working_folder(self, container: Container) -> Path:
         root = self.folder / container.name

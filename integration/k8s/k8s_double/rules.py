@@ -16,7 +16,7 @@ from k8s_double.errors import (
     too_long,
     unsupported_value,
 )
-from k8s_double.kinds import Kind
+from k8s_double.kinds import ROLES, Kind
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -64,6 +64,11 @@ _FIELD_PATHS = {
 }
 _FIELD_KEYED = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
 _ANNOTATIONS_LIMIT = 262144
+_DATA_LIMIT = 1024 * 1024
+_KEY_WORDS = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',"
+    "  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
 _COUNTS_OF_JOB = (
     "parallelism",
     "completions",
@@ -608,6 +613,32 @@ def service(obj: dict[str, Any]) -> list[Cause]:
     return found
 
 
+def role(obj: dict[str, Any]) -> list[Cause]:
+    """Checks the rules of a role."""
+    words = {
+        "verbs": "verbs must contain at least one value",
+        "apiGroups": "resource rules must supply at least one api group",
+        "resources": "resource rules must supply at least one resource",
+    }
+    return [
+        required(f"rules[{i}].{key}", text)
+        for i, rule in enumerate(obj.get("rules") or [])
+        for key, text in words.items()
+        if not rule.get(key)
+    ]
+
+
+def config_map(obj: dict[str, Any]) -> list[Cause]:
+    """Checks the keys and the size of a config map."""
+    data = obj.get("data") or {}
+    found = [
+        invalid_value(f"data[{key}]", key, _KEY_WORDS) for key in data if not _KEY.fullmatch(key)
+    ]
+    if sum(len(text.encode("utf-8", "surrogatepass")) for text in data.values()) > _DATA_LIMIT:
+        found.append(too_long("", _DATA_LIMIT))
+    return found
+
+
 def check(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
     """Returns what is wrong with an object that is filled in."""
     found = metadata(kind, obj)
@@ -617,6 +648,10 @@ def check(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
         found += job(obj)
     elif kind.key == "services":
         found += service(obj)
+    elif kind is ROLES:
+        found += role(obj)
+    elif kind.key == "configmaps":
+        found += config_map(obj)
     elif kind.key == "jobs.batch.volcano.sh":
         tasks: set[str] = set()
         for i, task in enumerate(obj["spec"].get("tasks") or []):

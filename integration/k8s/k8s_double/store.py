@@ -19,6 +19,18 @@ HISTORY = 50_000
 Object = dict[str, Any]
 
 
+def controlled_by(obj: Object) -> dict[str, Any]:
+    """Returns the reference to an object in what its controller makes for it."""
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
 def now() -> str:
     """Returns the time as objects have it: UTC, whole seconds."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

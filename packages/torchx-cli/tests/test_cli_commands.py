@@ -50,6 +50,16 @@ def test_a_local_schedulers_app_is_waited_for(cli: Any, plugin: Any, components:
     assert "job finished: SUCCEEDED" in result.err
 
 
+def test_a_local_app_that_nobody_is_to_wait_for(cli: Any, plugin: Any, components: str) -> None:
+    plugin.schedulers = ["local_fake", "fake"]
+    told = "--no-wait: a local app lives no longer than this command"
+    assert told in cli("run", "-s", "local_fake", "--no-wait", "comp.py:job").err
+    for words in (["-s", "fake", "--no-wait"], ["-s", "local_fake"]):
+        assert told not in cli("run", *words, "comp.py:job").err
+    detached = cli("run", "-s", "local_fake", "--no-wait", "--detach", "comp.py:job")
+    assert told not in detached.err
+
+
 def test_a_failed_job_is_exit_code_1(cli: Any, components: str) -> None:
     result = cli("run", "--wait", "-cfg", "end=FAILED", "comp.py:job")
     assert (result.code, result.out) == (1, f"{HANDLE}\n")
@@ -71,6 +81,21 @@ def test_run_as_json(cli: Any, components: str) -> None:
     assert yaml.safe_load(result.out)["state"] == "PENDING"
 
 
+def test_what_a_component_prints_is_no_result(cli: Any, components: str) -> None:
+    loud = (
+        Path(components)
+        .read_text()
+        .replace("    role = Role(", "    print('loud')\n    role = Role(")
+    )
+    Path("loud.py").write_text(f"print('imported')\n{loud}")
+    for words in (["--dryrun", "-o", "json"], ["-o", "json"], ["--dryrun", "-o", "yaml"]):
+        result = cli("run", *words, "loud.py:job")
+        assert isinstance(yaml.safe_load(result.out), dict)
+        assert "loud" in result.err
+    assert cli("run", "loud.py:job").out.startswith("fake://")
+    assert "imported" not in cli("run", "loud.py:job", "--help").out
+
+
 def test_dryrun_submits_nothing_and_has_the_sections(
     cli: Any, plugin: Any, components: str
 ) -> None:
@@ -79,6 +104,22 @@ def test_dryrun_submits_nothing_and_has_the_sections(
     assert result.out.startswith("\n=== APPLICATION ===\n{ 'metadata': {},\n  'name': 'job',\n")
     assert result.out.endswith("\n\n=== SCHEDULER REQUEST ===\nsubmit job\n")
     assert plugin.apps == {}
+
+
+def test_what_people_read_has_no_secrets_and_what_runs_again_has(cli: Any, plugin: Any) -> None:
+    env = {"HF_TOKEN": "hush", "STORE": "s3://me:hush@host/x", "LEVEL": "loud"}
+    resource = {"cpu": 1, "gpu": 0, "memMB": 1}
+    role = {"name": "main", "image": "i", "entrypoint": "x", "env": env, "resource": resource}
+    Path("job.json").write_text(json.dumps({"name": "job", "roles": [role]}))
+    assert cli("run", "job.json").code == 0
+    for words in (["run", "--dryrun", "job.json"], ["describe", HANDLE]):
+        read = cli(*words).out
+        assert "hush" not in read
+        assert "'HF_TOKEN': '***'" in read
+        assert "'STORE': 's3://me:***@host/x'" in read
+        assert "'LEVEL': 'loud'" in read
+        again = serialize.from_yaml(cli(*words[:1], "-o", "yaml", *words[1:]).out)
+        assert again.roles[0].env.items() >= env.items()
 
 
 def test_dryrun_as_json(cli: Any, components: str) -> None:
@@ -192,6 +233,12 @@ def test_an_unknown_configured_flag_is_a_warning(cli: Any, components: str) -> N
     result = cli("run", "comp.py:job")
     assert result.code == 0
     assert "[cli:run] dryrunn: torchx run has no such option; did you mean 'dryrun'?" in result.err
+    Path(".torchxconfig").write_text("[cli:cancel]\nzzz = true\n[cli:wait]\nzzz = 1\n")
+    told = cli("wait", "fake://torchx/job-0").err
+    assert (
+        "[cli:wait] zzz: torchx wait has no such option; options: json, output, timeout, until"
+        in told
+    )
 
 
 def test_the_default_scheduler(cli: Any, plugin: Any, components: str) -> None:
@@ -373,11 +420,15 @@ def test_bad_input_is_one_line_and_exit_code_2(
         ("kind: Pod\nname: a\n", "kind: expected 'AppDef'"),
     ],
 )
-def test_bad_documents(document: str, error: str, cli: Any, plugin: Any) -> None:
+def test_bad_documents(
+    document: str, error: str, cli: Any, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("job.yaml").write_text(document)
     result = cli("run", "job.yaml")
     assert result.code == 2
     assert error in result.error
+    monkeypatch.setattr("sys.stdin", io.StringIO(document))
+    assert cli("run", "-").error == result.error.replace("job.yaml: ", "standard input: ")
     assert plugin.apps == {}
 
 
@@ -614,6 +665,18 @@ def test_log_of_the_last_lines(cli: Any, plugin: Any, components: str) -> None:
     assert cli("log", "-n", "0", HANDLE).out == ""
 
 
+def test_the_logs_of_many_replicas_take_no_status_each(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler, asked = type(plugin.create("s")), []
+    describe = scheduler.describe
+    monkeypatch.setattr(scheduler, "describe", lambda *args: asked.append(1) or describe(*args))
+    cli("run", "comp.py:job", "--replicas", "30")
+    asked.clear()
+    assert len(cli("log", HANDLE).out.splitlines()) == 30
+    assert len(asked) < 5
+
+
 def test_log_selectors_that_name_nothing(cli: Any, components: str) -> None:
     cli("run", "comp.py:job")
     result = cli("log", f"{HANDLE}/mian")
@@ -718,6 +781,14 @@ def test_lint(cli: Any, components: str) -> None:
     assert result.out.startswith("bad.py:1:")
     Path("none.py").write_text("x = 1\n")
     assert "no component in it" in cli("lint", "none.py").error
+
+
+def test_source_of_a_component(cli: Any, components: str) -> None:
+    text = cli("builtins", "--print", f"{components}:job").out
+    assert "def job(name" in text
+    data = json.loads(cli("builtins", "--print", f"{components}:job", "-o", "json").out)
+    assert data["name"] == f"{components}:job"
+    assert data["source"].rstrip() == text.rstrip()
 
 
 def test_builtins_without_any(cli: Any) -> None:

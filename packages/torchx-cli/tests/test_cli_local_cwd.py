@@ -167,3 +167,18 @@ def test_builtins(run: Run) -> None:
     assert lines[1] == "  1. dist.ddp"
     assert any(line.endswith(". utils.echo") for line in lines)
     assert "def echo(" in run("builtins", "--print", "utils.echo").stdout
+
+
+def test_what_command_and_scheduler_both_refuse_is_told_once(run: Run, tmp_path: Path) -> None:
+    env = {"": "x", "C": "a\0"}
+    role = {"name": "r", "image": "", "entrypoint": "echo", "args": ["a\0b"], "env": env}
+    (tmp_path / "job.json").write_text(json.dumps({"name": "job", "roles": [role]}))
+    ran = run("run", "-s", "local_cwd", "job.json")
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    problems = ran.stderr.removeprefix("torchx: error: ").strip().split("; ")
+    assert problems == [
+        "role 'r': args[0] holds a NUL character",
+        "role 'r': env has '', which is no variable's name",
+        "role 'r': env['C'] holds a NUL character",
+    ]

@@ -128,6 +128,66 @@ def test_listing_schedulers_imports_no_backend(site: Site) -> None:
     assert "scheduler 'heavy' of heavy_dist 1.2 cannot be loaded" in result.stderr
 
 
+# -- narration -------------------------------------------------------------------------------------
+
+NARRATES = """
+import logging
+
+logger = logging.getLogger(__name__)
+
+def work():
+    logger.debug("debug of %s", __name__)
+    logger.info("info of %s", __name__)
+    logger.warning("warning of %s", __name__)
+    logging.info("info of %s by the root logger", __name__)
+"""
+
+
+def test_libraries_show_warnings_and_plugins_more(tmp_path: Path) -> None:
+    for name in ("site-packages", "project"):
+        (tmp_path / name).mkdir()
+    site = Site(tmp_path / "site-packages")
+    site.distribution(
+        "narrator",
+        HOOKS
+        + NARRATES
+        + """
+import click, library, project_code
+
+@click.command()
+def narrate():
+    for module in (work, library.work, project_code.work):
+        module()
+
+@hookimpl
+def torchx_commands():
+    yield CommandPlugin("narrate", narrate, "Narrates.")
+""",
+    )
+    (site.folder / "library.py").write_text(NARRATES)
+    (tmp_path / "project" / "project_code.py").write_text(NARRATES)
+    site.environment["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'project'}"
+
+    def said(*words: str) -> list[str]:
+        lines = site.run(*words, "narrate").stderr.splitlines()
+        return [line[36:] for line in lines if " of " in line]
+
+    usual = [
+        *("info of narrator", "warning of narrator", "warning of library"),
+        *("info of project_code", "warning of project_code"),
+        "info of project_code by the root logger",
+    ]
+    assert said() == usual
+    assert said("--log_level", "INFO") == usual
+    assert said("--debug") == usual
+    assert said("--log_level", "WARNING") == [line for line in usual if "warning" in line]
+    everything = said("--log_level", "DEBUG")
+    assert {"debug of library", "info of library", "info of narrator by the root logger"} < set(
+        everything
+    )
+    assert len(everything) == 12
+
+
 # -- commands of plugins ---------------------------------------------------------------------------
 
 COMMANDS = (
@@ -383,6 +443,9 @@ class Toy(Scheduler):
 
     def log_iter(self, app_id, role_name, k=0, *args, **kwargs):
         yield f"one {k}\\n"
+        if os.path.exists(STATE + ".log"):
+            with open(STATE + ".log", encoding="utf-8") as fp:
+                yield from fp
         while state() == "RUNNING":
             time.sleep(0.02)
         yield "end"
@@ -582,3 +645,91 @@ def test_one_command_alone(plugin: Any, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit) as exit_info:
         main(["list", "-s", "fak"])
     assert exit_info.value.code == 2
+
+
+# -- standard streams ------------------------------------------------------------------------------
+
+NO_UNICODE = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+TEXT = "h\u00e9\u00e9 \u65e5\u672c"
+
+
+def test_text_that_the_locale_lacks_is_escaped(toy: Site) -> None:
+    toy.environment.update(NO_UNICODE)
+    (toy.folder / "state").write_text("SUCCEEDED")
+    (toy.folder / "state.log").write_text(f"{TEXT}\n", encoding="utf-8")
+    (toy.folder / "job.yaml").write_text(JOB.replace("x,", f"{TEXT},"), encoding="utf-8")
+    log = toy.run("log", "remote_toy://torchx/app/r/0")
+    escaped = TEXT.encode("ascii", "backslashreplace").decode()
+    assert (log.returncode, log.stderr) == (0, "")
+    assert log.stdout == f"r/0 one 0\nr/0 {escaped}\nr/0 end\n"
+    shown = toy.run("run", "-s", "local_toy", "--dryrun", "job.yaml")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert escaped in shown.stdout
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_documents_are_utf8_in_every_locale(toy: Site, form: str) -> None:
+    import yaml
+
+    toy.environment.update(NO_UNICODE)
+    job = JOB.replace("x,", f"{TEXT},").encode("utf-8")
+    words = f"run -s local_toy --workspace= --dryrun -o {form} -".split()
+    ran = subprocess.run(
+        [sys.executable, "-m", "torchx_cli", *words],
+        input=job,
+        capture_output=True,
+        cwd=toy.folder,
+        env=toy.environment,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    found = yaml.safe_load(ran.stdout.decode("utf-8"))
+    [role] = (found["app"] if form == "json" else found)["roles"]
+    assert role["entrypoint"] == TEXT
+
+
+def test_standard_input_that_is_no_text(toy: Site) -> None:
+    for words in (["run", "-s", "local_toy", "-"], ["run", "--stdin"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "torchx_cli", *words],
+            input=b"name: \xff",
+            capture_output=True,
+            cwd=toy.folder,
+            env=toy.environment,
+            timeout=60,
+        )
+        assert ran.returncode == 2
+        assert b"not UTF-8 text (byte 6)" in ran.stderr
+
+
+@pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
+def test_closed_streams_are_no_error(toy: Site, closed: str) -> None:
+    closing = " ".join(f"{fd}>&-" if fd != "0" else "0<&-" for fd in closed.split())
+    ran = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m torchx_cli list -s local_toy {closing}"],
+        capture_output=True,
+        text=True,
+        cwd=toy.folder,
+        env=toy.environment,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ("APP HANDLE" in ran.stdout) == ("1" not in closed)
+
+
+def test_a_working_directory_that_was_removed(toy: Site) -> None:
+    gone = toy.folder / "gone"
+
+    def run(words: str) -> subprocess.CompletedProcess[str]:
+        gone.mkdir()
+        script = f"cd {gone}; rmdir {gone}; exec {sys.executable} -m torchx_cli {words}"
+        return subprocess.run(
+            ["sh", "-c", script], capture_output=True, text=True, env=toy.environment, timeout=60
+        )
+
+    assert run("list -s local_toy").returncode == 0
+    refused = run("run -s local_toy no.component")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "torchx: error: the working directory was removed; change to another one\n"
+    )

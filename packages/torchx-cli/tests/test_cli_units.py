@@ -7,14 +7,19 @@ import itertools
 import threading
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from torchx_cli import config_merge, log_lines, output, times
 from torchx_cli.waiting import has_reached, intervals
 from torchx_specs import AppDef, AppState, Role
-from torchx_specs.errors import ConfigError, RequestError
+from torchx_specs.errors import BackendError, ConfigError, RequestError
+from torchx_specs.schedulers import file_logs
+from torchx_specs.schedulers.file_logs import Tail
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
 
 # -- times -----------------------------------------------------------------------------------------
 
@@ -79,6 +84,19 @@ def test_intervals_grow_to_a_limit() -> None:
 
 
 # -- tables and data -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", ["10", "40", "300"])
+def test_a_table_is_whole_on_a_terminal_of_any_width(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    handles = [f"kubernetes://torchx/{'a-long-name-' * n}\u65e5\u672c" for n in (1, 20)]
+    output.write_table(["APP HANDLE", "APP STATUS"], [[h, "SUCCEEDED"] for h in handles])
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == ["APP", "HANDLE", "APP", "STATUS"]
+    assert [line.split() for line in lines] == [[h, "SUCCEEDED"] for h in handles]
 
 
 def test_an_empty_table_has_headers_as_scripts_know_them() -> None:
@@ -232,6 +250,77 @@ def test_followed_replicas_are_read_at_the_same_time() -> None:
 
     text = read(Together(logs), log_lines.LogOptions(tail=True))
     assert text.count("one\n") == 20
+
+
+class FileRunner(FakeRunner):
+    """Has the logs of replicas in files that have ended; those of some are no files."""
+
+    def __init__(self, folder: Path, count: int, others: int) -> None:
+        super().__init__({("r", k): [f"{k} {n}\n" for n in range(50)] for k in range(count)})
+        self.folder = folder
+        self.others = others
+        self.threads: set[int] = set()
+        for (_, k), lines in self.logs.items():
+            (folder / str(k)).write_text("".join(lines))
+
+    def log_lines(self, handle: str, role: str, k: int, regex: str | None, **rest: Any) -> Any:
+        self.threads.add(threading.get_ident())
+        if k >= len(self.logs) - self.others:
+            return iter(self.logs[role, k])
+        tail = Tail(lambda: True, is_quick=True) if rest["should_tail"] else None
+        return file_logs.log_lines(self.folder / ("none" if k == 1 else str(k)), tail=tail)
+
+
+@pytest.mark.parametrize("tail", [False, True])
+@pytest.mark.parametrize("others", [0, 3])
+def test_files_are_read_in_one_thread(tmp_path: Path, tail: bool, others: int) -> None:
+    runner = FileRunner(tmp_path, 30, others)
+    stream = io.StringIO()
+    options = log_lines.LogOptions(tail=tail)
+    reader = log_lines.LogReader(cast("Runner", runner), "s://s/a", [*runner.logs], options, stream)
+    if tail:
+        reader.read_all()  # a log that never appears is empty
+    else:
+        with pytest.raises(BackendError, match="no log at"):
+            reader.read_all()
+    lines = stream.getvalue().splitlines(keepends=True)
+    for role, k in runner.logs:
+        mine = [line for line in lines if line.startswith(f"{role}/{k} ")]
+        there = [] if k == 1 else runner.logs[role, k]
+        assert mine == [f"{role}/{k} {line}" for line in there]
+    assert len(lines) == 29 * 50 == reader.lines
+    if not others:
+        assert len(runner.threads) == 1
+
+
+def test_a_closed_pipe_ends_the_following_of_files(tmp_path: Path) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    class Endless(FileRunner):
+        def log_lines(self, handle: str, role: str, k: int, *args: Any, **rest: Any) -> Any:
+            tail = Tail(lambda: False, check_every=0.01, is_quick=True)
+            return file_logs.log_lines(self.folder / str(k), tail=tail)
+
+    runner = Endless(tmp_path, 5, 0)
+    reader = log_lines.LogReader(
+        cast("Runner", runner), "s://s/a", [*runner.logs], log_lines.LogOptions(tail=True), Closed()
+    )
+    with pytest.raises(BrokenPipeError):
+        reader.read_all()
+
+
+def test_a_runner_with_a_log_lines_of_its_own_is_asked_that_way() -> None:
+    from torchx_runner import Runner
+
+    class Own(Runner):
+        logs = {("r", 0): ["of the scheduler\n"]}
+
+        def log_lines(self, *args: Any, **rest: Any) -> Any:
+            return iter(["its own\n"])
+
+    assert read(Own("s", {})) == "r/0 its own\n"
 
 
 def test_a_last_line_without_its_end_is_not_glued_to_the_next() -> None:

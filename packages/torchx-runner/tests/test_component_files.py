@@ -188,8 +188,8 @@ def test_no_such_file(cwd: Path, path: str, text: str) -> None:
 
 
 def test_a_file_without_a_function_named(cwd: Path) -> None:
-    write(cwd / "comp.py", "x = 1 / 0\ndef a(): ...\ndef b(): ...\n")
-    with pytest.raises(ComponentNotFoundException, match="functions in it: a, b"):
+    write(cwd / "comp.py", "x = 1 / 0\ndef _app(): ...\ndef a(): ...\nclass B: ...\n")
+    with pytest.raises(ComponentNotFoundException, match=r"functions in it: a, B$"):
         finder.get_component("comp.py")
 
 

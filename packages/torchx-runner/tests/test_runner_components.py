@@ -18,6 +18,7 @@ from torchx_specs import (
 
 COMPONENTS = """
 import sys
+from typing import Union
 from torchx_specs import AppDef, Resource, Role
 
 def greet(msg: str, times: int = 1, *rest: str) -> AppDef:
@@ -28,8 +29,8 @@ def greet(msg: str, times: int = 1, *rest: str) -> AppDef:
 def refuses(x: int = 0) -> AppDef:
     raise ValueError("not with me")
 
-def exits() -> AppDef:
-    sys.exit(3)
+def exits(code: Union[int, str] = 3) -> AppDef:
+    sys.exit(code)
 
 def returns_none() -> AppDef:
     pass
@@ -109,6 +110,7 @@ def test_defaults_of_a_component_give_way_to_its_arguments(scheduler: Any) -> No
         ("comp.py:greet", ["--mesg", "a"], ComponentArgumentError, "msg"),
         ("comp.py:returns_none", [], ComponentTypeError, "None"),
         ("comp.py:exits", [], ComponentError, "ended the program (exit code 3)"),
+        ("comp.py:exits", ["--code", "no way"], ComponentError, "ended the program (no way)"),
     ],
 )
 def test_what_is_wrong_is_an_exception_of_ours(

@@ -112,7 +112,8 @@ def test_the_variable_names_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_of_that_name_is_passed_over(cwd: Path, caplog: pytest.LogCaptureFixture) -> None:
     (cwd / ".torchxconfig").mkdir()
     assert config.find_configs() == []
-    assert "not a readable file" in caplog.text
+    assert config.find_configs() == []
+    assert caplog.text.count("not a readable file") == 1
 
 
 def test_a_changed_file_is_read_again(cwd: Path) -> None:
@@ -190,6 +191,9 @@ def test_an_unknown_option_is_a_warning(cwd: Path, caplog: pytest.LogCaptureFixt
     assert message == (
         f"{cwd}/.torchxconfig: [fake] quue: unknown option, ignored; did you mean 'queue'?"
     )
+    caplog.clear()
+    assert applied("[fake]\nzzz = a\n", cwd) == {}
+    assert caplog.messages == [f"{cwd}/.torchxconfig: [fake] zzz: unknown option, ignored"]
 
 
 # -- what is wrong
@@ -203,6 +207,7 @@ WRONG = {
     ),
     "two spellings": ("[fake]\njob_tags = a\njobTags = b\n", "[fake] jobTags: has another value"),
     "no section": ("queue = a\n", ":1: expected a [section] before the first key, got: queue = a"),
+    "a section without its end": ("[fake\n", ":1: a [section] ends with a bracket, got: [fake"),
     "a key twice": ("[fake]\nqueue = a\nqueue = b\n", ":3: key 'queue' is given twice in [fake]"),
     "a section twice": ("[fake]\n[x]\n[fake]\n", ":3: section [fake] is there twice"),
     "no value": ("[fake]\nqueue = a\nnothing\n", ":3: expected key = value, got: nothing"),

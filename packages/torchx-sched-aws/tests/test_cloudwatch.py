@@ -11,7 +11,15 @@ import pytest
 from botocore.exceptions import ClientError
 
 from torchx_sched_aws.clients import AccessDeniedError, Clients, ExpiredCredentialsError
-from torchx_sched_aws.cloudwatch import Follower, LogStream, NoLogError, milliseconds, read
+from torchx_sched_aws.cloudwatch import (
+    PAUSES,
+    SETTLE,
+    Follower,
+    LogStream,
+    NoLogError,
+    milliseconds,
+    read,
+)
 
 GROUP = "/aws/batch/job"
 
@@ -204,6 +212,17 @@ def test_pauses_grow_and_shrink(clients: Clients, logs: LogsDouble) -> None:
     assert job.pauses[:3] == pytest.approx([0.75, 1.125, 1.6875])
     assert job.pauses[11] == 5.0
     assert job.pauses[13] == 0.5
+
+
+@pytest.mark.parametrize("quiet", range(1, 9))
+def test_the_last_look_is_as_soon_as_nothing_more_can_arrive(
+    clients: Clients, logs: LogsDouble, quiet: int
+) -> None:
+    job = Job(*[lambda: None] * quiet, lambda: job.end())
+    logs.put("s", (1, "x"))
+    assert list(followed(job, clients, LogStream(clients, GROUP, "s"))) == ["x\n"]
+    assert job.ended is not None
+    assert SETTLE <= job.now - job.ended < SETTLE + PAUSES[0]
 
 
 def test_following_what_has_ended_ends_at_once(clients: Clients, logs: LogsDouble) -> None:

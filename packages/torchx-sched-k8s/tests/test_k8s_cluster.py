@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import threading
 import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +86,6 @@ def submit(**cfg: Any) -> str:
     ],
 )
 def test_refusals(code: int, reason: str, message: str, exit_code: int, words: str) -> None:
-    import json
-
     raw = json.dumps(status(code, reason, message)).encode() if message else b""
     error = translated("create the Job a", "/x", code, raw, "context 'c'")
     assert error.exit_code == exit_code
@@ -108,6 +110,95 @@ def test_no_kubeconfig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "broken"))
     with pytest.raises(NoClusterError, match="broken"):
         create_scheduler("t").list({"namespace": "team"})
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path))
+    begun = time.monotonic()
+    with pytest.raises(NoClusterError, match=f"kubeconfig {tmp_path}: IsADirectoryError"):
+        create_scheduler("t").list({"namespace": "team"})
+    assert time.monotonic() - begun < 10
+
+
+def test_contexts_and_their_namespaces(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import yaml
+
+    from torchx_sched_k8s.kubeconfig import namespace_of_context
+
+    assert (namespace_of_context(), namespace_of_context("other")) == ("team", "default")
+    config = yaml.safe_load(api.kubeconfig.read_text())
+    config["contexts"][1]["context"]["namespace"] = "theirs"
+    config["current-context"] = "gone"
+    api.kubeconfig.write_text(yaml.safe_dump(config))
+    assert (namespace_of_context(), namespace_of_context("other")) == ("default", "theirs")
+    with pytest.raises(NoClusterError, match="current context 'gone' is not in it"):
+        create_scheduler("t").list()
+    del config["current-context"]
+    api.kubeconfig.write_text(yaml.safe_dump(config))
+    with pytest.raises(NoClusterError, match=r"no current context; set .*contexts: double, other"):
+        create_scheduler("t").list()
+    with pytest.raises(RequestError, match="did you mean 'other'"):
+        create_scheduler("t").list({"context": "othe"})
+    found = "/namespaces/theirs/jobs"
+    api.answer("GET", found, {"items": []})
+    assert create_scheduler("t").list({"context": "other"}) == []
+    assert api.asked[0].path.endswith(found)
+    # several files, one of which is not there
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{api.kubeconfig}")
+    assert create_scheduler("t").list({"context": "other"}) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [("no-such-program", "No such file"), ("echo", "[Ee]xpect"), ("false", "returned 1")],
+)
+def test_a_program_that_gives_no_credentials(
+    api: ApiDouble, capfd: pytest.CaptureFixture[str], program: str, words: str
+) -> None:
+    import yaml
+
+    config = yaml.safe_load(api.kubeconfig.read_text())
+    login = {"apiVersion": "client.authentication.k8s.io/v1", "command": program}
+    config["users"][0]["user"] = {"exec": {**login, "interactiveMode": "Never"}}
+    api.kubeconfig.write_text(yaml.safe_dump(config))
+    with pytest.raises(NoClusterError, match=f"no credentials to be had: .*{words}") as caught:
+        create_scheduler("t").list()
+    assert "\n" not in str(caught.value)
+    assert api.asked == []
+    assert capfd.readouterr().err == ""
+
+
+def test_whose_credentials_are_refused(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, (401, status(401, "Unauthorized", "Unauthorized")))
+    with pytest.raises(ApiError, match=f"credentials of context 'double' of {api.kubeconfig} "):
+        Cluster().get(f"/apis/batch/v1{JOBS}", "list")
+    with pytest.raises(ApiError, match="credentials of context 'other' of"):
+        Cluster(None, "other").get(f"/apis/batch/v1{JOBS}", "list")
+
+
+def test_who_verifies_nothing_is_not_told_so_at_each_request(
+    api: ApiDouble, recwarn: pytest.WarningsRecorder
+) -> None:
+    import yaml
+    from urllib3.exceptions import InsecureRequestWarning
+
+    config = yaml.safe_load(api.kubeconfig.read_text())
+    verified = {"server": "https://verified.example:6443"}
+    unverified = {"server": "https://un.example:6443", "insecure-skip-tls-verify": True}
+    for cluster in (verified, unverified):
+        config["clusters"][0]["cluster"] = cluster
+        api.kubeconfig.write_text(yaml.safe_dump(config))
+        assert Cluster().client
+    warnings.simplefilter("always", append=True)
+    for host in ("verified.example", "un.example", "un.example.com"):
+        text = f"Unverified HTTPS request is being made to host '{host}'. See: ..."
+        warnings.warn(text, InsecureRequestWarning, stacklevel=1)
+    told = [str(one.message) for one in recwarn if one.category is InsecureRequestWarning]
+    assert ["verified.example'" in one or "un.example.com'" in one for one in told] == [True, True]
 
 
 def test_a_context_that_is_not_there(api: ApiDouble) -> None:
@@ -158,6 +249,36 @@ def test_a_token_that_was_rotated(api: ApiDouble) -> None:
         Cluster().get(f"/apis/batch/v1{JOBS}", "list")
 
 
+def test_many_whose_token_was_rotated_read_it_once(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchx_sched_k8s import kubeconfig
+
+    connect, made = kubeconfig.connect, []
+    everybody = threading.Barrier(16)
+
+    def counted(context: str | None) -> Any:
+        made.append(context)
+        time.sleep(0.05)
+        return connect(context)
+
+    def only_second(asked: Asked) -> tuple[int, Any]:
+        if asked.token == "Bearer second":
+            return 200, {"items": []}
+        everybody.wait(10)
+        return 401, status(401, "Unauthorized", "Unauthorized")
+
+    monkeypatch.setattr(kubeconfig, "connect", counted)
+    api.answer("GET", JOBS, only_second)
+    cluster = Cluster()
+    assert cluster.client
+    api.write_kubeconfig("second")
+    with ThreadPoolExecutor(16) as pool:
+        answers = [pool.submit(cluster.get, f"/apis/batch/v1{JOBS}", "list") for _ in range(16)]
+        assert [answer.result() for answer in answers] == [{"items": []}] * 16
+    assert len(made) == 2
+
+
 # -- submitting
 
 
@@ -184,6 +305,37 @@ def test_a_submission_that_fails_leaves_nothing(api: ApiDouble) -> None:
     made = [a.body["metadata"]["name"] for a in api.asked if a.method == "POST"]
     gone = [a.path.rpartition("/")[2] for a in api.asked if a.method == "DELETE"]
     assert gone == made
+
+
+def test_what_may_be_left_is_told(api: ApiDouble, caplog: pytest.LogCaptureFixture) -> None:
+    api.answer("POST", JOBS, created)
+    api.answer("POST", SERVICES, (403, status(403, "Forbidden", "no more services")))
+    api.answer("DELETE", "", (403, status(403, "Forbidden", "no deleting")))
+    with pytest.raises(ApiError, match="no more services"):
+        submit(validate_spec=False)
+    assert re.search(r"left behind: cannot delete the Job app-\w+-main: no deleting", caplog.text)
+
+
+def test_a_webhook_that_cannot_be_asked_is_met_when_the_job_is_made(api: ApiDouble) -> None:
+    def hook(asked: Asked) -> Any:
+        if asked.query.get("dryRun"):
+            words = 'admission webhook "old.example.com" does not support dry run'
+            return 400, status(400, "BadRequest", words)
+        return created(asked)
+
+    api.answer("POST", JOBS, hook)
+    api.answer("POST", SERVICES, created)
+    assert submit()
+    hook_words = 'admission webhook "old.example.com" denied the request: no'
+    api.answer("POST", JOBS, lambda a: (403, status(403, "Forbidden", hook_words)))
+    with pytest.raises(ApiError, match="denied the request: no"):
+        submit()
+
+
+def test_two_who_change_one_object_at_once(api: ApiDouble) -> None:
+    words = "the object has been modified; please apply your changes to the latest version"
+    api.answer("PATCH", JOBS, (409, status(409, "Conflict", words)), {"kind": "Job"})
+    assert Cluster().patch(f"/apis/batch/v1{JOBS}", {}, "cancel") == {"kind": "Job"}
 
 
 def test_an_answer_that_was_lost_is_no_second_job(api: ApiDouble) -> None:
@@ -288,7 +440,12 @@ def test_kueue_tells_why_an_app_waits(api: ApiDouble) -> None:
     scheduler = create_scheduler("t")
     found = scheduler.describe("team:app-x")
     assert found is not None
-    assert (found.state, found.msg) == (AppState.PENDING, "waits in the queue q of Kueue")
+    assert found.state == AppState.PENDING
+    assert "waits in the queue q of Kueue, which is not installed" in found.msg
+    api.answer("GET", "/workloads", (403, status(403, "Forbidden", "no")))
+    found = scheduler.describe("team:app-x")
+    assert found is not None
+    assert found.msg == "waits in the queue q of Kueue"
     condition = {"type": "QuotaReserved", "status": "False", "message": "insufficient quota"}
     api.answer("GET", "/workloads", {"items": [{"status": {"conditions": [condition]}}]})
     api.asked.clear()
@@ -337,8 +494,6 @@ def test_a_list_in_pages_that_expire(api: ApiDouble) -> None:
 
 def test_a_list_that_is_cut_off_is_asked_for_again(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job()]})
-    import json
-
     whole = json.dumps({"items": [pod(0), pod(1)]}).encode()
     api.answer("GET", PODS, (200, whole[:-20]), (200, whole))
     found = create_scheduler("t").describe("team:app-x")
@@ -398,6 +553,42 @@ def test_waiting_ends_with_a_change(api: ApiDouble) -> None:
     assert api.asked[-1].query["watch"] == "true"
 
 
+def event(type_: str, **words: Any) -> bytes:
+    return json.dumps({"type": type_, "object": words}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("how", ["status", "event"])
+def test_a_job_that_has_not_changed_for_long_is_still_waited_for(api: ApiDouble, how: str) -> None:
+    """Its version has expired: what the cluster has now is looked at, and what comes after."""
+    found = job()
+    found["metadata"]["resourceVersion"] = "7"
+    expired = (410, b"") if how == "status" else (200, event("ERROR", code=410))
+    same = event("ADDED", metadata={"name": "app-x-main", "resourceVersion": "7"})
+    later = event("MODIFIED", metadata={"name": "app-x-main", "resourceVersion": "12"})
+    api.answer("GET", JOBS, {"items": [found]}, expired, (200, same), expired, (200, same + later))
+    api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
+    scheduler = create_scheduler("t")
+    scheduler.describe("team:app-x")
+    for least in (0.5, 0.0):  # ended without a change, and with one
+        begun = time.monotonic()
+        scheduler.wait("team:app-x", 20)
+        assert least <= time.monotonic() - begun < 10
+        assert [asked.query["resourceVersion"] for asked in api.asked[-2:]] == ["7", "0"]
+
+
+@pytest.mark.parametrize("answer", [(200, b""), (403, b""), (200, b"<html>\n")])
+def test_where_nothing_can_be_watched_nothing_is_asked_all_the_time(
+    api: ApiDouble, answer: Any
+) -> None:
+    api.answer("GET", JOBS, {"items": [job()]}, answer)
+    api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
+    scheduler = create_scheduler("t")
+    scheduler.describe("team:app-x")
+    begun = time.monotonic()
+    scheduler.wait("team:app-x", 20)
+    assert 0.4 < time.monotonic() - begun < 10
+
+
 @pytest.mark.parametrize("answer", [None, (410, b""), (200, b"")])
 def test_waiting_does_not_fail(api: ApiDouble, answer: Any) -> None:
     api.answer("GET", JOBS, {"items": [job()]}, answer)
@@ -410,17 +601,17 @@ def test_waiting_does_not_fail(api: ApiDouble, answer: Any) -> None:
 
 
 def test_within_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from torchx_sched_k8s import connection
+    from torchx_sched_k8s import kubeconfig
 
-    monkeypatch.setattr(connection, "_SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
     # no token: a kubeconfig is looked for
     with pytest.raises(NoClusterError, match="no cluster is known"):
-        connection.connect()
+        kubeconfig.connect()
     (tmp_path / "token").write_text("t")
     (tmp_path / "namespace").write_text("mine\n")
-    assert connection.namespace_of_context() == "mine"
+    assert kubeconfig.namespace_of_context() == "mine"
     with pytest.raises(NoClusterError, match="in-cluster configuration"):
-        connection.connect()
+        kubeconfig.connect()

@@ -11,7 +11,7 @@ import pytest
 from torchx_sched_k8s.connection import Cluster
 from torchx_sched_k8s.logs import PodLog, ReplicaLog, nanoseconds
 from torchx_sched_k8s.pod_states import Pod, read_pod
-from torchx_specs.errors import BackendError
+from torchx_specs.errors import BackendError, RequestError
 
 # of conftest.py, which no test can import
 ApiDouble = Any
@@ -116,6 +116,36 @@ def test_a_node_that_cannot_read_its_log_says_so(api: ApiDouble) -> None:
     ]
 
 
+@pytest.mark.parametrize("rest", ["rest of a long line", "2024 is no time", ""])
+def test_the_rest_of_a_line_that_began_earlier(api: ApiDouble, rest: str) -> None:
+    """A line is written in pieces of 16 KB, and the time is that of the first."""
+    lines = stamped(("01.9", "a long line and the " + rest), ("02.1", "next"))
+    api.answer(
+        "GET",
+        LOG,
+        (200, b"\n".join([*lines, b""])),
+        (200, b"\n".join([rest.encode(), lines[1], b"2024-01-01T00:00:02.2Z new", b""])),
+    )
+    log = reader()
+    assert list(log.read(follow=True)) == [f"a long line and the {rest}\n".encode(), b"next\n"]
+    assert list(log.read(follow=True)) == [b"new\n"]
+    api.answer("GET", LOG, (200, b"\n".join([rest.encode(), lines[1], b""])))
+    since = nanoseconds(b"2024-01-01T00:00:02Z")
+    assert list(reader(since=since).read(follow=False)) == [b"next\n"]
+
+
+def test_a_log_that_a_node_cannot_follow_is_not_asked_for_all_the_time(api: ApiDouble) -> None:
+    api.answer("GET", LOG, (200, b"failed to create fsnotify watcher: too many open files"))
+    pauses: list[float] = []
+
+    def look() -> tuple[list[Pod], bool]:
+        return (pods("running"), True) if len(pauses) < 6 else ([], False)
+
+    log = ReplicaLog(Cluster(), "team", look, sleep=pauses.append)
+    assert list(log.lines(follow=True)) == []
+    assert pauses == sorted(set(pauses))
+
+
 def pods(*states: str, restarts: int = 0) -> list[Pod]:
     names = {"waiting": "Pending", "running": "Running", "ended": "Failed"}
     return [
@@ -207,6 +237,19 @@ def test_what_was_written_before_a_restart_comes_first(api: ApiDouble) -> None:
 
 
 def test_streams_apart(api: ApiDouble) -> None:
+    api.answer("GET", "/version", {"major": "1", "minor": "32+"})
     api.answer("GET", LOG, (200, b""))
     follow([(pods("ended"), False)], stream="Stderr")
     assert api.asked[-1].query["stream"] == "Stderr"
+    words = 'PodLogOptions "p" is invalid: stream: Forbidden: may not be specified'
+    api.answer("GET", LOG, (422, status(422, "Invalid", words)))
+    with pytest.raises(RequestError, match="in one log: leave the stream out"):
+        follow([(pods("ended"), False)], stream="Stderr")
+
+
+@pytest.mark.parametrize("version", [{"major": "1", "minor": "31"}, {"major": "", "minor": ""}])
+def test_an_older_cluster_would_give_both_streams(api: ApiDouble, version: dict[str, str]) -> None:
+    api.answer("GET", "/version", version)
+    with pytest.raises(RequestError, match="in one log: leave the stream out"):
+        follow([(pods("ended"), False)], stream="Stderr")
+    assert [asked.path for asked in api.asked] == ["/version"]

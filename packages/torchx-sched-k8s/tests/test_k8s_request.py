@@ -504,19 +504,13 @@ def test_retries(api: str, fields: dict[str, Any], expected: dict[str, int]) -> 
 def test_plain_jobs_say_that_they_start_one_replica_again(caplog: pytest.LogCaptureFixture) -> None:
     found = job(role(num_replicas=2, max_retries=3))
     assert found["spec"]["backoffLimit"] == 3
-    assert "job_api=jobset" in caplog.text
+    assert "-cfg retry_policy=APPLICATION" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("cfg", "fields"),
-    [
-        ({"retry_policy": "APPLICATION"}, {"num_replicas": 2}),
-        ({}, {"num_replicas": 2, "retry_policy": RetryPolicy.ROLE}),
-    ],
-)
-def test_retries_that_plain_jobs_cannot_do(cfg: dict[str, Any], fields: dict[str, Any]) -> None:
-    with pytest.raises(RequestError, match=r"job_api=.*retry_policy=REPLICA"):
-        objects(role(max_retries=1, **fields), **cfg)
+def test_retries_that_plain_jobs_cannot_do() -> None:
+    one_role = role(max_retries=1, num_replicas=2, retry_policy=RetryPolicy.ROLE)
+    with pytest.raises(RequestError, match=r"job_api=.*retry_policy=APPLICATION.*=REPLICA"):
+        objects(one_role)
 
 
 def test_a_role_that_must_not_be_retried_fails_a_jobset() -> None:

@@ -21,6 +21,7 @@ from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.stored import StoredApp
 from torchx_specs import AppDef, AppState, Role, macros
 from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.status import is_terminal
 
 
 @pytest.fixture
@@ -41,6 +42,26 @@ def test_another_sees_the_same(scheduler: LocalScheduler, other: LocalScheduler)
     native = other.describe_native(app_id)
     assert native.request == info.request
     assert native.app.roles == [role]
+
+
+def test_the_end_of_a_replica_is_seen_however_often_it_is_asked_for(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    wait = 'while [ ! -e "$GO" ]; do sleep 0.01; done'
+    role = sh("[ ${replica_id} = 1 ] || " + wait, num_replicas=2, env={"GO": str(tmp_path / "go")})
+    app_id = submit(scheduler, role)
+    stored = StoredApp.find(app_id)
+    assert stored is not None
+    until(lambda: stored.is_final("main", 1))
+    assert not stored.is_final("main", 0)
+    (tmp_path / "go").touch()
+    while not is_terminal(scheduler.describe(app_id).state):
+        stored.is_final("main", 0)
+    scheduler.wait(app_id)
+    assert stored.is_final("main", 0)
+    assert stored.folder.journal_size() > 0
+    scheduler.delete(app_id)
+    assert stored.folder.journal_size() == -1
 
 
 def test_another_process_sees_follows_and_cancels(

@@ -67,6 +67,27 @@ def test_following_ends_with_the_replica(scheduler: LocalScheduler) -> None:
     assert scheduler.describe(app_id).roles_statuses[1].replicas[0].exit_code is None
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_following_sees_what_processes_write_while_they_end(
+    scheduler: LocalScheduler, tmp_path: Path, other: bool
+) -> None:
+    child = (
+        f"trap 'sleep 0.3; echo saved; exit' TERM;"
+        f" touch {tmp_path}/up; while :; do sleep 0.01; done"
+    )
+    # the shell between ends at once, its child takes its time
+    app_id = submit(scheduler, sh(f'echo started; sh -c "{child}"; true'))
+    reader = create_scheduler("other") if other else scheduler
+    follower = iter(reader.log_iter(app_id, "main", 0, should_tail=True))
+    assert next(follower) == "started\n"
+    until((tmp_path / "up").exists)
+    ender = threading.Thread(target=scheduler.cancel, args=[app_id])
+    ender.start()
+    found = list(follower)
+    ender.join()
+    assert "saved\n" in found
+
+
 def test_following_what_another_process_runs(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("for i in 1 2 3; do echo $i; sleep 0.05; done"))
     assert lines(create_scheduler("other"), app_id, should_tail=True) == ["1\n", "2\n", "3\n"]

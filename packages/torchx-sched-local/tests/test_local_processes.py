@@ -195,19 +195,24 @@ def test_without_proc_ps_is_asked(
     assert processes.look(2**22 + 1) is None
 
 
-def test_no_module_is_loaded_that_costs_time() -> None:
-    code = (
-        "import sys; before = set(sys.modules); import torchx_sched_local.plugin;"
-        " print(*sorted(set(sys.modules) - before))"
-    )
+def printed_by(code: str) -> list[str]:
+    """Runs Python in a process of its own; returns the words that it prints."""
     out = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"],
         capture_output=True,
         text=True,
         check=True,
     )
+    return out.stdout.split()
+
+
+def test_no_module_is_loaded_that_costs_time() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import torchx_sched_local.plugin;"
+        " print(*sorted(set(sys.modules) - before))"
+    )
     heavy = {"pluggy", "subprocess", "logging", "asyncio", "pathlib", "json", "ctypes"}
-    assert heavy.isdisjoint(out.stdout.split())
+    assert heavy.isdisjoint(printed_by(code))
 
 
 def test_dry_run_loads_no_module_that_only_running_needs() -> None:
@@ -218,11 +223,5 @@ from torchx_specs import AppDef, Role
 create_scheduler("s").submit_dryrun(AppDef("a", [Role("r", image="", entrypoint="x")]), {})
 print(*sys.modules)
 """
-    out = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     heavy = {"subprocess", "logging", "asyncio", "json", "ctypes", "selectors", "shutil"}
-    assert heavy.isdisjoint(out.stdout.split())
+    assert heavy.isdisjoint(printed_by(code))

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx_sched_slurm import script
@@ -235,6 +235,7 @@ class TestWords:
 
     PRINT = ("-c", 'printf "%s\\0" "$@"', "-")
 
+    @settings(deadline=None)  # each starts a shell
     @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
     def test_arrive_as_they_are(self, words: list[str]) -> None:
         import tempfile

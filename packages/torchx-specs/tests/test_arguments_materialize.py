@@ -230,14 +230,22 @@ class TestPrecedence:
         ("config", "defaults", "message"),
         [
             ({"i": "x"}, None, "every_type: i: 'x' is not an int"),
-            (None, {"i": "x"}, "every_type: i: 'x' is not an int"),
+            (None, {"i": "x"}, "every_type: i (a configured default): 'x' is not an int"),
             ({"i": 1.5}, None, "every_type: i: expected int, got 1.5 (float)"),
             ({"i": None}, None, "every_type: i: expected int, got null"),
             ({"s": 5}, None, "every_type: s: expected str, got 5 (int)"),
             ({"env": {"A": 1}}, None, "every_type: env: A: expected str, got 1 (int)"),
             ({"words": {"a": 1}}, None, "every_type: *words: expected a list, got {'a': 1} (dict)"),
             ({"words": [1]}, None, "every_type: *words: expected str, got 1 (int)"),
-            (None, {"i": "x", "f": "y"}, "every_type: i: 'x' is not an int; f: 'y' is not a float"),
+            (
+                None,
+                {"i": "x", "b": "y"},
+                (
+                    "every_type: i (a configured default): 'x' is not an int;"
+                    " b (a configured default): 'y' is not a bool: use true, false, yes, no,"
+                    " on, off, 1 or 0"
+                ),
+            ),
         ],
     )
     def test_a_wrong_value_names_its_parameter(
@@ -271,6 +279,27 @@ class TestRequired:
         assert e.value.parameter == "src"
 
 
+class TestWordsFromPython:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ("--i 5", "the arguments must be a list of str, got '--i 5'; shlex.split() makes"),
+            (None, "the arguments must be a list of str, got None"),
+            (5, "the arguments must be a list of str, got 5"),
+            ({"i"}, "the arguments must be a list of str, got {'i'}"),
+            (["--i", 5], "arguments[1] must be a str, got 5"),
+            ([b"--i"], "arguments[0] must be a str, got b'--i'"),
+        ],
+    )
+    def test_that_are_none_are_an_error_of_ours(self, words: Any, message: str) -> None:
+        with pytest.raises(ComponentArgumentError) as error:
+            materialize_appdef(every_type, words)
+        assert str(error.value).startswith(f"every_type: {message}")
+
+    def test_may_be_a_tuple(self) -> None:
+        assert materialize_appdef(every_type, ("--i", "5")).metadata["i"] == 5
+
+
 class TestAnnotations:
     def test_without_one_the_default_tells_the_type(self) -> None:
         def comp(a, b=1, c=0.5, d=False, e=None, f=Color.RED, g=("x",), h=NO_TYPE_OF_OURS):
@@ -298,6 +327,11 @@ class TestAnnotations:
         def comp(a: int, b: NoSuchType) -> AppDef:  # noqa: F821
             return received()
 
+        def quoted(a: int, b: "NoSuchType") -> AppDef:  # noqa: F821, UP037
+            return received()
+
+        with pytest.raises(ComponentTypeError, match="annotation 'NoSuchType' of parameter 'b'"):
+            materialize_appdef(quoted, ["--a", "1"])
         with pytest.raises(ComponentTypeError) as error:
             materialize_appdef(comp, ["--a", "1"])
         assert str(error.value).startswith(
@@ -314,7 +348,7 @@ class TestAnnotations:
             assert "supported types: str, int, float, bool, Literal, Enum, pathlib.Path" in str(
                 error.value
             )
-        with pytest.raises(ComponentArgumentError, match="data: type 'bytes' is not supported"):
+        with pytest.raises(ComponentArgumentError, match=r"default\): type 'bytes' is not"):
             materialize_appdef(comp, [], {"data": "x"})
 
     def test_of_an_unsupported_type_can_be_left_alone_or_given_from_python(self) -> None:
@@ -410,9 +444,9 @@ class TestResult:
         ("result", "what"),
         [
             (None, "None (is a return missing?)"),
-            (5, "a int"),
-            ({"name": "x"}, "a dict"),
-            (Role("x", image="y"), "a Role"),
+            (5, "an object of type int"),
+            ({"name": "x"}, "an object of type dict"),
+            (Role("x", image="y"), "an object of type Role"),
         ],
     )
     def test_other_than_an_appdef_is_named(self, result: Any, what: str) -> None:

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.schedulers import file_events, file_logs
-from torchx_specs.schedulers.file_logs import BLOCK_BYTES, Tail, log_lines, prefixed
+from torchx_specs.schedulers import file_events, following
+from torchx_specs.schedulers.file_logs import FileLog, Tail, follow_all, log_lines, prefixed
+from torchx_specs.schedulers.following import BLOCK_BYTES
 
 METHODS = ["events", "poll"] if sys.platform.startswith("linux") else ["poll"]
 
@@ -306,7 +307,7 @@ class NfsDouble:
 def test_the_end_is_read_though_a_shared_file_system_shows_it_late(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_logs, "os", NfsDouble())
+    monkeypatch.setattr(following, "os", NfsDouble())
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, tail(finished, method))
@@ -338,6 +339,31 @@ def test_change_of_a_watched_file_makes_it_look_for_the_end(tmp_path: Path, meth
     assert calls <= 3
     state.write_text("ended")
     assert follower.result() == ["x\n"]
+
+
+def test_a_log_that_tells_of_its_own_end_still_does_after_a_change_beside_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal"
+    path.write_text("begin\n")
+    how = Tail(lambda: "end" in path.read_text(), watch=[str(path)], check_every=1000)
+
+    def write() -> None:
+        time.sleep(0.3)
+        (tmp_path / "other").touch()  # the file may have been replaced: it is watched anew
+        time.sleep(0.3)
+        with path.open("a") as f:
+            f.write("end\n")
+
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(log_lines(path, tail=how)), daemon=True)
+    writer = threading.Thread(target=write)
+    reader.start()
+    writer.start()
+    writer.join()
+    reader.join(5)
+    assert not reader.is_alive()
+    assert lines == ["begin\n", "end\n"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -430,6 +456,211 @@ def test_network_file_systems_are_polled_unless_told(
     follower.until(1)
     finished.set()
     assert follower.result() == ["one\n"]
+
+
+# -- following many --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_many_logs_are_followed_in_one_thread(tmp_path: Path, method: str) -> None:
+    count, journal = 40, tmp_path / "journal"
+    journal.touch()
+    expected = {k: [f"{k} {n} {'x' * (n * k % 300)}\n" for n in range(60)] for k in range(count)}
+    expected[7][-1] = "without its end"
+    finished = [threading.Event() for _ in range(count)]
+
+    def write() -> None:
+        files = [(tmp_path / str(k)).open("ab", buffering=0) for k in range(count)]
+        texts = ["".join(expected[k]).encode() for k in range(count)]
+        for part in range(20):  # most parts end within a line
+            for k, file in enumerate(files):
+                begin, end = (len(texts[k]) * i // 20 for i in (part, part + 1))
+                file.write(texts[k][begin:end])
+            time.sleep(0.005)
+        for k, file in enumerate(files):
+            file.close()
+            finished[k].set()
+            with journal.open("a") as log:
+                log.write("one has ended\n")
+
+    logs = (
+        (k, log_lines(tmp_path / str(k), tail=tail(finished[k], method, journal, check_every=60)))
+        for k in range(count)
+    )
+    found: dict[int, list[str]] = {k: [] for k in range(count)}
+    threads = threading.active_count()
+    writer = threading.Thread(target=write)
+    begun = time.monotonic()
+    writer.start()
+    most_threads = 0
+    for k, lines in follow_all(logs, count):
+        assert not isinstance(lines, Exception)
+        found[k] += lines
+        most_threads = max(most_threads, threading.active_count())
+    writer.join()
+    assert found == expected
+    assert most_threads <= threads + 2  # the writer, and what reads events
+    assert time.monotonic() - begun < 30  # no end was only seen because it was asked for in vain
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
+def test_an_end_that_comes_while_a_log_is_read_is_asked_for_after_that(tmp_path: Path) -> None:
+    log, journal, ended = tmp_path / "log", tmp_path / "journal", threading.Event()
+    log.touch()
+    journal.touch()
+    waiting = following.Waiting()
+    how = Tail(ended.is_set, watch=[str(journal)], check_every=600, method="events")
+    followed = following.Followed(str(log), how)
+    try:
+        resting = False
+        while not (resting and followed.due is not None and followed.due > time.monotonic() + 60):
+            assert list(followed.look()) == []
+            waiting.rest(followed)
+            resting = True
+            while followed.due is not None and followed.due < time.monotonic() + 60:
+                waiting.wait(at_once=True)
+        log.write_text("one\n")
+        while followed.due is not None:
+            assert waiting.wait(at_once=False) == [followed]
+        blocks = followed.look()
+        assert "".join(next(blocks)) == "one\n"
+        ended.set()
+        journal.write_text("it has ended\n")
+        while not followed.ask:  # one that is being read is nothing to look at
+            assert waiting.wait(at_once=True) == []
+            time.sleep(0.01)
+        assert list(blocks) == []
+        waiting.rest(followed)
+        assert waiting.wait(at_once=True) == [followed]
+        assert list(followed.look()) == []
+        assert followed.is_over
+    finally:
+        waiting.forget(followed)
+        followed.close()
+        waiting.close()
+
+
+def test_a_log_that_cannot_be_read_ends_alone(tmp_path: Path) -> None:
+    ended = threading.Event()
+    ended.set()
+    (tmp_path / "fine").write_text("fine\n")
+    (tmp_path / "folder").mkdir()
+
+    def broken() -> bool:
+        raise RuntimeError("nobody knows")
+
+    logs = {
+        "folder": log_lines(tmp_path / "folder", tail=Tail(ended.is_set)),
+        "unknown": log_lines(tmp_path / "fine", tail=Tail(broken)),
+        "fine": log_lines(tmp_path / "fine", tail=Tail(ended.is_set)),
+    }
+    found = [
+        (name, str(lines) if isinstance(lines, Exception) else [*lines])
+        for name, lines in follow_all(logs.items(), 10)
+    ]
+    assert sorted(found, key=str) == [
+        ("fine", ["fine\n"]),
+        ("folder", f"cannot read {tmp_path / 'folder'}: Is a directory"),
+        ("unknown", "nobody knows"),
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_end_that_nobody_can_tell_any_more_ends_one_log_alone(
+    tmp_path: Path, method: str
+) -> None:
+    journal, ended, is_broken = tmp_path / "journal", threading.Event(), threading.Event()
+    journal.touch()
+    (tmp_path / "log").write_text("line\n")
+
+    def asked() -> bool:
+        if is_broken.is_set():
+            raise RuntimeError("nobody knows")
+        return False
+
+    def change() -> None:
+        time.sleep(0.2)
+        is_broken.set()
+        journal.write_text("changed")
+        time.sleep(0.2)
+        ended.set()
+        journal.write_text("changed again")
+
+    watch, how = [str(journal)], {"check_every": 30, "method": method}
+    logs = {
+        "broken": log_lines(tmp_path / "log", tail=Tail(asked, watch, **how)),  # type: ignore[arg-type]
+        "fine": log_lines(tmp_path / "log", tail=Tail(ended.is_set, watch, **how)),  # type: ignore[arg-type]
+    }
+    changer = threading.Thread(target=change)
+    changer.start()
+    found = [
+        (name, str(lines) if isinstance(lines, Exception) else [*lines])
+        for name, lines in follow_all(logs.items(), 2)
+    ]
+    changer.join()
+    assert found == [("broken", ["line\n"]), ("fine", ["line\n"]), ("broken", "nobody knows")]
+
+
+def test_only_so_many_are_followed_at_the_same_time(tmp_path: Path) -> None:
+    ended = [threading.Event() for _ in range(6)]
+    taken: list[int] = []
+
+    def logs() -> Iterator[tuple[int, FileLog]]:
+        for k in range(6):
+            (tmp_path / str(k)).write_text(f"{k}\n")
+            taken.append(k)
+            yield k, log_lines(tmp_path / str(k), "[024]", tail=Tail(ended[k].is_set))
+
+    found = []
+    for k, lines in follow_all(logs(), 2):
+        assert not isinstance(lines, Exception)
+        found += [line.strip() for line in lines]
+        assert len(taken) <= sum(event.is_set() for event in ended) + 2
+        for event in ended[: k + 1]:
+            event.set()
+    assert sorted(found) == ["0", "2", "4"]
+
+
+def test_a_long_log_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+    ended = threading.Event()
+    ended.set()
+    (tmp_path / "long").write_text("x" * 99 + "\n")
+    with (tmp_path / "long").open("a") as log:
+        log.write(("x" * 99 + "\n") * (BLOCK_BYTES // 10))
+    (tmp_path / "short").write_text("short\n")
+    logs = {name: log_lines(tmp_path / name, tail=Tail(ended.is_set)) for name in ("long", "short")}
+    order = [name for name, lines in follow_all(logs.items(), 2) if [*lines]]  # type: ignore[misc]
+    assert order[:3] == ["long", "short", "long"]
+    assert order.count("long") > 5
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_written_while_a_log_is_read_is_not_overlooked(tmp_path: Path, method: str) -> None:
+    ended, path, journal = threading.Event(), tmp_path / "log", tmp_path / "journal"
+    path.touch()
+    journal.touch()
+
+    def write() -> None:
+        with path.open("ab", buffering=0) as log:
+            for n in range(3000):
+                log.write(b"%d\n" % n)
+                if not n % 100:
+                    time.sleep(0.002)
+        ended.set()
+        journal.write_text("ended")
+
+    writer = threading.Thread(target=write)
+    begun = time.monotonic()
+    writer.start()
+    logs = [(k, log_lines(path, tail=tail(ended, method, journal, check_every=30))) for k in (0, 1)]
+    found: dict[int, list[str]] = {0: [], 1: []}
+    for k, lines in follow_all(logs, 2):
+        assert not isinstance(lines, Exception)
+        found[k] += lines
+        time.sleep(0.001)  # more is written meanwhile
+    writer.join()
+    assert found[0] == found[1] == [f"{n}\n" for n in range(3000)]
+    assert time.monotonic() - begun < 20
 
 
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:

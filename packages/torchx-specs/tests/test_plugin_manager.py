@@ -164,6 +164,7 @@ class TestOneThatDoesNot:
             ("import no_such_module_at_all", "import", "ModuleNotFoundError: No module named"),
             ("def f(:", "import", "SyntaxError"),
             ("raise SystemExit(3)", "import", "SystemExit: 3"),
+            ("raise BaseException('panic')", "import", "BaseException: panic"),
             (None, "import", "ModuleNotFoundError"),
             (
                 "@hookimpl\ndef torchx_schedulers():\n    raise ValueError('no cluster')",
@@ -174,6 +175,11 @@ class TestOneThatDoesNot:
                 "@hookimpl\ndef torchx_schedulers():\n    import sys; sys.exit('bye')",
                 "hook",
                 "torchx_schedulers: SystemExit: bye",
+            ),
+            (
+                "@hookimpl\ndef torchx_schedulers():\n    raise BaseException('panic')",
+                "hook",
+                "torchx_schedulers: BaseException: panic",
             ),
             (
                 "@hookimpl\ndef torchx_schedulers():\n    return 3",

@@ -195,7 +195,7 @@ class TestResolve:
             ({"S": 1}, "S", "Run option: S, must be of type: str, but was: 1 (int)"),
             ({"I": "1"}, "I", "must be of type: int, but was: 1 (str)"),
             ({"B": "True"}, "B", "must be of type: bool"),
-            ({"L": "a"}, "L", "must be of type: list"),
+            ({"L": "a"}, "L", "must be of type: list[str], but was: a (str)"),
             ({"L": ("a",)}, "L", "must be of type: list"),
             ({"L": [1]}, "L", "must be of type: list"),
             ({"D": {"a": 1}}, "D", "must be of type: dict"),

@@ -223,3 +223,25 @@ for _ in range(100):
     assert [run.returncode for run in runs] == [0] * 4
     (path,) = kept(home)
     assert len(digests._load(str(path))) == 3
+
+
+def test_many_bytes_are_read_in_threads_with_the_same_result(
+    project: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        (project / f"more{number}").write_bytes(b"%d" % number * number)
+    (project / "link").symlink_to("a")
+    files = workspace_files(Workspace({str(project): ""}))
+    expected = [
+        b"" if f.link else hashlib.sha256(Path(f.source).read_bytes()).digest() for f in files
+    ]
+    assert FileDigests().digests(files) == expected
+    monkeypatch.setattr(digests, "_WORTH_THREADS", 1)
+    monkeypatch.setattr(digests, "_WORTH_THREADS_EACH", 1)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    read.clear()
+    assert FileDigests().digests(files) == expected
+    assert len(read) == len(files) - 1
+    (project / "more7").unlink()
+    with pytest.raises(WorkspaceError, match=r"cannot read .*more7"):
+        FileDigests().digests(files)

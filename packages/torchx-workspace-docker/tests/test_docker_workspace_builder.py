@@ -6,7 +6,9 @@ import base64
 import io
 import json
 import os
+import pty
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +200,23 @@ def test_progress_is_lines_where_there_is_no_terminal() -> None:
     with Progress("repo:a", quiet=True, stream=stream) as progress:
         progress.begin("packing", 1)
     assert stream.getvalue().count("\n") == 1
+
+
+def test_progress_is_a_bar_on_a_terminal() -> None:
+    reader, terminal = pty.openpty()
+    with open(terminal, "w") as stream:
+        with Progress("repo:a", stream=stream) as progress:
+            progress.begin("pushing", 4 << 20)
+            time.sleep(0.11)  # not more often than ten times a second
+            progress.advance(1 << 20)
+            progress.advance(1 << 20)
+        shown = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    bars = shown.split("\r\033[K")
+    assert bars[1:] == [
+        f"pushing [{'#' * 7}{' ' * 23}] 1.0 of 4.0 MB",
+        f"pushing [{'#' * 15}{' ' * 15}] 2.0 of 4.0 MB\r\n",
+    ]
 
 
 def test_events_of_older_pushes() -> None:

@@ -136,3 +136,18 @@ def test_two_layers_of_the_same_files_are_the_same_bytes(tmp_path: Path) -> None
     made = [make_layer(files, "/", str(tmp_path / str(number))) for number in range(2)]
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
     assert made[0].digest == made[1].digest
+
+
+def test_headers_made_here_are_those_of_tarfile() -> None:
+    names = ["x", "n" * 100, "n" * 101, "ünïcode", "a b/c", os.fsdecode(b"\xff"), "d/e/f.py"]
+    for name in names:
+        for mode in (0o600, 0o644, 0o755):
+            # with a size that a header holds, and one that takes another header before it
+            for size in (0, 1, 511, 8**11 - 1, 8**11):
+                files = [WorkspaceFile(name, "/none", size, mode)]
+                info = tarfile.TarInfo(name)
+                info.mode, info.size = mode, size
+                expected = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+                is_folder = slice(156, 157)
+                header = next(h for h in tar_pieces(files, "/") if h[is_folder] != tarfile.DIRTYPE)
+                assert header == expected

@@ -15,10 +15,12 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def app_text(app: AppDef) -> str:
-    """Returns an app for people to read."""
+    """Returns an app for people to read, with values masked that look like secrets."""
     from pprint import pformat
 
-    return pformat(app_dict(app), indent=2, width=80)
+    from torchx_specs.redaction import masked
+
+    return pformat(masked(app_dict(app)), indent=2, width=80)
 
 
 def app_dict(app: AppDef) -> dict[str, Any]:
@@ -52,9 +54,10 @@ def read_document(path: str) -> AppDef:
     from torchx_specs import serialize
 
     if path == "-":
-        import sys
+        from torchx_cli.standard_streams import read_utf8
 
-        return serialize.load(sys.stdin.read() + "\n")
+        name = "standard input"
+        return serialize.load(read_utf8(name), called=name)
     from pathlib import Path
 
     return serialize.load(Path(path))

@@ -113,10 +113,21 @@ def ended_by(error: BaseException, frame: Frame) -> int:
     if isinstance(error, TorchXError):
         complain(one_line(error))
         return error.exit_code
+    if isinstance(error, FileNotFoundError) and not _has_working_directory():
+        complain("the working directory was removed; change to another one")
+        return BAD_REQUEST
     hint = "" if frame.debug else " (torchx --debug ... shows where)"
     complain(f"{type(error).__name__}: {one_line(error)}{hint}")
     # a scheduler may leave a method out; asking it for that is a bad request
     return BAD_REQUEST if isinstance(error, NotImplementedError) else BACKEND_FAILED
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def interrupted(error: BaseException) -> int:

@@ -11,11 +11,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from torchx_cli.colors import ENDC, GREEN
 from torchx_specs.errors import RequestError, UnknownAppException, nearest
 from torchx_specs.handles import make_app_handle
+from torchx_specs.schedulers.file_logs import FileLog, follow_all
 from torchx_specs.status import is_started
 
 if TYPE_CHECKING:
@@ -32,6 +35,12 @@ FORM = "SCHEDULER://[SESSION_NAME]/APP_ID[/ROLE_NAME[/REPLICA_IDS,...]]"
 #: Replicas that are read at the same time: when they are followed, and when they have ended.
 MAX_FOLLOWED = 256
 MAX_READ = 8
+# How long the scheduler may take for the first log before others are asked for beside it.
+_ANSWER_SECONDS = 0.05
+# How long a signal may wait to be handled.
+_SIGNAL_SECONDS = 0.5
+# So many lines of a file are written together.
+_SOME_LINES = 512
 
 # not compiled until one is read: `torchx run` has no need of it
 _IDENTIFIER = (
@@ -203,12 +212,14 @@ class LineWriter:
 
     Args:
         stream: where the text goes
+        failed: called, by that thread, once the text can go there no more
     """
 
     _MOST = 1 << 20  # characters that wait to be written
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, failed: Callable[[], None] = lambda: None) -> None:
         self._stream = stream
+        self._failed = failed
         self._pending: list[str] = []
         self._size = 0
         self._closed = False
@@ -264,9 +275,11 @@ class LineWriter:
                     self._stream.flush()
             except (OSError, ValueError) as e:
                 with self._changed:
-                    self._error = e if isinstance(e, OSError) else BrokenPipeError(str(e))
+                    told = isinstance(e, (OSError, UnicodeError))
+                    self._error = e if told else BrokenPipeError(str(e))  # it was closed
                     self._closed = True
                     self._changed.notify_all()
+                self._failed()
                 return
             if done:
                 return
@@ -277,7 +290,7 @@ class LogReader:
 
     Args:
         runner: asks the scheduler
-        app_handle: the app
+        app_handle: the app, which exists
         replicas: which of its replicas
         options: which lines
         stream: where they go
@@ -293,7 +306,7 @@ class LogReader:
         stream: TextIO,
         colorize: bool = False,
     ) -> None:
-        self._runner = runner
+        self._log_lines = _log_lines_of(runner)
         self._app_handle = app_handle
         self._options = options
         self._stream = stream
@@ -307,7 +320,10 @@ class LogReader:
                 len(replicas) - MAX_FOLLOWED,
             )
         self._lock = threading.Lock()
+        self._answered = threading.Event()
         self._running = 0
+        self._is_stopped = False
+        self._writer: LineWriter | None = None
         self._errors: list[BaseException] = []
         self._ended = threading.Event()
         #: counts lines, so that one can see whether more arrive
@@ -315,12 +331,14 @@ class LogReader:
 
     def start(self) -> None:
         """Starts to read, in threads that do not keep the process from ending."""
-        self._writer = LineWriter(self._stream)
+        self._writer = LineWriter(self._stream, self._give_up)
         if not self._count:
             self._ended.set()
-        self._running = self._count
-        for number in range(self._count):
-            threading.Thread(target=self._work, name=f"log-{number}", daemon=True).start()
+            return
+        self._start(self._work)
+        # files take one thread for all of them; that they are files, the first answer tells
+        if not self._answered.wait(_ANSWER_SECONDS):
+            self._start_others()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end of every log; False if the time (in seconds) ran out before."""
@@ -330,7 +348,9 @@ class LogReader:
         """Writes what was read so far, and nothing after that."""
         with self._lock:
             self._todo.clear()
-        self._writer.close()
+            self._is_stopped = True
+        if self._writer is not None:
+            self._writer.close()
 
     def finish(self) -> None:
         """Waits for the end of every log and writes what is left.
@@ -338,7 +358,9 @@ class LogReader:
         Raises:
             Exception: the first that a log ended with; the others are logged
         """
-        self._ended.wait()
+        # not for ever: a signal that comes just before a wait would be handled after it only
+        while not self._ended.wait(_SIGNAL_SECONDS):
+            pass
         self.stop()
         for error in self._errors[1:]:
             logger.error("%s", error)
@@ -347,8 +369,8 @@ class LogReader:
 
     def read_all(self) -> None:
         """Reads to the end of every log; what :meth:`start` and :meth:`finish` do."""
-        self.start()
         try:
+            self.start()
             self.finish()
         except BaseException:
             self._ended.set()
@@ -358,34 +380,107 @@ class LogReader:
                 pass  # told already, or nobody is there to be told
             raise
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._todo:
-                    break
-                role, index = self._todo.popleft()
-            try:
-                self._copy(role, index)
-            except BaseException as e:  # raised again by finish()
-                with self._lock:
-                    self._errors.append(e)
-                    if isinstance(e, BrokenPipeError):
-                        self._todo.clear()
-                if isinstance(e, BrokenPipeError):
-                    self._ended.set()
-        with self._lock:
-            self._running -= 1
-            if not self._running:
-                self._ended.set()
+    def _start(self, task: Callable[[], None]) -> None:
+        """Runs something in a thread of its own; the last one to end ends the reading."""
 
-    def _copy(self, role: str, index: int) -> None:
+        def run() -> None:
+            try:
+                task()
+            except BaseException as e:  # raised again by finish()
+                self._failed(e)
+            finally:
+                with self._lock:
+                    self._running -= 1
+                    is_last = not self._running
+                if is_last:
+                    self._ended.set()
+
+        with self._lock:
+            self._running += 1
+            name = f"log-{self._running}"
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _start_others(self) -> None:
+        """Starts as many threads as there are logs to read at the same time, beside the first."""
+        with self._lock:
+            others, self._count = self._count - 1, 1
+        for _ in range(others):
+            self._start(self._work)
+
+    def _next(self) -> tuple[str, int] | None:
+        with self._lock:
+            return self._todo.popleft() if self._todo else None
+
+    def _failed(self, error: BaseException) -> None:
+        with self._lock:
+            self._errors.append(error)
+        if isinstance(error, BrokenPipeError):
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Ends the reading: nobody is there for what is read."""
+        with self._lock:
+            self._todo.clear()
+            self._is_stopped = True
+            self._ended.set()
+
+    def _work(self) -> None:
+        while (replica := self._next()) is not None:
+            try:
+                lines = self._lines(*replica)
+                log = lines if isinstance(lines, FileLog) else None
+                if log is None or (self._options.tail and not log.is_shareable):
+                    self._start_others()
+                self._answered.set()
+                if log is not None and log.is_shareable:
+                    self._follow(replica, log)
+                else:
+                    self._copy(replica, lines)
+            except BaseException as e:  # raised again by finish()
+                self._failed(e)
+
+    def _follow(self, first: tuple[str, int], log: FileLog) -> None:
+        """Follows this log and all those that were not begun yet."""
+        for replica, found in follow_all(self._logs(first, log), MAX_FOLLOWED):
+            if self._is_stopped:
+                return
+            if isinstance(found, Exception):
+                self._failed(found)
+            else:
+                self._write(replica, found)
+
+    def _logs(
+        self, first: tuple[str, int], log: FileLog
+    ) -> Iterator[tuple[tuple[str, int], FileLog]]:
+        yield first, log
+        while (replica := self._next()) is not None:
+            try:
+                lines = self._lines(*replica)
+            except Exception as e:  # raised again by finish()
+                self._failed(e)
+                continue
+            if isinstance(lines, FileLog) and lines.is_shareable:
+                yield replica, lines
+            else:
+                self._start(partial(self._copy, replica, lines))
+
+    def _copy(self, replica: tuple[str, int], lines: Iterable[str]) -> None:
+        if isinstance(lines, FileLog) and not self._options.tail:
+            there = iter(lines)
+            while some := list(islice(there, _SOME_LINES)):
+                self._write(replica, some)
+            return
+        for line in lines:
+            self._write(replica, (line,))
+
+    def _write(self, replica: tuple[str, int], lines: Iterable[str]) -> None:
         on, off = self._color
-        prefix = f"{on}{role}/{index}{off} "
-        write = self._writer.write
-        for line in self._lines(role, index):
-            self.lines += 1
-            # the last line of a log may lack its end; the next one is not to be glued to it
-            write(_prefix_line(prefix, line if line[-1:] == "\n" else line + "\n"))
+        prefix = f"{on}{replica[0]}/{replica[1]}{off} "
+        # the last line of a log may lack its end; the next one is not to be glued to it
+        whole = [_prefix_line(prefix, line if line[-1:] == "\n" else line + "\n") for line in lines]
+        if whole and self._writer is not None:
+            self.lines += len(whole)
+            self._writer.write("".join(whole))
 
     def _lines(self, role: str, index: int) -> Iterable[str]:
         options = self._options
@@ -395,7 +490,7 @@ class LogReader:
 
     def _ask(self, role: str, index: int, tail: bool) -> Iterable[str]:
         options = self._options
-        return self._runner.log_lines(
+        return self._log_lines(
             self._app_handle,
             role,
             index,
@@ -405,6 +500,15 @@ class LogReader:
             should_tail=tail,
             streams=options.streams,
         )
+
+
+def _log_lines_of(runner: Runner) -> Callable[..., Iterable[str]]:
+    """Returns the function that returns a replica's lines."""
+    from torchx_runner import Runner
+
+    # a subclass, or a double, may have one of its own
+    is_ours = getattr(type(runner), "log_lines", None) is Runner.log_lines
+    return runner._log_lines_of_known if is_ours else runner.log_lines
 
 
 def _last_lines(ask: Callable[[bool], Iterable[str]], last: int, tail: bool) -> Iterator[str]:

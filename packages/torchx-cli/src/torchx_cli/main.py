@@ -11,6 +11,7 @@ import click
 
 from torchx_cli.boundary import Frame, guarded
 from torchx_cli.group import CommandGroup
+from torchx_cli.standard_streams import usable
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -36,7 +37,8 @@ def execute(argv: Sequence[str] | None = None) -> int:
         with torchx.make_context("torchx", words, obj=frame) as ctx:
             torchx.invoke(ctx)
 
-    return guarded(body, frame)
+    with usable():
+        return guarded(body, frame)
 
 
 def run_command(command: click.Command, argv: Sequence[str]) -> int:
@@ -53,7 +55,8 @@ def run_command(command: click.Command, argv: Sequence[str]) -> int:
         with ctx:
             command.invoke(ctx)
 
-    return guarded(body, frame)
+    with usable():
+        return guarded(body, frame)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -102,8 +105,8 @@ _SETTINGS: dict[str, Any] = {
     metavar="LEVEL",
     expose_value=False,
     callback=_narrate,
-    help="Show log messages of at least this level (DEBUG, INFO, WARNING, ERROR)."
-    "  [default: $LOGLEVEL, or INFO]",
+    help="Show log messages of at least this level (DEBUG, INFO, WARNING, ERROR); those of"
+    " libraries from WARNING on, unless it is DEBUG.  [default: $LOGLEVEL, or INFO]",
 )
 @click.option(
     "--debug",

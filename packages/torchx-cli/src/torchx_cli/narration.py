@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from pathlib import Path
 
 from torchx_cli.colors import paint
 from torchx_specs.errors import RequestError, nearest
 
 _LEVELS = ("CRITICAL", "DEBUG", "ERROR", "INFO", "NOTSET", "WARNING")
+# what pip and distributions of Linux name the folders they install into
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Formatter(logging.Formatter):
@@ -30,14 +33,32 @@ class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscripta
     def __init__(self) -> None:
         logging.Handler.__init__(self)
         self.setFormatter(Formatter())
+        self.addFilter(is_shown)
 
     @property
     def stream(self) -> object:
         return sys.stderr
 
 
+def is_shown(record: logging.LogRecord) -> bool:
+    """Returns whether a record that passes the level is of interest.
+
+    Libraries narrate at INFO what is their own affair (which file credentials came from, that a
+    connection was opened). What is installed and neither TorchX nor a plugin shows warnings only,
+    unless all of DEBUG is asked for. Code that is not installed is the user's own, and shows.
+    """
+    if record.levelno >= logging.WARNING or logging.getLogger().level < logging.INFO:
+        return True
+    package = record.name.partition(".")[0]
+    if package.startswith("torchx") or _INSTALLED.isdisjoint(Path(record.pathname).parts):
+        return True
+    from torchx_specs.plugins.entry_points import entry_points
+
+    return any(package == ep.value.partition(":")[0].partition(".")[0] for ep in entry_points())
+
+
 def configure(level: str) -> None:
-    """Sends log records of at least ``level`` to standard error.
+    """Sends log records of at least ``level`` to standard error; see :func:`is_shown`.
 
     Args:
         level: the name of a level, in any case, or its number

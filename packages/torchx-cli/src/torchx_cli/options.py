@@ -82,6 +82,11 @@ class _Defaults(Mapping[str, Any]):
         return len(self._load())
 
 
+def _long_name(option: click.Option) -> str:
+    long = (name for name in option.opts if name.startswith("--"))
+    return next(long, option.opts[0]).lstrip("-").replace("-", "_")
+
+
 def _configured(command: Command, ctx: click.Context) -> Iterator[tuple[str, Any]]:
     """Yields the name and value of each option that the configuration files set."""
     from torchx_runner.config import get_cli_defaults
@@ -96,6 +101,7 @@ def _configured(command: Command, ctx: click.Context) -> Iterator[tuple[str, Any
             *(opt.lstrip("-").replace("-", "_") for opt in param.opts),
         )
     }
+    names = sorted(_long_name(param) for param in dict.fromkeys(known.values()))
     for key, value in get_cli_defaults(command.name or "").items():
         if key in command.extra_keys:
             continue
@@ -108,7 +114,7 @@ def _configured(command: Command, ctx: click.Context) -> Iterator[tuple[str, Any
                 section,
                 key,
                 command.name,
-                nearest(key, known) or f" options: {', '.join(sorted(known))}",
+                nearest(key, names) or f" options: {', '.join(names)}",
             )
             continue
         try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.colors import is_terminal
+from torchx_cli.standard_streams import write_utf8
 
 if TYPE_CHECKING:
     from torchx_specs.status import AppState
@@ -25,7 +26,7 @@ def write_json(data: object) -> None:
     """Writes ``data`` as JSON on one line; what JSON cannot hold becomes its ``str()``."""
     import json
 
-    write(json.dumps(data, default=str, ensure_ascii=False))
+    write_utf8(json.dumps(data, default=str, ensure_ascii=False) + "\n")
 
 
 def write_data(data: object, form: str) -> None:
@@ -40,7 +41,7 @@ def write_data(data: object, form: str) -> None:
         return
     from torchx_specs.documents import dump_yaml
 
-    write(dump_yaml(plain(data)))
+    write_utf8(dump_yaml(plain(data)))
 
 
 def plain(data: Any) -> Any:
@@ -94,17 +95,22 @@ _STATE_STYLES = {
 
 
 def _write_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for header in headers:
-        # a handle that is folded over two lines cannot be copied
-        table.add_column(header, no_wrap=True, overflow="ignore")
+        table.add_column(header, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell, style=_STATE_STYLES.get(cell, "")) for cell in row))
-    Console(file=sys.stdout, soft_wrap=True).print(table, soft_wrap=True, crop=False)
+    # As wide as it gets: a handle that is cut off, or folded over two lines, cannot be copied. The
+    # terminal itself wraps what is too long for it.
+    widest = sum(max(map(cell_len, column)) + 2 for column in zip(headers, *rows, strict=True))
+    console = Console(file=sys.stdout)
+    console.width = max(console.width, widest)
+    console.print(table, soft_wrap=True)
 
 
 def state_name(state: AppState) -> str:

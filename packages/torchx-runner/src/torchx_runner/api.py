@@ -176,8 +176,10 @@ class Runner:
         try:
             return materialize_appdef(found.fn, words, defaults, values)
         except SystemExit as e:
+            # sys.exit() takes a message, too
+            code = e.code if isinstance(e.code, str) else f"exit code {e.code or 0}"
             raise ComponentError(
-                f"component {component} ended the program (exit code {e.code});"
+                f"component {component} ended the program ({code});"
                 " a component raises an exception instead"
             ) from e
 
@@ -525,15 +527,42 @@ class Runner:
         Raises:
             UnknownAppException: the app does not exist
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        _, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("log_lines", backend, app_id):
             if self.status(app_handle) is None:
                 raise UnknownAppException(app_handle)
-            # handed on as it is: a generator in between would double the time that reading a log
-            # takes
-            return scheduler.log_iter(
-                app_id, role_name, k, regex, since, until, should_tail, streams=streams
+            return self._log_iter(
+                app_handle, role_name, k, regex, since, until, should_tail, streams
             )
+
+    def _log_lines_of_known(
+        self, app_handle: AppHandle, role_name: str, k: int, *args: Any, **kwargs: Any
+    ) -> Iterable[str]:
+        """As :meth:`log_lines`, of an app that was asked for already.
+
+        Asking again for each of a thousand replicas, with the states of them all, takes longer than
+        reading their logs.
+        """
+        _, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("log_lines", backend, app_id):
+            return self._log_iter(app_handle, role_name, k, *args, **kwargs)
+
+    def _log_iter(
+        self,
+        app_handle: AppHandle,
+        role_name: str,
+        k: int,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        scheduler, _, app_id = self._scheduler_app_id(app_handle)
+        # handed on as it is: a generator in between would double the time that reading a log takes
+        return scheduler.log_iter(
+            app_id, role_name, k, regex, since, until, should_tail, streams=streams
+        )
 
     def list(
         self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None

@@ -33,6 +33,7 @@ by key. Both folders are looked up when a function is called.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -83,7 +84,11 @@ def __getattr__(name: str) -> Any:
     # a value made at import would be stale after a chdir, yet older code reads (and replaces) the
     # constant
     if name == "DEFAULT_CONFIG_DIRS":
-        return [os.path.expanduser("~"), os.getcwd()]
+        try:
+            here = [os.getcwd()]
+        except FileNotFoundError:  # it was removed: most of what a command does needs none
+            here = []
+        return [os.path.expanduser("~"), *here]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -115,8 +120,13 @@ def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
         if os.access(path, os.R_OK) and os.path.isfile(path):
             found[path] = None
         elif os.path.lexists(path):
-            _logger().warning("%s is not a readable file and is ignored", path)
+            _warn_unreadable(path)
     return list(found)
+
+
+@functools.cache  # a command looks for its files several times
+def _warn_unreadable(path: str) -> None:
+    _logger().warning("%s is not a readable file and is ignored", path)
 
 
 # -- options of schedulers
@@ -191,7 +201,8 @@ def _fill(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: runopts)
         if key is None:
             if name not in file.defaults:
                 known = [known_key for known_key, _ in opts]
-                _logger().warning("%s: unknown option, ignored;%s", where, nearest(name, known))
+                hint = nearest(name, known)
+                _logger().warning("%s: unknown option, ignored%s", where, hint and ";" + hint)
             continue
         if key in given:
             continue

@@ -114,10 +114,10 @@ def _describe(error: Exception, path: str) -> str:
     import configparser
 
     if isinstance(error, configparser.MissingSectionHeaderError):
-        return (
-            f"{path}:{error.lineno}: expected a [section] before the first key,"
-            f" got: {error.line.strip()}"
-        )
+        got = error.line.strip()
+        if got.startswith("["):
+            return f"{path}:{error.lineno}: a [section] ends with a bracket, got: {got}"
+        return f"{path}:{error.lineno}: expected a [section] before the first key, got: {got}"
     if isinstance(error, configparser.DuplicateOptionError):
         return f"{path}:{error.lineno}: key '{error.option}' is given twice in [{error.section}]"
     if isinstance(error, configparser.DuplicateSectionError):

@@ -252,7 +252,8 @@ def _no_function_named(path: str) -> str:
             tree = ast.parse(fp.read())
     except (OSError, SyntaxError, ValueError):
         return text
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    names = [n.name for n in tree.body if isinstance(n, kinds) and not n.name.startswith("_")]
     return f"{text}; functions in it: {', '.join(names) or 'none'}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -19,8 +18,6 @@ from torchx_specs.templates import macros
 if TYPE_CHECKING:
     from torchx_specs.app import AppDef
 
-logger = logging.getLogger(__name__)
-
 
 def split_names(app: AppDef) -> None:
     """Gives a variable whose name holds a ``=`` the name that a process would see.
@@ -33,8 +30,10 @@ def split_names(app: AppDef) -> None:
     """
     for role in app.roles:
         for key in [key for key in role.env if "=" in key]:
+            import logging
+
             name, _, rest = key.partition("=")
-            logger.warning(
+            logging.getLogger(__name__).warning(
                 "role '%s': env has '%s', which is no name: the job sees '%s', with '%s=' before"
                 " the value",
                 role.name,

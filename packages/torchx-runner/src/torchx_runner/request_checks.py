@@ -91,12 +91,13 @@ def _app_problems(app: AppDef) -> Iterator[str]:
 
 
 def _role_problems(role: Role) -> Iterator[str]:
+    # schedulers that check the same say it in the same words, and it is told once
     if not role.entrypoint or role.entrypoint == MISSING:
         yield "no entrypoint; set Role.entrypoint to the program to run"
     elif not isinstance(role.entrypoint, str):
         yield f"entrypoint must be a str, got {role.entrypoint!r}"
     elif "\0" in role.entrypoint:
-        yield "entrypoint contains a NUL character, which no program can be given"
+        yield "entrypoint holds a NUL character"
     if not isinstance(role.image, str):
         yield f"image must be a str, got {role.image!r}"
     yield from _count_problems(role)
@@ -140,7 +141,7 @@ def _args_problems(args: object) -> Iterator[str]:
         if not isinstance(arg, str):
             yield f"args[{index}] must be a str, got {arg!r}"
         elif "\0" in arg:
-            yield f"args[{index}] contains a NUL character, which no program can be given"
+            yield f"args[{index}] holds a NUL character"
 
 
 def _env_problems(env: object) -> Iterator[str]:
@@ -150,11 +151,11 @@ def _env_problems(env: object) -> Iterator[str]:
     for key, value in env.items():
         # One with a `=` behind its first character is taken apart by job_env.split_names.
         if not isinstance(key, str) or not key or key[0] == "=" or "\0" in key:
-            yield f"env has {key!r}, which is no name of an environment variable"
+            yield f"env has {key!r}, which is no variable's name"
         elif not isinstance(value, str):
             yield f"env['{key}'] must be a str, got {value!r}"
         elif "\0" in value:
-            yield f"env['{key}'] contains a NUL character, which no environment can hold"
+            yield f"env['{key}'] holds a NUL character"
 
 
 # -- the scheduler's options

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from torchx_sched_aws.batch_command import read_command
@@ -21,12 +24,13 @@ from torchx_sched_aws.batch_states import (
     was_deleted,
 )
 from torchx_sched_aws.batch_submission import queues_of
-from torchx_sched_aws.clients import AwsError, Clients, aws_errors
+from torchx_sched_aws.clients import AccessDeniedError, AwsError, Clients, aws_errors
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME
 from torchx_specs.app import Role
 from torchx_specs.constants import MISSING, NONE
 from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.sharing import Shared
 from torchx_specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 
 #: Name of a role that does not say its own.
@@ -35,10 +39,14 @@ DEFAULT_ROLE_NAME = "node"
 TAG_DELETED = "torchx.pytorch.org/deleted"
 #: How many queues are listed at the same time.
 PARALLEL_QUEUES = 8
-#: How many jobs one DescribeJobs tells of.
+#: How many one DescribeJobs, or DescribeJobDefinitions, tells of.
 DESCRIBED_AT_ONCE = 100
+#: A node that nobody has looked at for so many seconds is not followed any longer.
+FOLLOWED = 15.0
 
 _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
+logger = logging.getLogger(__name__)
+
 _PERMISSIONS = {"READ": "r", "WRITE": "w", "MKNOD": "m"}
 
 
@@ -54,6 +62,10 @@ class Jobs:
         self._ids: dict[str, str] = {}
         self._deleted: set[str] = set()
         self._lock = threading.Lock()
+        self._found: Shared[dict[str, Any]] = Shared()
+        self._looks: Shared[dict[str, dict[str, Any] | None]] = Shared()
+        # job and node, and when it was last looked at
+        self._followed: dict[tuple[str, str], float] = {}
 
     def remember(self, app_id: str, job_id: str) -> None:
         """Notes Batch's id of an app, which never changes."""
@@ -61,16 +73,21 @@ class Jobs:
             self._ids[app_id] = job_id
 
     def forget(self, app_id: str) -> None:
-        """Leaves an app out of lists: Batch says only of what has ended since that it is gone."""
+        """Leaves an app out of lists, although Batch may not have ended it yet."""
         with self._lock:
             self._deleted.add(app_id)
 
     def find(self, app_id: str) -> dict[str, Any] | None:
         """Returns what Batch says of an app's job, None if there is none or it was deleted.
 
+        Many who ask at once share an answer.
+
         Raises:
             AwsError: AWS refuses, or does not answer
         """
+        return self._found.get(app_id, lambda _: self._find(app_id))
+
+    def _find(self, app_id: str) -> dict[str, Any] | None:
         job_id = self._ids.get(app_id) or self._search(app_id)
         if job_id is None:
             return None
@@ -79,6 +96,39 @@ class Jobs:
             return None
         self.remember(app_id, job_id)
         return found[0]
+
+    def look(
+        self, job_id: str, node_id: str, old: float = 0.0
+    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Returns what Batch says of a job and of one of its nodes, None of what it does not know.
+
+        Of a job whose nodes are followed by many threads, one answer tells all of them.
+
+        Args:
+            job_id: Batch's id of the job
+            node_id: the node's, or the job's own where that has no nodes
+            old: how many seconds ago the answer may have been given
+
+        Raises:
+            AwsError: AWS refuses, or does not answer
+        """
+
+        def find(_: object) -> dict[str, dict[str, Any] | None]:
+            with self._lock:
+                since = time.monotonic() - FOLLOWED
+                self._followed = {key: at for key, at in self._followed.items() if at > since}
+                nodes = [node for job, node in self._followed if job == job_id]
+            # the job first: what is said of nodes is not older
+            ids = list(dict.fromkeys([job_id, *nodes]))
+            found = {str(one["jobId"]): one for one in self.by_ids(ids)}
+            return {one: found.get(one) for one in ids}
+
+        with self._lock:
+            self._followed[job_id, node_id] = time.monotonic()
+        said = self._looks.get(job_id, find, old) or {}
+        if node_id not in said:  # by others, before this node was followed
+            said = self._looks.get(job_id, find) or {}
+        return said.get(job_id), said.get(node_id)
 
     def by_ids(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """Returns what Batch says of jobs and nodes; those it does not know are left out."""
@@ -144,20 +194,55 @@ class Jobs:
         """
         names = list(queues) or [str(queue["jobQueueName"]) for queue in queues_of(self._clients)]
 
-        def of_queue(queue: str) -> list[ListAppResponse]:
+        def of_queue(queue: str) -> list[_Listed]:
             # the filter is what makes Batch tell of jobs in all states in one list
             query = {"name": "AFTER_CREATED_AT", "values": ["1"]}
-            items = (
-                _list_item(queue, job, session_name)
+            found = (
+                _listed(queue, job, session_name)
                 for job in self._summaries(queue, query)
                 if _is_ours(job) and job.get("statusReason") != DELETED
             )
-            return [item for item in items if item.app_id not in self._deleted]
+            return [one for one in found if one.item.app_id not in self._deleted]
 
         if len(names) < 2:
-            return [item for name in names for item in of_queue(name)]
-        with ThreadPoolExecutor(min(len(names), PARALLEL_QUEUES)) as pool:
-            return [item for items in pool.map(of_queue, names) for item in items]
+            found = [one for name in names for one in of_queue(name)]
+        else:
+            with ThreadPoolExecutor(min(len(names), PARALLEL_QUEUES)) as pool:
+                found = [one for some in pool.map(of_queue, names) for one in some]
+        gone = self._deleted_after_their_end([one for one in found if is_terminal(one.item.state)])
+        return [one.item for one in found if one.job_id not in gone]
+
+    def _deleted_after_their_end(self, jobs: Sequence[_Listed]) -> set[str]:
+        """Returns the ids of those jobs that are marked as deleted.
+
+        Lists have no tags, and to describe every job would take long. But who deletes a job
+        deregisters its definition: only jobs without an active one are described.
+        """
+        definitions = sorted({job.definition for job in jobs})
+        active: set[str] = set()
+        for start in range(0, len(definitions), DESCRIBED_AT_ONCE):
+            chunk = definitions[start : start + DESCRIBED_AT_ONCE]
+            try:
+                with aws_errors("look at the job definitions of jobs that have ended"):
+                    pages = self._clients.client("batch").get_paginator("describe_job_definitions")
+                    for page in pages.paginate(jobDefinitions=chunk):
+                        active.update(
+                            str(found["jobDefinitionArn"])
+                            for found in page["jobDefinitions"]
+                            if found.get("status") == "ACTIVE"
+                        )
+            except AccessDeniedError as e:
+                logger.debug("jobs that were deleted after their end are listed: %s", e)
+                return set()
+        ids = [job.job_id for job in jobs if job.definition not in active]
+        return {str(job["jobId"]) for job in self.by_ids(ids) if was_deleted(job, TAG_DELETED)}
+
+
+@dataclass(frozen=True)
+class _Listed:
+    item: ListAppResponse
+    job_id: str
+    definition: str
 
 
 def _definition_name(job: Mapping[str, Any]) -> str:
@@ -171,14 +256,15 @@ def _is_ours(job: Mapping[str, Any]) -> bool:
     return definition.startswith(DEFINITION_PREFIX) or definition == job.get("jobName")
 
 
-def _list_item(queue: str, job: Mapping[str, Any], session_name: str) -> ListAppResponse:
+def _listed(queue: str, job: Mapping[str, Any], session_name: str) -> _Listed:
     app_id = f"{queue}:{job['jobName']}"
-    return ListAppResponse(
+    item = ListAppResponse(
         app_id,
         job_state(job),
         f"aws_batch://{session_name}/{app_id}",
         _definition_name(job).removeprefix(DEFINITION_PREFIX),
     )
+    return _Listed(item, str(job["jobId"]), str(job["jobDefinition"]))
 
 
 def describe(

@@ -7,10 +7,11 @@ replica is a node, each role a group of nodes.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any, ClassVar
+from typing import Any
 
+from torchx_sched_aws.aws_scheduler import AwsScheduler
 from torchx_sched_aws.batch_container import INSTANCE_TYPE
 from torchx_sched_aws.batch_container import ResourceType as ResourceType
 from torchx_sched_aws.batch_container import (
@@ -23,7 +24,7 @@ from torchx_sched_aws.batch_jobs import DEFAULT_ROLE_NAME as DEFAULT_ROLE_NAME
 from torchx_sched_aws.batch_jobs import TAG_DELETED, Jobs, describe, job_ui_url
 from torchx_sched_aws.batch_jobs import _parse_num_replicas as _parse_num_replicas
 from torchx_sched_aws.batch_jobs import _parse_start_and_end_idx as _parse_start_and_end_idx
-from torchx_sched_aws.batch_logs import ReplicaLog
+from torchx_sched_aws.batch_logs import BatchLog
 from torchx_sched_aws.batch_options import AWSBatchOpts as AWSBatchOpts
 from torchx_sched_aws.batch_options import queue_name
 from torchx_sched_aws.batch_request import ENV_TORCHX_ROLE_IDX as ENV_TORCHX_ROLE_IDX
@@ -34,25 +35,17 @@ from torchx_sched_aws.batch_states import CANCELLED, DELETED, job_state
 from torchx_sched_aws.batch_states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.batch_submission import submit
 from torchx_sched_aws.clients import AwsError, Clients, aws_errors
-from torchx_sched_aws.cloudwatch import SETTLE, check_streams, milliseconds
+from torchx_sched_aws.cloudwatch import SETTLE, milliseconds
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
 from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER
 from torchx_sched_aws.tags import TAG_TORCHX_VER as TAG_TORCHX_VER
 from torchx_specs.app import AppDef, Role
 from torchx_specs.dryrun import AppDryRunInfo
-from torchx_specs.errors import UnknownAppException
 from torchx_specs.resources import Resource
 from torchx_specs.run_options import CfgVal
-from torchx_specs.schedulers.api import (
-    DescribeAppResponse,
-    ListAppResponse,
-    Scheduler,
-    Stream,
-    filter_regex,
-)
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 from torchx_specs.schedulers.devices import get_device_mounts as get_device_mounts
 from torchx_specs.status import is_terminal
-from torchx_specs.workspace.builder import BuilderWorkspaceMixin, Product
 
 
 def create_scheduler(
@@ -74,7 +67,7 @@ def create_scheduler(
     return AWSBatchScheduler(session_name, client, log_client, docker_client)
 
 
-class AWSBatchScheduler(BuilderWorkspaceMixin, Scheduler[AWSBatchOpts]):
+class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     """Runs apps on AWS Batch.
 
     .. code-block:: sh
@@ -92,9 +85,6 @@ class AWSBatchScheduler(BuilderWorkspaceMixin, Scheduler[AWSBatchOpts]):
         log_settle: how long after the end of a replica its log may grow, in seconds
     """
 
-    default_workspace_type: ClassVar[str] = "docker"
-    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image"})
-
     def __init__(
         self,
         session_name: str,
@@ -104,10 +94,9 @@ class AWSBatchScheduler(BuilderWorkspaceMixin, Scheduler[AWSBatchOpts]):
         *,
         log_settle: float = SETTLE,
     ) -> None:
-        super().__init__("aws_batch", session_name)
-        self._clients = Clients({"batch": client, "logs": log_client})
-        self._jobs = Jobs(self._clients)
-        self._log_settle = log_settle
+        clients = Clients({"batch": client, "logs": log_client})
+        super().__init__("aws_batch", session_name, clients, log_settle)
+        self._jobs = Jobs(clients)
 
     @property
     def _client(self) -> Any:
@@ -117,32 +106,14 @@ class AWSBatchScheduler(BuilderWorkspaceMixin, Scheduler[AWSBatchOpts]):
     def _log_client(self) -> Any:
         return self._clients.client("logs")
 
-    def close(self) -> None:
-        """Closes the connections; jobs run on."""
-        self._clients.close()
-
     # -- the request
 
     def _submit_dryrun(self, app: AppDef, cfg: AWSBatchOpts) -> AppDryRunInfo[BatchJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: AWSBatchOpts | None = None) -> None:
-        """Nothing more than the dry run checks, with better words: every role needs memory."""
-
-    # -- submitting
-
-    def schedule(self, dryrun_info: AppDryRunInfo[BatchJob]) -> str:
-        """Builds what the workspace still needs, and submits.
-
-        Raises:
-            RequestError: the queue does not exist or does not take the job
-            AwsError: AWS refuses, or does not answer
-            WorkspaceError: the workspace cannot be built
-        """
-        self.build_pending(dryrun_info)
-        job = dryrun_info.request
-        self._jobs.remember(job.app_id, submit(self._clients, job))
-        return job.app_id
+    def _submit_request(self, request: BatchJob) -> str:
+        self._jobs.remember(request.app_id, submit(self._clients, request))
+        return request.app_id
 
     # -- submitted apps
 
@@ -202,37 +173,9 @@ class AWSBatchScheduler(BuilderWorkspaceMixin, Scheduler[AWSBatchOpts]):
             with aws_errors(f"end the job {job['jobName']}"):
                 self._clients.client("batch").terminate_job(jobId=job["jobId"], reason=reason)
 
-    # -- logs
-
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterable[str]:
-        """Returns the lines of a replica, those of all its attempts one after the other.
-
-        CloudWatch keeps both outputs together, so ``streams`` may only be both.
-
-        Raises:
-            UnknownAppException: no such app
-            RequestError: no such role or replica, or one output by itself
-            AwsError: AWS refuses, or is silent for long
-        """
-        check_streams("aws_batch", streams)
+    def _log(self, app_id: str, role_name: str, k: int) -> BatchLog | None:
         job = self._jobs.find(app_id)
-        if job is None:
-            raise UnknownAppException(f"aws_batch://{self.session_name}/{app_id}")
-        log = ReplicaLog(
-            self._clients, self._jobs, job, role_name, k, since, until, self._log_settle
-        )
-        lines: Iterable[str] = log.lines(follow=should_tail)
-        return filter_regex(regex, lines) if regex else lines
+        return None if job is None else BatchLog(self._clients, self._jobs, job, role_name, k)
 
 
 def instance_type_from_resource(resource: Resource) -> str | None:

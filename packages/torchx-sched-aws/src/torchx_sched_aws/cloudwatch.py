@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_aws.clients import (
@@ -212,6 +213,7 @@ class Follower:
         while True:
             missing: NoLogError | None = None
             found = False
+            left = longest
             try:
                 # first this: what is written until then is read below
                 ended_at = self._ended_at()
@@ -247,8 +249,69 @@ class Follower:
                     if missing is not None and missing.group:
                         raise missing
                     return
+                if wait_from is not None:  # and not longer than what is left to wait
+                    left = max(wait_from + self._settle - now, shortest)
             pause = shortest if found else min(pause * 1.5, longest)
-            self._sleep(pause)
+            self._sleep(min(pause, left))
+
+
+class ReplicaLog(ABC):
+    """The log of one replica: log streams, one for each time that it was started.
+
+    Args:
+        clients: of AWS
+        group: the log group
+    """
+
+    def __init__(self, clients: Clients, group: str) -> None:
+        self._clients = clients
+        self._group = group
+
+    @abstractmethod
+    def ended_at(self) -> float | None:
+        """Looks at the replica, and returns when it ended for good in seconds since 1970, None if
+        it has not.
+
+        Raises:
+            AwsError: AWS refuses, or does not answer
+        """
+
+    @abstractmethod
+    def stream_names(self) -> Iterable[str]:
+        """Returns the names of the streams in their order; those it has named before may lack.
+
+        Raises:
+            AwsError: AWS refuses, or does not answer
+        """
+
+    def lines(
+        self, follow: bool, since: datetime | None, until: datetime | None, settle: float = SETTLE
+    ) -> Iterator[str]:
+        """Yields the lines, each with its newline.
+
+        Args:
+            follow: go on until the replica has ended for good
+            since: only what was written at that time or later
+            until: only what was written before that time
+            settle: how long after the end lines may arrive, in seconds
+
+        Raises:
+            NoLogError: the log group does not exist
+            AwsError: AWS refuses, or is silent for long
+        """
+        known: dict[str, LogStream] = {}
+
+        def streams() -> list[LogStream]:
+            for name in self.stream_names():
+                if name not in known:
+                    known[name] = LogStream(self._clients, self._group, name, since, until)
+            return list(known.values())
+
+        if follow:
+            follower = Follower(self._clients, self.ended_at, settle=settle)
+            yield from follower.follow(streams)
+        else:
+            yield from read(streams())
 
 
 def read(streams: list[LogStream]) -> Iterator[str]:

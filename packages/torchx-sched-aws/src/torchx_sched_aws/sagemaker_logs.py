@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
-from torchx_sched_aws import sagemaker_jobs
+from torchx_sched_aws import cloudwatch, sagemaker_jobs
 from torchx_sched_aws.clients import AwsError, Clients, aws_errors
-from torchx_sched_aws.cloudwatch import (
-    SETTLE,
-    Follower,
-    LogStream,
-    NoLogError,
-    UnknownReplicaError,
-    read,
-)
+from torchx_sched_aws.cloudwatch import NoLogError, ReplicaLog, UnknownReplicaError
 from torchx_specs.errors import nearest
+from torchx_specs.schedulers.sharing import Shared
 
 #: Where the logs of training jobs are.
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 
-class ReplicaLog:
+class TrainingLog(ReplicaLog):
     """The log of one replica.
 
     Args:
         clients: of AWS
+        looks: looks at jobs, shared by all who follow them
         app_id: the app
         job: what SageMaker says of the job
         role_name: the role
         k: index of the replica within its role
-        since: only what was written at that time or later
-        until: only what was written before that time
-        settle: how long after the end lines may arrive, in seconds
 
     Raises:
         UnknownReplicaError: the app has no such role or replica
@@ -42,14 +33,13 @@ class ReplicaLog:
     def __init__(
         self,
         clients: Clients,
+        looks: Shared[dict[str, Any]],
         app_id: str,
         job: Mapping[str, Any],
         role_name: str,
-        k: int = 0,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        settle: float = SETTLE,
+        k: int,
     ) -> None:
+        super().__init__(clients, LOG_GROUP)
         role = sagemaker_jobs.role_of(job)
         if role_name != role.name:
             raise UnknownReplicaError(
@@ -60,31 +50,21 @@ class ReplicaLog:
             raise UnknownReplicaError(
                 f"role '{role_name}' of {app_id} has no replica {k}, it has {role.num_replicas}"
             )
-        self._clients = clients
+        self._looks = looks
         self._app_id = app_id
         self._prefix = f"{app_id}/algo-{k + 1}-"
-        self._since = since
-        self._until = until
-        self._settle = settle
         self._ended: float | None = sagemaker_jobs.ended_at(job)
         self._starts = -1
-        self._looked_at_starts = -2
-        self._streams: dict[str, LogStream] = {}
+        # how many starts there were when all their streams were found
+        self._complete_at = -2
 
-    def lines(self, follow: bool) -> Iterator[str]:
-        """Yields the lines, each with its newline.
-
-        Args:
-            follow: go on until the job has ended
-        """
-        if follow:
-            follower = Follower(self._clients, self._ended_at, settle=self._settle)
-            yield from follower.follow(self._known_streams)
-        else:
-            yield from read(self._known_streams())
-
-    def _ended_at(self) -> float | None:
-        job = sagemaker_jobs.find(self._clients, self._app_id)
+    def ended_at(self) -> float | None:
+        """Looks at the job together with others who follow it."""
+        job = self._looks.get(
+            self._app_id,
+            lambda _: sagemaker_jobs.find(self._clients, self._app_id),
+            old=cloudwatch.PAUSES[0],
+        )
         if job is None:
             return 0.0  # deleted meanwhile
         self._starts = sum(
@@ -95,25 +75,10 @@ class ReplicaLog:
         self._ended = sagemaker_jobs.ended_at(job)
         return self._ended
 
-    def _known_streams(self) -> list[LogStream]:
-        """Looks for streams if there may be more than are known, and returns all of them."""
-        if not self._streams or self._ended is not None or self._starts != self._looked_at_starts:
-            for name in self._stream_names():
-                if name not in self._streams:
-                    self._streams[name] = LogStream(
-                        self._clients, LOG_GROUP, name, self._since, self._until
-                    )
-            # a stream comes up a little after its container has been started
-            if len(self._streams) >= self._starts:
-                self._looked_at_starts = self._starts
-        return list(self._streams.values())
-
-    def _stream_names(self) -> list[str]:
-        """Returns the names of the replica's streams, in the order of their starts.
-
-        Raises:
-            AwsError: AWS refuses, or does not answer
-        """
+    def stream_names(self) -> list[str]:
+        """Looks for streams if there may be more than it has named."""
+        if self._ended is None and self._starts == self._complete_at:
+            return []
         names: list[str] = []
         try:
             with aws_errors(f"look for the logs of {self._app_id}"):
@@ -130,4 +95,7 @@ class ReplicaLog:
             missing = NoLogError(str(e), e.code)
             missing.group = True
             raise missing from e
+        # a stream comes up a little after its container has been started
+        if names and len(names) >= self._starts:
+            self._complete_at = self._starts
         return sorted(names)

@@ -6,30 +6,24 @@ instances.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from torchx_sched_aws.aws_scheduler import AwsScheduler
 from torchx_sched_aws.clients import Clients
-from torchx_sched_aws.cloudwatch import SETTLE, check_streams
+from torchx_sched_aws.cloudwatch import SETTLE
 from torchx_sched_aws.sagemaker_options import AWSSageMakerOpts as AWSSageMakerOpts
 from torchx_sched_aws.sagemaker_request import AWSSageMakerJob as AWSSageMakerJob
 from torchx_sched_aws.sagemaker_request import format_request, make_request
 from torchx_sched_aws.sagemaker_states import JOB_STATE as JOB_STATE
 from torchx_specs.app import AppDef
 from torchx_specs.dryrun import AppDryRunInfo
-from torchx_specs.errors import UnknownAppException
 from torchx_specs.run_options import CfgVal
-from torchx_specs.schedulers.api import (
-    DescribeAppResponse,
-    ListAppResponse,
-    Scheduler,
-    Stream,
-    filter_regex,
-)
-from torchx_specs.workspace.builder import BuilderWorkspaceMixin, Product
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.sharing import Shared
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from torchx_sched_aws.cloudwatch import ReplicaLog
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> AWSSageMakerScheduler:
@@ -37,7 +31,7 @@ def create_scheduler(session_name: str, **kwargs: Any) -> AWSSageMakerScheduler:
     return AWSSageMakerScheduler(session_name)
 
 
-class AWSSageMakerScheduler(BuilderWorkspaceMixin, Scheduler[AWSSageMakerOpts]):
+class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     """Runs apps as training jobs of SageMaker.
 
     .. code-block:: sh
@@ -55,9 +49,6 @@ class AWSSageMakerScheduler(BuilderWorkspaceMixin, Scheduler[AWSSageMakerOpts]):
         log_settle: how long after the end of a job its logs may grow, in seconds
     """
 
-    default_workspace_type: ClassVar[str] = "docker"
-    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image"})
-
     def __init__(
         self,
         session_name: str,
@@ -67,41 +58,24 @@ class AWSSageMakerScheduler(BuilderWorkspaceMixin, Scheduler[AWSSageMakerOpts]):
         log_client: Any = None,
         log_settle: float = SETTLE,
     ) -> None:
-        super().__init__("aws_sagemaker", session_name)
-        self._clients = Clients({"sagemaker": client, "logs": log_client})
-        self._log_settle = log_settle
+        clients = Clients({"sagemaker": client, "logs": log_client})
+        super().__init__("aws_sagemaker", session_name, clients, log_settle)
+        self._looks: Shared[dict[str, Any]] = Shared()
 
     @property
     def _client(self) -> Any:
         return self._clients.client("sagemaker")
-
-    def close(self) -> None:
-        """Closes the connections; jobs run on."""
-        self._clients.close()
 
     # -- the request
 
     def _submit_dryrun(self, app: AppDef, cfg: AWSSageMakerOpts) -> AppDryRunInfo[AWSSageMakerJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: AWSSageMakerOpts | None = None) -> None:
-        """Nothing more than the dry run checks: the instance type says what a job has."""
-
-    # -- submitting
-
-    def schedule(self, dryrun_info: AppDryRunInfo[AWSSageMakerJob]) -> str:
-        """Builds what the workspace still needs, and creates the job.
-
-        Raises:
-            RequestError: SageMaker finds something wrong with the request
-            AwsError: AWS refuses, or does not answer
-            WorkspaceError: the workspace cannot be built
-        """
+    def _submit_request(self, request: AWSSageMakerJob) -> str:
         from torchx_sched_aws.sagemaker_jobs import create
 
-        self.build_pending(dryrun_info)
-        create(self._clients, dryrun_info.request)
-        return dryrun_info.request.job_name
+        create(self._clients, request)
+        return request.job_name
 
     # -- submitted apps
 
@@ -138,35 +112,11 @@ class AWSSageMakerScheduler(BuilderWorkspaceMixin, Scheduler[AWSSageMakerOpts]):
 
         delete(self._clients, app_id)
 
-    # -- logs
-
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterable[str]:
-        """Returns the lines of an instance, those of all its starts one after the other.
-
-        CloudWatch keeps both outputs together, so ``streams`` may only be both.
-
-        Raises:
-            UnknownAppException: no such app
-            RequestError: no such role or replica, or one output by itself
-            AwsError: AWS refuses, or is silent for long
-        """
+    def _log(self, app_id: str, role_name: str, k: int) -> ReplicaLog | None:
         from torchx_sched_aws.sagemaker_jobs import find
-        from torchx_sched_aws.sagemaker_logs import ReplicaLog
+        from torchx_sched_aws.sagemaker_logs import TrainingLog
 
-        check_streams("aws_sagemaker", streams)
-        job = find(self._clients, app_id)
+        job = self._looks.get(app_id, lambda _: find(self._clients, app_id))
         if job is None:
-            raise UnknownAppException(f"aws_sagemaker://{self.session_name}/{app_id}")
-        log = ReplicaLog(self._clients, app_id, job, role_name, k, since, until, self._log_settle)
-        lines: Iterable[str] = log.lines(follow=should_tail)
-        return filter_regex(regex, lines) if regex else lines
+            return None
+        return TrainingLog(self._clients, self._looks, app_id, job, role_name, k)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,8 +43,7 @@ def start(client: DockerClient, job: DockerJob, images: Iterable[str], pull: str
     """
     submission = _Submission(client, job)
     try:
-        submission.prepare(list(images), pull)
-        submission.run()
+        submission.run(list(images), pull)
     except BaseException:
         submission.undo()
         raise
@@ -79,20 +77,47 @@ class _Submission:
         self._created: dict[int, str] = {}
         self._containers = _containers(client)
         self._network = ""
+        self._new_volumes: set[str] = set()
+        self._making: Future[None] = Future()
 
-    def prepare(self, images: list[str], pull: str) -> None:
-        """Makes the network and fetches images; one that cannot be fetched is used as it is, if it
-        is here.
+    def run(self, images: list[str], pull: str) -> None:
+        """Fetches images, makes the network and the containers, and starts these once all of them
+        could be made.
+
+        An image that cannot be fetched is used as it is, if it is here. The first replica is in the
+        network before the others are started, so that they find its host.
         """
-        steps: list[Callable[[], object]] = []
-        if self._uses_own_network():
-            steps.append(self._make_network)
-        if pull != "never":
-            steps += [functools.partial(self._fetch, image, pull) for image in images]
-        in_parallel(lambda step: step(), steps)
+        with ThreadPoolExecutor(1) as pool:
+            # containers name their network, which need not be there before they start
+            self._making = pool.submit(self._make_network)
+            self._note_volumes()
+            if pull != "never":
+                in_parallel(lambda image: self._fetch(image, pull), images)
+            in_parallel(self._create, self._job.containers)
+            self._making.result()
+        first, others = self._job.containers[:1], self._job.containers[1:]
+        with ThreadPoolExecutor(1) as pool:
+            started = [pool.submit(self._start, container) for container in first]
+            if others:
+                self._wait_for_first(started)
+            in_parallel(self._start, others)
+            for call in started:
+                call.result()
 
     def _make_network(self) -> None:
-        self._network = make_network(self._client, self._job.app_id)
+        if self._uses_own_network():
+            self._network = make_network(self._client, self._job.app_id)
+
+    def _note_volumes(self) -> None:
+        """Notes which of the volumes that the containers name the engine is going to make."""
+        named = set()
+        for container in self._job.containers:
+            mounts: Any = container.kwargs.get("mounts") or ()
+            named |= {str(mount["Source"]) for mount in mounts if mount["Type"] == "volume"}
+        if named:
+            with engine_errors("look for volumes"):
+                present = self._client.api.volumes()["Volumes"] or ()
+            self._new_volumes = named - {volume["Name"] for volume in present}
 
     def _fetch(self, image: str, pull: str) -> None:
         here = self._is_here(image)
@@ -128,22 +153,6 @@ class _Submission:
                 return False
             return True
 
-    def run(self) -> None:
-        """Makes the containers, and starts them once all of them could be made.
-
-        The first replica is in the network before the others are started, so that they find its
-        host.
-        """
-        in_parallel(self._create, self._job.containers)
-        first, others = self._job.containers[:1], self._job.containers[1:]
-        with ThreadPoolExecutor(1) as pool:
-            started = [pool.submit(self._start, container) for container in first]
-            if others:
-                self._wait_for_first(started)
-            in_parallel(self._start, others)
-            for call in started:
-                call.result()
-
     def _wait_for_first(self, started: list[Future[None]]) -> None:
         """Waits until the first container is in the network, or its start has ended.
 
@@ -161,6 +170,17 @@ class _Submission:
         return any(container.kwargs.get("network") == own for container in self._job.containers)
 
     def _create(self, container: DockerContainer) -> None:
+        early = not self._making.done()
+        try:
+            self._create_once(container)
+        except BackendError as e:
+            # an engine that wants the network to be there first
+            if not early or not is_status(e, 404):
+                raise
+            self._making.result()
+            self._create_once(container)
+
+    def _create_once(self, container: DockerContainer) -> None:
         kwargs: dict[str, Any] = dict(container.kwargs)
         network, hostname = kwargs.get("network"), kwargs.get("hostname")
         with engine_errors(f"create the container {kwargs.get('name', '')}"):
@@ -181,6 +201,10 @@ class _Submission:
         """Removes what was made, as far as the engine lets it."""
         with contextlib.suppress(BackendError):
             remove_app(self._client, self._job.app_id)
+        for name in self._new_volumes:
+            # not if somebody else uses it by now
+            with contextlib.suppress(BackendError), engine_errors(f"remove the volume {name}"):
+                self._client.api.remove_volume(name)
 
 
 def _containers(client: DockerClient) -> Any:

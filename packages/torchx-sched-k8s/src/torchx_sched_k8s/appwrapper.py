@@ -4,17 +4,15 @@ its users know.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torchx_sched_k8s.batch import metadata
+from torchx_sched_k8s.job_states import role_name_of, words_of
 from torchx_sched_k8s.labels import (
-    ANNOTATION_APP_NAME,
-    ANNOTATION_METADATA,
     ANNOTATION_ROLE_NAME,
     LABEL_ROLE_INDEX,
-    annotations_of,
     labels_of,
     object_labels,
     pod_labels,
@@ -22,7 +20,7 @@ from torchx_sched_k8s.labels import (
 from torchx_sched_k8s.mcad_options import KubernetesMCADOpts
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.pods import Place, PodMaker
-from torchx_sched_k8s.views import AppView, RoleView
+from torchx_sched_k8s.views import AppView, RoleView, app_view
 from torchx_specs.app import AppDef, Role
 from torchx_specs.schedulers.ids import random_id
 from torchx_specs.schedulers.names import DNS_SERVICE, fit_name
@@ -47,7 +45,7 @@ JOB_STATE: dict[str, AppState] = {
 
 _LONGEST = 63
 _OTHERS = re.compile(r"[^a-z0-9-]")
-_UNUSABLE = re.compile(r"[^A-Z0-9_]")
+_NOT_IN_VARIABLES = re.compile(r"[^A-Z0-9_]")
 
 
 def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
@@ -55,6 +53,7 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
     app_id = unique_name(app)
     namespace = opts.namespace
     rank0 = f"{pod_name(app_id, 0, 0)}.{app_id}"
+    hosts = {"name": hosts_variable(app.roles[0].name), "value": rank0}
     items: list[dict[str, Any]] = []
     if opts.coscheduler_name:
         items += [
@@ -70,7 +69,11 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
             notes = {ANNOTATION_ROLE_NAME: role.name}
             name = pod_name(app_id, role_idx, k)
             place = Place(app_id, namespace, labels, notes, rank0, replica=k)
-            items.append(complete_pod(maker.make(name, place), name, app_id, opts))
+            pod = complete_pod(maker.make(name, place), name, app_id, opts)
+            env = pod["spec"]["containers"][0]["env"]
+            if all(one["name"] != hosts["name"] for one in env):
+                env.append(dict(hosts))
+            items.append(pod)
     items.append(service(app, app_id, namespace, service_port(app)))
     spec: dict[str, Any] = {
         "resources": {"GenericItems": [{"replicas": 1, "generictemplate": item} for item in items]}
@@ -80,21 +83,17 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
     retries = min(role.max_retries for role in app.roles)
     if retries > 0:
         retry(spec, retries, sum(role.num_replicas for role in app.roles))
-    annotations = {ANNOTATION_APP_NAME: app.name}
-    told = {key: value for key, value in app.metadata.items() if isinstance(value, str)}
-    if told:
-        annotations[ANNOTATION_METADATA] = json.dumps(told)
     return {
         "apiVersion": API_VERSION,
         "kind": "AppWrapper",
-        "metadata": {
-            "name": app_id,
-            "namespace": namespace,
-            "labels": object_labels(app, app_id),
-            "annotations": annotations,
-        },
+        "metadata": metadata(app, app_id, object_labels(app, app_id), pod_opts(opts)),
         "spec": spec,
     }
+
+
+def hosts_variable(role: str) -> str:
+    """Returns the variable by which programs of MCAD's users know the host of the first replica."""
+    return f"TORCHX_MCAD_{_NOT_IN_VARIABLES.sub('', role.upper())}_0_HOSTS"
 
 
 def pod_opts(opts: KubernetesMCADOpts) -> KubernetesOpts:
@@ -203,41 +202,18 @@ def appwrapper_view(app_id: str, wrapper: Mapping[str, Any]) -> AppView:
     status = wrapper.get("status") or {}
     word = str(status.get("state") or "")
     state = JOB_STATE.get(word, AppState.UNKNOWN) if word else AppState.PENDING
-    reasons = [
-        ": ".join(str(part) for part in (c.get("reason"), c.get("message")) if part)
-        for c in status.get("conditions") or ()
-    ]
-    message = (
-        next((r for r in reversed(reasons) if r), "")
-        if state not in (AppState.RUNNING, AppState.SUCCEEDED)
-        else ""
-    )
+    message = ""
+    if state not in (AppState.RUNNING, AppState.SUCCEEDED):
+        reasons = map(words_of, reversed(status.get("conditions") or ()))
+        message = next(filter(None, reasons), "")
     roles: dict[int, RoleView] = {}
     for pod in pods_of(wrapper):
         index = int(labels_of(pod).get(LABEL_ROLE_INDEX) or 0)
-        name = annotations_of(pod).get(ANNOTATION_ROLE_NAME) or labels_of(pod).get(
-            "torchx.pytorch.org/role-name", ""
-        )
-        role = roles.setdefault(index, RoleView(index, str(name), 0, pod, owner=app_id))
+        role = roles.setdefault(index, RoleView(index, role_name_of(pod), 0, pod, owner=app_id))
         role.replicas += 1
         role.wants_pods = state == AppState.RUNNING
-    metadata: dict[str, str] = {}
-    try:
-        told = json.loads(annotations_of(wrapper).get(ANNOTATION_METADATA) or "{}")
-        metadata = {str(key): str(value) for key, value in told.items()}
-    except (ValueError, AttributeError):
-        pass  # somebody has changed it
-    return AppView(
-        "mcad",
-        app_id,
-        str(annotations_of(wrapper).get(ANNOTATION_APP_NAME) or ""),
-        state,
-        message,
-        [roles[index] for index in sorted(roles)],
-        [wrapper],
-        0,
-        metadata,
-    )
+    ordered = [roles[index] for index in sorted(roles)]
+    return app_view("mcad", app_id, state, message, ordered, [wrapper])
 
 
 def pods_of(wrapper: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

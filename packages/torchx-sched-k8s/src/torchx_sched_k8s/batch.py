@@ -12,9 +12,11 @@ from torchx_sched_k8s.labels import (
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
     LABEL_ORGANIZATION,
+    LABEL_PART,
     LABEL_QUEUE,
     LABEL_UNIQUE_NAME,
     ORGANIZATION,
+    PART_REPLICA,
     object_labels,
     role_labels,
 )
@@ -22,7 +24,7 @@ from torchx_sched_k8s.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.overlaying import JOB, POD, overlay_job, overlay_of, overlay_pod, substituted
 from torchx_sched_k8s.pods import Place, PodMaker
-from torchx_sched_k8s.retries import job_retries
+from torchx_sched_k8s.retries import is_supervised, job_retries
 from torchx_specs.app import AppDef, Role
 from torchx_specs.templates import RoleTemplate
 
@@ -31,21 +33,26 @@ INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"
 
 
 def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Returns the Service and the Jobs of an app.
+    """Returns the Service and the Jobs of an app, and what starts them again together if anything.
 
     Raises:
         RequestError: an overlay is wrong
     """
+    supervised = is_supervised(app, opts)
     most = max(role.num_replicas for role in app.roles)
     names = app_names(app.name, [role.name for role in app.roles], len(f"-{most - 1}"))
     service = names.app_id
     rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{service}"
-    objects = [make_service(app, names.app_id, opts)]
+    service_object = make_service(app, names.app_id, opts)
+    jobs = []
     for role_idx, role in enumerate(app.roles):
+        labels = role_labels(app, role_idx, role, names.app_id)
+        if supervised:
+            labels[LABEL_PART] = PART_REPLICA
         place = Place(
             names.app_id,
             opts.namespace,
-            role_labels(app, role_idx, role, names.app_id),
+            labels,
             {ANNOTATION_ROLE_NAME: role.name},
             rank0,
             index_path=INDEX_PATH,
@@ -57,17 +64,24 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
             "metadata": metadata(
                 app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
             ),
-            "spec": job_spec(role, names.roles[role.name], place, opts, together=False),
+            "spec": job_spec(role, names.roles[role.name], place, opts, together=supervised),
         }
         if opts.queue:
             suspend_for_kueue(job, role, opts.queue)
-        if opts.ttl_seconds is not None:
+        if opts.ttl_seconds is not None and not supervised:
             job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
         for target in (app, role):
             overlay = substituted(overlay_of(target, JOB), place.values())
             overlay_job(job, overlay, known_only=opts.validate_spec)
-        objects.append(job)
-    return objects
+        jobs.append(job)
+    if not supervised:
+        return [service_object, *jobs]
+    from torchx_sched_k8s.supervision import make_supervision
+
+    # its own pod is none of those that find each other by the service
+    service_object["spec"]["selector"][LABEL_PART] = PART_REPLICA
+    before, after = make_supervision(app, names.app_id, jobs, opts)
+    return [service_object, *before, *jobs, after]
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:

@@ -10,14 +10,14 @@ import codecs
 import itertools
 import json
 import logging
-import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from torchx_specs.errors import BackendError, RequestError, nearest
+from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 3.0
 #: A pause after which a user wants to know what is going on.
 _TELLING_PAUSE = 1.0
-_POOL = 1024
-_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _PAGE = 500
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _NOT_BUSY = ("too large", "larger than max", "failed calling webhook")
@@ -70,6 +68,10 @@ class NoClusterError(BackendError):
     """No cluster is known, or it does not answer."""
 
 
+class LostConnectionError(NoClusterError):
+    """No connection could be made, or it was lost; its cause says how."""
+
+
 class ApiError(BackendError):
     """The cluster refuses.
 
@@ -86,6 +88,8 @@ class ApiError(BackendError):
         self.words = words
         #: Seconds after which the cluster wants to be asked again.
         self.retry_after = 0.0
+        #: Identity of the library's client by whose credentials it was asked.
+        self.asked_by = 0
 
 
 class RefusedRequestError(RequestError, ApiError):
@@ -112,13 +116,18 @@ class Cluster:
         self._client: Any = client
         self._own = client is None
         self._context = context
+        self._lock = threading.Lock()
+        self._version: tuple[int, int] | None = None
 
     @property
     def client(self) -> Any:
         """The library's client."""
-        if self._client is None:
-            self._client = connect(self._context)
-        return self._client
+        with self._lock:  # a program for credentials is asked once, whoever waits for them
+            if self._client is None:
+                from torchx_sched_k8s.kubeconfig import connect
+
+                self._client = connect(self._context)
+            return self._client
 
     @property
     def address(self) -> str:
@@ -129,16 +138,23 @@ class Cluster:
 
     def close(self) -> None:
         """Closes the connections."""
-        if self._client is not None and self._own:
-            self._client.rest_client.pool_manager.clear()
-            self._client = None
+        self._close(id(self._client))
 
-    def renew(self) -> bool:
-        """Reads the credentials anew; False if they were given to us."""
+    def renew(self, refused: ApiError) -> bool:
+        """Reads the credentials anew that were refused, unless another thread has done so already;
+        False if they were given to us.
+        """
         if not self._own:
             return False
-        self.close()
+        self._close(refused.asked_by)
         return True
+
+    def _close(self, which: int) -> None:
+        with self._lock:
+            client = self._client
+            if client is not None and id(client) == which and self._own:
+                self._client = None
+                client.rest_client.pool_manager.clear()
 
     # -- requests
 
@@ -261,6 +277,15 @@ class Cluster:
             if e.status != 404:
                 raise
 
+    def version(self) -> tuple[int, int]:
+        """Returns the version of the cluster's API server, such as ``(1, 32)``."""
+        if self._version is None:
+            found = self.get("/version", "ask for the cluster's version")
+            # clusters of others than Kubernetes' own write "32+"
+            major, minor = (re.sub(r"\D.*", "", str(found.get(k, ""))) for k in ("major", "minor"))
+            self._version = (int(major or 1), int(minor or 0))
+        return self._version
+
     def call(
         self,
         method: str,
@@ -299,16 +324,18 @@ class Cluster:
                 with self.open(method, path, what, query, data, content_type) as answer:
                     return parse(answer) if parse else json.loads(answer.data)
             except ApiError as e:
-                if e.status == 401 and not renewed and self.renew():
+                if e.status == 401 and not renewed and self.renew(e):
                     renewed = True
                     continue
-                if e.status not in _BUSY or any(sign in e.words for sign in _NOT_BUSY):
+                # two at once: a merge names no version, and may be asked for again
+                busy = e.status in _BUSY or (e.status == 409 and method == "PATCH")
+                if not busy or any(sign in e.words for sign in _NOT_BUSY):
                     raise
                 if lost is not None and e.status != 429:
                     lost.append(e)
                 wait = max(pause, e.retry_after)
                 error: BackendError = e
-            except NoClusterError as e:
+            except LostConnectionError as e:
                 if not _may_come_back(e.__cause__):
                     raise
                 if lost is not None and not _never_arrived(e.__cause__):
@@ -379,14 +406,16 @@ class Cluster:
             raise self.lost(what, e) from e
         if response.status >= 300:
             try:
-                raise self._error(what, path, response)
+                error = self._error(what, path, response)
+                error.asked_by = id(client)
+                raise error
             finally:
                 response.release_conn()
         return _Answer(self, what, response)
 
-    def lost(self, what: str, error: BaseException) -> NoClusterError:
+    def lost(self, what: str, error: BaseException) -> LostConnectionError:
         """Returns our error for a connection that cannot be made, or was lost."""
-        return NoClusterError(
+        return LostConnectionError(
             f"cannot {what}: no answer from the cluster at {self.address}"
             f" ({_CONNECTION.sub('', one_line(getattr(error, 'reason', None) or error))})"
         )
@@ -398,7 +427,8 @@ class Cluster:
             raw = response.data
         except (urllib3.exceptions.HTTPError, OSError):
             raw = b""
-        error = translated(what, path, response.status, raw, self._who())
+        who = self._who() if response.status == 401 else ""
+        error = translated(what, path, response.status, raw, who)
         try:
             after = float(response.headers.get("Retry-After") or 0)
         except ValueError:
@@ -407,7 +437,12 @@ class Cluster:
         return error
 
     def _who(self) -> str:
-        return f"context '{self._context}'" if self._context else "the kubeconfig's context"
+        """Returns whose credentials are used."""
+        if not self._own:
+            return "the client that was given"
+        from torchx_sched_k8s.kubeconfig import who
+
+        return who(self._context)
 
 
 class _Answer:
@@ -452,105 +487,6 @@ class _Answer:
             self._whole = True
         except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
             raise self._cluster.lost(self._what, e) from e
-
-
-def connect(context: str | None = None) -> Any:
-    """Returns a client of the cluster that the environment names.
-
-    ``KUBECONFIG`` comes first, then the cluster that this process runs in, then ``~/.kube/config``.
-
-    Args:
-        context: of the kubeconfig
-
-    Raises:
-        NoClusterError: there is no configuration, or it cannot be read
-        RequestError: it has no such context
-    """
-    from kubernetes.client import ApiClient, Configuration
-    from kubernetes.config.config_exception import ConfigException
-
-    loaders = _loaders()
-    config: Any = Configuration()
-    config.connection_pool_maxsize = _POOL
-    config.retries = False
-    given = os.environ.get("KUBECONFIG")
-    where = given or os.path.expanduser("~/.kube/config")
-    in_cluster = not given and not context and _is_in_cluster()
-    try:
-        if in_cluster:
-            loaders.load_incluster_config(client_configuration=config)
-        else:
-            _check_there(where, given)
-            _check_context(where, context)
-            loaders.load_kube_config(
-                config_file=where, context=context, client_configuration=config
-            )
-    except (RequestError, BackendError):
-        raise
-    except ConfigException as e:
-        source = "in-cluster configuration" if in_cluster else f"kubeconfig {where}"
-        raise NoClusterError(f"{source}: {one_line(e)}") from e
-    except Exception as e:  # whatever is wrong with YAML, certificates, programs for credentials
-        raise NoClusterError(f"kubeconfig {where}: {type(e).__name__}: {one_line(e)}") from e
-    return ApiClient(configuration=config)
-
-
-def _is_in_cluster() -> bool:
-    # a pod may have been denied the token
-    there = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
-    return there and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-
-
-def _loaders() -> Any:
-    from kubernetes import config  # which has no types
-
-    return config
-
-
-def _check_there(where: str, given: str | None) -> None:
-    paths = [path for path in where.split(os.pathsep) if path]
-    if any(os.path.exists(os.path.expanduser(path)) for path in paths):
-        return
-    source = "KUBECONFIG names" if given else "there is no"
-    raise NoClusterError(
-        f"no cluster is known: {source} {where}{', which does not exist' if given else ''};"
-        " set KUBECONFIG to a kubeconfig, or run within a cluster"
-    )
-
-
-def _check_context(where: str, context: str | None) -> None:
-    if context is None:
-        return
-    from kubernetes.config.config_exception import ConfigException
-
-    try:
-        contexts, _ = _loaders().list_kube_config_contexts(config_file=where)
-    except ConfigException:
-        contexts = []
-    names = [str(one["name"]) for one in contexts]
-    if context not in names:
-        have = f" contexts: {', '.join(names)}" if names else " it has no contexts"
-        raise RequestError(
-            f"option context: {where} has no context '{context}';{nearest(context, names)}{have}"
-        )
-
-
-def namespace_of_context() -> str:
-    """Returns the namespace of the kubeconfig's current context, or the one this process runs in;
-    ``default`` if there is none.
-    """
-    if not os.environ.get("KUBECONFIG") and _is_in_cluster():
-        try:
-            with open(f"{_SERVICE_ACCOUNT}/namespace", encoding="utf-8") as file:
-                return file.read().strip() or "default"
-        except OSError:
-            return "default"
-    try:
-        where = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
-        _, active = _loaders().list_kube_config_contexts(config_file=where)
-        return str(active["context"].get("namespace") or "default")
-    except Exception:
-        return "default"
 
 
 def translated(what: str, path: str, status: int, raw: bytes, who: str = "") -> ApiError:
@@ -670,13 +606,10 @@ def _without_bulk(data: dict[str, Any]) -> dict[str, Any]:
 
 def _may_come_back(error: BaseException | None) -> bool:
     """Returns True if a connection that failed so may succeed a little later."""
-    import http.client
     import ssl
 
     import urllib3.exceptions
 
-    if not isinstance(error, (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)):
-        return False  # a configuration that cannot be read
     if isinstance(error, (urllib3.exceptions.SSLError, ssl.SSLError)):
         return False
     return "Name or service not known" not in str(error) and "resolve" not in str(error)

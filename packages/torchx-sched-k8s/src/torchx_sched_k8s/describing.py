@@ -19,6 +19,7 @@ from torchx_sched_k8s.connection import (
 from torchx_sched_k8s.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
 from torchx_sched_k8s.pod_states import Pod, latest, read_pod
 from torchx_sched_k8s.pods import unescape
+from torchx_sched_k8s.restarts import completed, told_of
 from torchx_sched_k8s.views import AppView, RoleView, batch_view, jobset_view, volcano_view
 from torchx_specs.app import Role
 from torchx_specs.constants import MISSING, NONE, UNKNOWN
@@ -78,7 +79,8 @@ def _look(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | 
             if e.status == 404:
                 return None
             raise
-        return batch_view(app_id, jobs) if jobs else None
+        view = batch_view(app_id, jobs) if jobs else None
+        return completed(cluster, namespace, view) if view and view.missing else view
     if api == "jobset":
         found = cluster.find(namespaced(JOBSET, namespace, "jobsets", app_id), what)
         return jobset_view(app_id, found) if found else None
@@ -113,6 +115,8 @@ def describe(
     elif state == AppState.FAILED:
         why = _first_reason(replicas, AppState.FAILED)
         message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
+    if view.supervisor is not None:
+        message = told_of(cluster, namespace, view, pods, message)
     return DescribeAppResponse(
         f"{namespace}:{app_id}",
         state,
@@ -134,7 +138,7 @@ def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
 
 def _role_status(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> RoleStatus:
     ended = role.state if role.state is not None else view.state
-    broken = next(
+    broken = role.ended_for or next(
         (f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED),
         "its role failed",
     )
@@ -206,8 +210,14 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
     path = namespaced(KUEUE, namespace, "workloads")
     try:
         found = cluster.get(path, "look for Kueue's workload", {"labelSelector": label})
-    except ApiError:
-        return ""  # Kueue is not installed, or not everybody may see what it does
+    except ApiError as e:
+        if e.status == 404:
+            queue = labels_of(waiting[0])[LABEL_QUEUE]
+            return (
+                f"waits in the queue {queue} of Kueue, which is not installed in this cluster:"
+                " delete the app, and submit it without the option queue"
+            )
+        return ""  # not everybody may see what Kueue does
     for workload in found.get("items") or ():
         for condition in (workload.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":

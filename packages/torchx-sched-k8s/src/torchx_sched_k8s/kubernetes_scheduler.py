@@ -41,7 +41,6 @@ from torchx_sched_k8s.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PA
 from torchx_sched_k8s.request import KubernetesJob as KubernetesJob
 from torchx_sched_k8s.request import check, check_size, format_request, make_request
 from torchx_sched_k8s.retries import RETRY_POLICIES as RETRY_POLICIES
-from torchx_sched_k8s.sharing import Shared
 from torchx_specs.app import AppDef as AppDef
 from torchx_specs.app import RetryPolicy as RetryPolicy
 from torchx_specs.app import Role as Role
@@ -62,6 +61,7 @@ from torchx_specs.schedulers.api import filter_regex as filter_regex
 from torchx_specs.schedulers.api import split_lines as split_lines
 from torchx_specs.schedulers.ids import make_unique as make_unique
 from torchx_specs.schedulers.names import DNS_LABEL
+from torchx_specs.schedulers.sharing import Shared
 from torchx_specs.status import AppState as AppState
 from torchx_specs.status import ReplicaState as ReplicaState
 from torchx_specs.status import ReplicaStatus as ReplicaStatus
@@ -238,12 +238,12 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         Args:
             cfg: options: namespace, that of the kubeconfig's context if not given; context
         """
-        from torchx_sched_k8s.connection import namespace_of_context
+        from torchx_sched_k8s.kubeconfig import namespace_of_context
         from torchx_sched_k8s.listing import list_apps
 
         cfg = cfg or {}
         self._use(cfg)
-        namespace = str(cfg.get("namespace") or namespace_of_context())
+        namespace = str(cfg.get("namespace") or namespace_of_context(self._context))
         return [
             ListAppResponse(
                 f"{namespace}:{view.app_id}",
@@ -267,7 +267,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         namespace, name = _parsed(app_id)
         view = self._view(app_id) if name else None
-        if view is None or view.state in (AppState.SUCCEEDED, AppState.CANCELLED):
+        if view is None or view.state == AppState.SUCCEEDED:
+            return
+        if view.state == AppState.CANCELLED and not ending.runs_on(view):
             return
         ending.cancel(self._cluster, namespace, view)
         self._views.forget(app_id)

@@ -17,6 +17,7 @@ from torchx_sched_k8s.connection import (
     namespaced,
 )
 from torchx_sched_k8s.pod_states import Pod, read_pod
+from torchx_specs.errors import RequestError
 
 #: How long a follower waits for a cluster that has gone away, in seconds.
 PATIENCE = 120.0
@@ -26,6 +27,14 @@ _LONGEST_PAUSE = 2.0
 _SILENCE = 300.0
 _NANO = 1_000_000_000
 _SECOND = len("2024-01-01T00:00:00")
+#: The version from which on one stream may be asked for, where the feature gate is on.
+_SPLIT_STREAMS = (1, 32)
+_ONE_STREAM = (
+    "this cluster keeps stdout and stderr of a container in one log: leave the stream out (one of"
+    " 1.32 or later whose feature gate PodLogsQuerySplitStreams is on can tell them apart)"
+)
+#: How that begins which a node says of a log that it cannot read or follow.
+_OF_NODES = (b"unable to ", b"failed to ", b"rpc error")
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
 #: Finds the pods of the replica (in the order of their attempts), and whether there will be others.
@@ -71,7 +80,11 @@ class ReplicaLog:
 
         Raises:
             BackendError: the cluster refuses, or does not come back
+            RequestError: one stream is asked for, and the cluster keeps them together
         """
+        # older ones ignore what they do not know, and would give both
+        if self._stream and self._cluster.version() < _SPLIT_STREAMS:
+            raise RequestError(_ONE_STREAM)
         raw = self._followed() if follow else self._written()
         for line in raw:
             yield line.decode("utf-8", "replace")
@@ -100,7 +113,7 @@ class ReplicaLog:
     def _look_after(self, error: ApiError, patience: _Patience) -> None:
         """Waits after a refusal that may be over soon; raises others."""
         if error.status == 401:
-            self._cluster.renew()
+            self._cluster.renew(error)
         elif error.status not in _BUSY:
             raise error
         patience.spend(error)
@@ -124,7 +137,6 @@ class ReplicaLog:
                     for line in reader.read(follow=not pod.ended):
                         patience.renew()
                         yield line
-                    patience.renew()
                     if not pod.ended:
                         break  # it has, or the connection was lost: another look will tell
                     done.add(pod.name)
@@ -245,6 +257,7 @@ class PodLog:
         Raises:
             ApiError: the cluster refuses
             NoClusterError: it does not answer, or the connection was lost
+            RequestError: one stream is asked for, and the cluster keeps them together
         """
         query: dict[str, object] = {"timestamps": "true"}
         if self._container:
@@ -264,32 +277,45 @@ class PodLog:
             # in whole seconds: what the API takes
             past = datetime.fromtimestamp(self._since // _NANO, timezone.utc)
             query["sinceTime"] = past.strftime("%Y-%m-%dT%H:%M:%SZ")
+        # a long line is written in pieces, of which the first alone has a time: if it is older than
+        # what is asked for, the rest comes without
+        torn = "sinceTime" in query
         timeout = _SILENCE if follow else 60.0
         try:
             answer = self._cluster.open("GET", self._path, self._what, query, timeout=timeout)
         except ApiError as e:
             if e.status == 400 and "waiting to start" in e.words:
                 return
+            if e.status == 422 and self._stream and "stream" in e.words:
+                raise RequestError(_ONE_STREAM) from e
             raise
         with answer:
             rest = b""
             for piece in answer.pieces():
                 *entries, rest = (rest + piece if rest else piece).split(b"\n")
                 for entry in entries:
-                    line = self._take(entry, known)
+                    line = self._take(entry, known, torn)
+                    torn = False
                     if line is not None:
                         yield line + b"\n"
             if rest and not follow:
                 # a follower gets it when the container has ended, whole
-                line = self._take(rest, known)
+                line = self._take(rest, known, torn)
                 if line is not None:
                     yield line
 
-    def _take(self, entry: bytes, known: Counter[int]) -> bytes | None:
-        """Notes one line; returns it if it is new and wanted."""
+    def _take(self, entry: bytes, known: Counter[int], torn: bool) -> bytes | None:
+        """Notes one line; returns it if it is new and wanted.
+
+        Args:
+            entry: the line as it came
+            known: lines that were read already, and how often
+            torn: it may be the rest of one
+        """
         stamp, _, text = entry.partition(b" ")
-        if not stamp[:4].isdigit():
-            return entry  # a node's own words, about a log that it cannot read
+        if not (stamp[:4].isdigit() and stamp[4:5] == b"-" and stamp[10:11] == b"T"):
+            # what a node says of a log that it cannot read has no time either
+            return None if torn and not entry.startswith(_OF_NODES) else entry
         key = hash(entry)
         if known and known[key] > 0:
             known[key] -= 1

@@ -40,6 +40,7 @@ from torchx_sched_k8s.mcad_options import KubernetesMCADOpts as KubernetesMCADOp
 from torchx_sched_k8s.mcad_options import problems_of_mcad
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
+from torchx_sched_k8s.overlaying import NAMESPACE
 from torchx_sched_k8s.pods import Place, PodMaker
 from torchx_sched_k8s.request import KubernetesJob, format_request, problems_of_app
 from torchx_sched_k8s.retries import RETRY_POLICIES as RETRY_POLICIES
@@ -154,11 +155,12 @@ class KubernetesMCADScheduler(KubernetesScheduler):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns the AppWrappers of a namespace, that of the kubeconfig's context if not given."""
-        from torchx_sched_k8s.connection import MCAD, ApiError, namespace_of_context, namespaced
+        from torchx_sched_k8s.connection import MCAD, ApiError, namespaced
+        from torchx_sched_k8s.kubeconfig import namespace_of_context
 
         cfg = cfg or {}
         self._use(cfg)
-        namespace = str(cfg.get("namespace") or namespace_of_context())
+        namespace = str(cfg.get("namespace") or namespace_of_context(self._context))
         path = namespaced(MCAD, namespace, "appwrappers")
         apps = []
         try:
@@ -187,6 +189,8 @@ def _check(app: AppDef, opts: KubernetesMCADOpts) -> None:
     for role in app.roles:
         if role.max_retries > 0 and role.retry_policy != RetryPolicy.APPLICATION:
             logger.warning("role %s: a retry starts the whole app again with MCAD", role.name)
+        if role.metadata.get(NAMESPACE):
+            logger.warning("role %s: its overlays are left out: AppWrappers take none", role.name)
     if opts.service_account and opts.image_secret:
         logger.warning(
             "image_secret and service_account are both given; the secret is used beside those of"

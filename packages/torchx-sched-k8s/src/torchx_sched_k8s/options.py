@@ -79,7 +79,16 @@ class KubernetesOpts(StructuredOpts):
     """seconds after its end at which a job is removed, logs and status included; unset: never"""
 
     retry_policy: str | None = None
-    """replaces what roles say: REPLICA, APPLICATION or ROLE"""
+    """replaces what roles say: REPLICA, APPLICATION or ROLE; with job_api=batch, APPLICATION adds a
+    small supervisor to the app, which starts all of it again, or ends it, when a role fails"""
+
+    restarts_image: str | None = None
+    """image of that supervisor, with python3 (3.7 or later) on its PATH; unset: that of the first
+    role"""
+
+    restarts_service_account: str | None = None
+    """service account of that supervisor, which needs the rights to get, create, patch and delete
+    jobs and to get configmaps; unset: one is made for the app, with a role and a role binding"""
 
     node_selector: dict[str, str] | None = None
     """labels that nodes need"""
@@ -137,10 +146,17 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
             yield f"option {name}={number}: it cannot be negative"
     if opts.ttl_seconds is not None and opts.api not in JOB_APIS:
         yield "option ttl_seconds: not with this API"
-    for name in ("service_account", "priority_class", "image_secret"):
+    for name in (
+        "service_account",
+        "priority_class",
+        "image_secret",
+        "restarts_service_account",
+    ):
         value = getattr(opts, name)
         if value is not None and not SUBDOMAIN.accepts(value):
             yield f"option {name}={value!r} is no name of an object"
+    if opts.restarts_image is not None and not re.fullmatch(r"[\x21-\x7e]+", opts.restarts_image):
+        yield f"option restarts_image={opts.restarts_image!r} is no name of an image"
     if opts.queue is not None and not _LABEL_VALUE.match(opts.queue):
         yield f"option queue={opts.queue!r} is no name of a queue"
     for name, pairs in (("labels", opts.labels), ("node_selector", opts.node_selector)):
@@ -252,12 +268,9 @@ def affinity(opts: KubernetesOpts) -> dict[str, Any] | None:
 
         found: Any = parse_document(text, "option affinity")
     else:
-        from torchx_specs.app import Role
-        from torchx_specs.overlays import get_overlay
+        from torchx_sched_k8s.overlaying import document
 
-        # a file is read as those of overlays are
-        holder = Role("", "", metadata={"affinity": {"file": text}})
-        found = get_overlay(holder, "affinity", "file")
+        found = document(text)
     kinds = ("nodeAffinity", "podAffinity", "podAntiAffinity")
     if isinstance(found, Mapping) and set(found) == {"affinity"}:
         found = found["affinity"]

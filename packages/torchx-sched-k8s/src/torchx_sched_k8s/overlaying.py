@@ -19,7 +19,11 @@ POD = "V1Pod"
 JOB = "V1Job"
 #: Of an app: its JobSet.
 JOBSET = "JobSet"
-_KINDS = frozenset({POD, JOB, JOBSET})
+_OF_ROLES = (POD, JOB)
+_OF_APPS = (JOB, JOBSET)
+_KINDS = frozenset({*_OF_ROLES, *_OF_APPS})
+#: What :func:`torchx_specs.overlays.set_overlay` notes beside the kinds.
+_NOTE = "__torchx_overlays__"
 
 _OBJECT_FIELDS = "apiVersion kind metadata spec"
 _METADATA_FIELDS = (
@@ -54,18 +58,53 @@ def overlay_of(target: Role | AppDef, kind: str) -> dict[str, Any]:
     programs wrote it.
 
     Raises:
-        RequestError: what is stored is no overlay, or cannot be read
+        RequestError: what is stored is no overlay, cannot be read, or is of no kind that ``target``
+            can have
     """
-    if not target.metadata.get(NAMESPACE):
+    stored: Any = target.metadata.get(NAMESPACE)
+    if not stored:
         return {}
-    found = get_overlay(target, NAMESPACE, kind, flat_fallback=False)
-    if found or kind != POD:
-        return found
-    stored: Any = target.metadata[NAMESPACE]
-    if isinstance(stored, Mapping) and not _KINDS.isdisjoint(stored):
-        return {}
-    found = get_overlay(target, NAMESPACE, kind)
-    return {} if not _KINDS.isdisjoint(found) else found
+    if isinstance(stored, str):
+        stored = document(stored)
+    whose = f"role '{target.name}'" if isinstance(target, Role) else f"app '{target.name}'"
+    if not isinstance(stored, Mapping):
+        what = type(stored).__name__
+        raise RequestError(f"{whose}: metadata['{NAMESPACE}'] must be a dict, got {what}")
+    kinds = [str(key) for key in stored if key != _NOTE]
+    flat = _NOTE not in stored and _KINDS.isdisjoint(kinds)
+    if flat and isinstance(target, Role):
+        return _overlay(stored, kind) if kind == POD else {}
+    _check_kinds(whose, kinds, _OF_ROLES if isinstance(target, Role) else _OF_APPS)
+    return _overlay(stored, kind) if kind in kinds else {}
+
+
+def document(source: str) -> dict[str, Any]:
+    """Returns what a file holds.
+
+    Args:
+        source: path or URI of JSON or YAML
+
+    Raises:
+        RequestError: it cannot be read, or holds no mapping
+    """
+    return get_overlay(Role("", "", metadata={NAMESPACE: {"file": source}}), NAMESPACE, "file")
+
+
+def _overlay(stored: Any, kind: str) -> dict[str, Any]:
+    return get_overlay(Role("", "", metadata={NAMESPACE: stored}), NAMESPACE, kind)
+
+
+def _check_kinds(whose: str, kinds: list[str], known: tuple[str, ...]) -> None:
+    for kind in kinds:
+        if kind in known:
+            continue
+        if kind in _KINDS:
+            hint = f" set it on {'the AppDef' if kind in _OF_APPS else 'a Role'}"
+        else:
+            hint = nearest(kind, known)
+        raise RequestError(
+            f"{whose} has no overlay of kind '{kind}';{hint} kinds: {', '.join(known)}"
+        )
 
 
 def substituted(overlay: Any, values: macros.Values) -> Any:

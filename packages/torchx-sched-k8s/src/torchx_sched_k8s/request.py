@@ -142,6 +142,8 @@ def format_request(job: KubernetesJob) -> str:
         def ignore_aliases(self, data: object) -> bool:
             return True
 
+    # programs and files in it are to be read
+    Plain.add_representer(str, _represent_text)
     documents = [
         yaml.dump(_masked(resource), Dumper=Plain, allow_unicode=True, width=100)
         for resource in job.objects
@@ -149,10 +151,19 @@ def format_request(job: KubernetesJob) -> str:
     return "---\n".join(documents)
 
 
+def _represent_text(dumper: Any, text: str) -> Any:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
 def _masked(value: Any) -> Any:
     from torchx_specs.redaction import MASK, is_secret, masked_text
 
     if isinstance(value, Mapping):
+        if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), Mapping):
+            from torchx_sched_k8s.supervision import masked_manifests
+
+            return {**value, "data": masked_manifests(value["data"], _masked)}
         name = value.get("name")
         if isinstance(name, str) and isinstance(value.get("value"), str) and is_secret(name):
             return {**value, "value": MASK}

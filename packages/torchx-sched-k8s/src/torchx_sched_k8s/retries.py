@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,14 +23,20 @@ RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
 }
 
 #: Preemption, eviction and a node that goes away are nobody's failures: the pod is made anew.
-_DISRUPTIONS = {
-    "rules": [
-        {
-            "action": "Ignore",
-            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-        }
-    ]
+_DISRUPTION: dict[str, Any] = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
+#: Any other failure is the Job's, which then says whose it was: its pods will be gone.
+_FAILURE: dict[str, Any] = {
+    "action": "FailJob",
+    "onExitCodes": {"operator": "NotIn", "values": [0]},
+}
+
+
+def disruptions_are_no_failures() -> dict[str, Any]:
+    """Returns ``podFailurePolicy`` of a Job whose pods may be evicted."""
+    return {"rules": [copy.deepcopy(_DISRUPTION)]}
 
 
 def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
@@ -37,30 +44,32 @@ def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
     return RetryPolicy(opts.retry_policy) if opts.retry_policy else role.retry_policy
 
 
-def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yields which retries the API cannot do, one line each.
+def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
+    """Returns True if a supervisor starts the plain Jobs of an app again together, or ends them.
 
-    With plain Jobs nothing starts several replicas again together. As APPLICATION is what a role
-    says if nobody chose, it is taken for what comes closest (:func:`warnings_of_retries` tells);
-    asked for by option it is refused.
+    That is done where it was asked for by option, and a Job by itself does not do it.
     """
+    if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
+        return False
+    retried = any(role.max_retries > 0 and role.num_replicas > 1 for role in app.roles)
+    return retried or len(app.roles) > 1
+
+
+def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
+    """Yields which retries the API cannot do, one line each."""
     for role in app.roles:
         policy = policy_of(role, opts)
-        if role.max_retries < 1 or policy == RetryPolicy.REPLICA:
+        if role.max_retries < 1 or policy != RetryPolicy.ROLE:
             continue
         here = f"role '{role.name}': RetryPolicy.{policy.value} starts"
         one = "-cfg retry_policy=REPLICA starts the failed replica alone again (as torchrun needs)"
-        if policy == RetryPolicy.APPLICATION and opts.retry_policy and _is_apart(app, api):
-            yield (
-                f"{here} all replicas of the app again together, which the Jobs of a plain cluster"
-                f" cannot do: job_api=jobset or volcano can; {one}"
-            )
-        if policy == RetryPolicy.ROLE and role.num_replicas > 1 and api == "batch":
+        if role.num_replicas > 1 and api == "batch":
             yield (
                 f"{here} its {role.num_replicas} replicas again together, which the Jobs of a plain"
-                f" cluster cannot do: job_api=volcano can; {one}"
+                " cluster cannot do: job_api=volcano can, -cfg retry_policy=APPLICATION starts the"
+                f" whole app; {one}"
             )
-        if policy == RetryPolicy.ROLE and len(app.roles) > 1 and api == "jobset":
+        if len(app.roles) > 1 and api == "jobset":
             yield (
                 f"{here} one role of {len(app.roles)} again, which a JobSet cannot do:"
                 f" job_api=volcano can, -cfg retry_policy=APPLICATION starts all of them; {one}"
@@ -68,13 +77,20 @@ def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable
 
 
 def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yields which retries are not quite what roles say, one line each."""
+    """Yields which retries are not quite what roles say, one line each.
+
+    As APPLICATION is what a role says if nobody chose, plain Jobs take it for what they do by
+    themselves, and a supervisor is made only where the option asks for one.
+    """
+    if is_supervised(app, opts):
+        return
     for role in app.roles:
         policy = policy_of(role, opts)
         if role.max_retries > 0 and policy == RetryPolicy.APPLICATION and _is_apart(app, api):
             yield (
                 f"role {role.name}: with plain Jobs a retry starts the failed replica alone again"
-                " (as torchrun needs); job_api=jobset or volcano starts all of the app"
+                " (as torchrun needs); -cfg retry_policy=APPLICATION starts all of the app, and"
+                " so do job_api=jobset and volcano"
             )
 
 
@@ -99,7 +115,10 @@ def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str
         fields["maxFailedIndexes"] = role.num_replicas - least if elastic else 0
     else:
         fields["backoffLimit"] = 0 if together else role.max_retries
-    fields["podFailurePolicy"] = {"rules": [dict(rule) for rule in _DISRUPTIONS["rules"]]}
+    rules = [_DISRUPTION]
+    if together and policy_of(role, opts) == RetryPolicy.APPLICATION and opts.api == "batch":
+        rules.append(_FAILURE)
+    fields["podFailurePolicy"] = {"rules": copy.deepcopy(rules)}
     if elastic:
         # replicas that never found a place need not run once the others have done the work
         fields["successPolicy"] = {"rules": [{"succeededCount": least}]}

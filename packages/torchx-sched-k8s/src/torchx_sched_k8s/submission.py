@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,16 +18,25 @@ from torchx_sched_k8s.connection import (
     RefusedRequestError,
     namespaced,
 )
+from torchx_sched_k8s.labels import is_supervisor
 from torchx_sched_k8s.request import KubernetesJob
 from torchx_specs.errors import BackendError
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
 
 _PLURALS = {
     ("batch/v1", "Job"): (BATCH, "jobs"),
     ("v1", "Service"): (CORE, "services"),
+    ("v1", "ConfigMap"): (CORE, "configmaps"),
+    ("v1", "ServiceAccount"): (CORE, "serviceaccounts"),
+    ("rbac.authorization.k8s.io/v1", "Role"): (RBAC, "roles"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): (RBAC, "rolebindings"),
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): (JOBSET, "jobsets"),
     ("batch.volcano.sh/v1alpha1", "Job"): (VOLCANO, "jobs"),
     ("workload.codeflare.dev/v1beta1", "AppWrapper"): (MCAD, "appwrappers"),
 }
+_NO_DRY_RUN = "does not support dry run"
 #: What an API is called, and what to do without it.
 _MISSING = {
     JOBSET: "JobSet is not installed in this cluster: install it, or use job_api=batch",
@@ -50,22 +59,54 @@ def submit(cluster: Cluster, job: KubernetesJob, *, ask_first: bool) -> None:
         RequestError: the cluster finds the request wrong
     """
     # what others are to belong to comes before them
-    objects = sorted(job.objects, key=lambda resource: resource.get("kind") == "Service")
+    objects = sorted(job.objects, key=_rank)
+    supervised = is_supervisor(objects[0])
     if ask_first:
         for resource in objects:
-            _create(cluster, job.namespace, resource, dry_run=True)
+            _ask(cluster, job.namespace, resource)
     made: list[dict[str, Any]] = []
     try:
         for resource in objects:
-            if resource.get("kind") == "Service":
+            if supervised and not made:
+                # its pod needs what comes after it
+                resource = {**resource, "spec": {**resource["spec"], "suspend": True}}
+            elif supervised:
+                resource = _owned(resource, made[:1])
+            elif resource.get("kind") == "Service":
                 resource = _owned(resource, made)
             made.append(_create(cluster, job.namespace, resource))
+        if supervised:
+            path = namespaced(*_place(job.namespace, made[0]), str(made[0]["metadata"]["name"]))
+            cluster.patch(path, {"spec": {"suspend": False}}, f"start {_called(made[0])}")
     except BaseException:
         # also what may have been made although the answer was lost
         for resource in objects[: len(made) + 1]:
-            with contextlib.suppress(BackendError):
+            try:
                 remove(cluster, job.namespace, resource)
+            except BackendError as e:
+                logging.getLogger(__name__).warning("it may be left behind: %s", e)
         raise
+
+
+def _rank(resource: Mapping[str, Any]) -> int:
+    if is_supervisor(resource) and resource.get("kind") == "Job":
+        return 0
+    # roles' Jobs come after what their supervisor needs, and before a Service that belongs to them
+    return 1 if is_supervisor(resource) else 3 if resource.get("kind") == "Service" else 2
+
+
+def _ask(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
+    """Asks the cluster whether it would take an object."""
+    try:
+        _create(cluster, namespace, resource, dry_run=True)
+    except ApiError as e:
+        if _NO_DRY_RUN in e.words:
+            return  # a webhook that cannot be asked is met when the object is made
+        # the role that a binding names is not there yet: whoever may not bind any is told so
+        if e.status != 404 or resource.get("kind") != "RoleBinding":
+            raise
+        if isinstance(e, RefusedRequestError):
+            raise
 
 
 def remove(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
@@ -105,6 +146,14 @@ def _create(
         if e.status == 409 and e.reason == "AlreadyExists":
             raise RefusedRequestError(
                 f"cannot {what}: there is one of that name already; make a new dry run",
+                e.status,
+                e.reason,
+                e.words,
+            ) from e
+        if e.status == 403 and resource.get("kind") in _ACCOUNT_KINDS:
+            raise ApiError(
+                f"{e}; or name an account that may get, create, patch and delete jobs and get"
+                " configmaps there: -cfg restarts_service_account=NAME",
                 e.status,
                 e.reason,
                 e.words,

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_sched_k8s.compat import JOB_STATE
+from torchx_sched_k8s.job_states import Watch, role_name_of, suspended_words, words_of
 from torchx_sched_k8s.labels import (
     ANNOTATION_APP_NAME,
     ANNOTATION_CANCELLED,
+    ANNOTATION_ENDED,
+    ANNOTATION_MAX_RESTARTS,
     ANNOTATION_METADATA,
-    ANNOTATION_ROLE_NAME,
     LABEL_APP_NAME,
-    LABEL_QUEUE,
     LABEL_ROLE_INDEX,
-    LABEL_ROLE_NAME,
     annotations_of,
+    is_supervisor,
     labels_of,
 )
 from torchx_specs.status import AppState, is_terminal
@@ -39,6 +40,7 @@ class RoleView:
         succeeded: indices of replicas that are done although their pods may be gone
         failed: indices of replicas that have failed for good
         wants_pods: pods should be there by now
+        ended_for: why it was ended although it had not failed itself, empty if it was not
     """
 
     index: int
@@ -52,6 +54,7 @@ class RoleView:
     succeeded: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()
     wants_pods: bool = False
+    ended_for: str = ""
 
 
 @dataclass
@@ -68,6 +71,10 @@ class AppView:
         objects: those it was read from
         restarts: of the whole app
         metadata: of the AppDef
+        note: what is told of the app whatever its state is, empty if nothing
+        supervisor: the Job that starts it again, None if there is none
+        supervised: that Job has not ended, and a role that fails is not the end
+        missing: of how many roles no Job is there
     """
 
     api: str
@@ -79,59 +86,71 @@ class AppView:
     objects: list[Mapping[str, Any]] = field(default_factory=list)
     restarts: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+    supervisor: Mapping[str, Any] | None = None
+    supervised: bool = False
+    missing: int = 0
 
 
-def batch_view(app_id: str, jobs: Sequence[Mapping[str, Any]]) -> AppView:
-    """Reads the Jobs of an app."""
-    jobs = sorted(jobs, key=lambda job: int(labels_of(job).get(LABEL_ROLE_INDEX) or 0))
+def batch_view(
+    app_id: str, jobs: Sequence[Mapping[str, Any]], absent: Sequence[Mapping[str, Any]] = ()
+) -> AppView:
+    """Reads the Jobs of an app.
+
+    Args:
+        app_id: its name in the cluster
+        jobs: its Jobs, that of its supervisor among them if it has one
+        absent: manifests of those that are not there, because the app is being started again
+    """
+    supervisor = next((job for job in jobs if is_supervisor(job)), None)
+    there = [job for job in jobs if job is not supervisor]
+    watch = Watch(supervisor, there)
+    gone = {str(job["metadata"]["name"]) for job in absent}
+    jobs = sorted([*there, *absent], key=lambda job: int(labels_of(job).get(LABEL_ROLE_INDEX) or 0))
     states, roles, messages = [], [], []
     for i, job in enumerate(jobs):
-        state, message = job_state(job)
+        state, message = watch.state_of(job, there=job["metadata"]["name"] not in gone)
         spec, status = job["spec"], job.get("status") or {}
         states.append(state)
         if message:
-            messages.append((state, message if len(jobs) < 2 else f"{_role_name(job)}: {message}"))
+            messages.append(
+                (state, message if len(jobs) < 2 else f"{role_name_of(job)}: {message}")
+            )
         completions = int(spec.get("completions") or 1)
         success = (spec.get("successPolicy") or {}).get("rules") or [{}]
+        retries = annotations_of(job).get(ANNOTATION_MAX_RESTARTS)
+        replaced = watch.is_replaced(job) or job["metadata"]["name"] in gone
         roles.append(
             RoleView(
                 int(labels_of(job).get(LABEL_ROLE_INDEX) or i),
-                _role_name(job),
+                role_name_of(job),
                 completions,
                 spec["template"],
                 state,
                 str(job["metadata"]["name"]),
                 success[0].get("succeededCount"),
-                int(spec.get("backoffLimitPerIndex") or spec.get("backoffLimit") or 0),
-                frozenset(indices(status.get("completedIndexes"))),
-                frozenset(indices(status.get("failedIndexes"))),
-                wants_pods=not is_terminal(state) and not spec.get("suspend"),
+                int(retries or spec.get("backoffLimitPerIndex") or spec.get("backoffLimit") or 0),
+                frozenset() if replaced else frozenset(indices(status.get("completedIndexes"))),
+                frozenset() if replaced else frozenset(indices(status.get("failedIndexes"))),
+                wants_pods=not (is_terminal(state) or spec.get("suspend") or replaced),
+                ended_for=annotations_of(job).get(ANNOTATION_ENDED, ""),
             )
         )
-    state = combined(states)
+    missing = max(watch.roles - len(jobs), 0 if jobs else 1)
+    # a list of many apps is not completed
+    state = combined([*states, *[watch.absent] * missing])
     message = next((text for of, text in messages if of == state), "")
-    if state == AppState.FAILED and not all(map(is_terminal, states)):
+    if watch.ended and state != AppState.SUCCEEDED:
+        state, message = watch.ended
+    elif state == AppState.FAILED and not all(map(is_terminal, states)):
         message += "; other roles still run, delete the app to end them"
-    return _view("batch", app_id, state, message, roles, jobs)
-
-
-def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
-    """Returns the state of a Job, and why."""
-    status, spec = job.get("status") or {}, job.get("spec") or {}
-    true = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
-    if "Complete" in true:
-        return AppState.SUCCEEDED, ""
-    if ANNOTATION_CANCELLED in annotations_of(job):
-        return AppState.CANCELLED, f"cancelled {annotations_of(job)[ANNOTATION_CANCELLED]}"
-    if "Failed" in true:
-        return AppState.FAILED, _words(true["Failed"])
-    if spec.get("suspend"):
-        return AppState.PENDING, _suspended(job)
-    if status.get("ready") or {"FailureTarget", "SuccessCriteriaMet"} & true.keys():
-        return AppState.RUNNING, ""
-    if status.get("active"):
-        return AppState.PENDING, ""
-    return (AppState.RUNNING if status.get("succeeded") else AppState.SUBMITTED), ""
+    # who could make others is the first to be ended
+    objects = [*([] if supervisor is None else [supervisor]), *there]
+    view = app_view("batch", app_id, state, message, roles, objects)
+    view.restarts, view.missing = watch.restarts, missing
+    view.supervisor, view.supervised = supervisor, watch.watches
+    view.note = watch.note(jobs, replacing=bool(missing or gone))
+    return view
 
 
 def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
@@ -146,9 +165,9 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
         state = AppState.CANCELLED
         message = f"cancelled {annotations_of(jobset)[ANNOTATION_CANCELLED]}"
     elif "Failed" in true or status.get("terminalState") == "Failed":
-        state, message = AppState.FAILED, _words(true.get("Failed") or {})
+        state, message = AppState.FAILED, words_of(true.get("Failed") or {})
     elif spec.get("suspend"):
-        state, message = AppState.PENDING, _suspended(jobset)
+        state, message = AppState.PENDING, suspended_words(jobset)
     elif any(one.get("ready") for one in counts):
         state = AppState.RUNNING
     else:
@@ -162,7 +181,7 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
         roles.append(
             RoleView(
                 i,
-                _role_name(job) or str(one["name"]),
+                role_name_of(job) or str(one["name"]),
                 int(inner.get("completions") or 1),
                 inner["template"],
                 owner=f"{app_id}-{one['name']}-0",
@@ -171,7 +190,7 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
                 wants_pods=not is_terminal(state) and not spec.get("suspend"),
             )
         )
-    view = _view("jobset", app_id, state, message, roles, [jobset])
+    view = app_view("jobset", app_id, state, message, roles, [jobset])
     view.restarts = int(status.get("restarts") or 0)
     return view
 
@@ -186,18 +205,18 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
         state = AppState.CANCELLED
     message = ""
     if state not in (AppState.SUCCEEDED, AppState.RUNNING):
-        message = _words(told)
+        message = words_of(told)
     roles: dict[int, RoleView] = {}
     for task in spec.get("tasks") or ():
         template = task["template"]
-        name = _role_name(template) or str(task["name"]).rpartition("-")[0] or str(task["name"])
+        name = role_name_of(template) or str(task["name"]).rpartition("-")[0] or str(task["name"])
         index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
         role = roles.setdefault(index, RoleView(index, name, 0, template, owner=app_id))
         role.replicas += int(task.get("replicas") or 1)
         role.retries = int(task.get("maxRetry") or 0)
         role.wants_pods = not is_terminal(state)
     ordered = [roles[index] for index in sorted(roles)]
-    view = _view("volcano", app_id, state, message, ordered, [job])
+    view = app_view("volcano", app_id, state, message, ordered, [job])
     view.restarts = int(status.get("retryCount") or 0)
     return view
 
@@ -234,7 +253,7 @@ def indices(text: Any) -> Iterable[int]:
             yield from range(int(first), int(last if last.isdigit() else first) + 1)
 
 
-def _view(
+def app_view(
     api: str,
     app_id: str,
     state: AppState,
@@ -242,6 +261,7 @@ def _view(
     roles: list[RoleView],
     objects: Sequence[Mapping[str, Any]],
 ) -> AppView:
+    """Returns an app with what is told of it on the first of its objects."""
     first = objects[0] if objects else {}
     name = annotations_of(first).get(ANNOTATION_APP_NAME) or labels_of(first).get(LABEL_APP_NAME)
     metadata: dict[str, str] = {}
@@ -251,18 +271,3 @@ def _view(
     except (ValueError, AttributeError):
         pass  # somebody has changed it
     return AppView(api, app_id, name or "", state, message, roles, list(objects), 0, metadata)
-
-
-def _role_name(resource: Mapping[str, Any]) -> str:
-    found = annotations_of(resource).get(ANNOTATION_ROLE_NAME)
-    return str(found or labels_of(resource).get(LABEL_ROLE_NAME) or "")
-
-
-def _words(condition: Mapping[str, Any]) -> str:
-    reason, message = condition.get("reason") or "", condition.get("message") or ""
-    return " ".join(": ".join(str(part) for part in (reason, message) if part).split())
-
-
-def _suspended(resource: Mapping[str, Any]) -> str:
-    queue = labels_of(resource).get(LABEL_QUEUE)
-    return f"waits in the queue {queue} of Kueue" if queue else "suspended"

@@ -5,6 +5,8 @@ A role is one task where its replicas are equal, and else a task for each replic
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from typing import Any
 
 from torchx_sched_k8s.batch import metadata
@@ -43,6 +45,14 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
     # a task for each replica is the longer one: <app>-<role>-<replica>-0
     names = normalized(app.name, [role.name for role in app.roles], len(f"-{most - 1}-0"))
     templates = [_Template(role, opts, names) for role in app.roles]
+    for role in app.roles:
+        if overlay_of(role, JOB):
+            logging.getLogger(__name__).warning(
+                "role %s: its overlay %s is left out: Volcano has one Job for all roles, whose"
+                " overlay belongs on the AppDef",
+                role.name,
+                JOB,
+            )
     rank0 = f"{templates[0].pod_name(0)}.{names.app_id}"
     tasks = []
     for role_idx, template in enumerate(templates):
@@ -87,6 +97,8 @@ class _Template:
         """Returns True if no replica says which one it is."""
         if self._template.constant and not self._overlay:
             return True
+        if _names_a_replica(self._overlay, self._name):
+            return False
         values = macros.Values("", self._app_id, REPLICA_MARK, ENV_RANK0_HOST)
         words = [*self._template.args(values), *self._template.env(values).values()]
         if any(REPLICA_MARK in str(word) for word in words):
@@ -148,3 +160,17 @@ class _Template:
             task["maxRetry"] = role.max_retries
             task["policies"] = [dict(p) for p in RETRY_POLICIES[policy_of(role, opts)]]
         return task
+
+
+def _names_a_replica(overlay: Any, name: str) -> bool:
+    """Returns True if an overlay has the name of one replica's container, as those have it that
+    were written when each replica was a task: ``JOIN("containers", on="name")`` with ``main-0``.
+    """
+    if isinstance(overlay, str):
+        head, _, index = overlay.rpartition("-")
+        return head == name and index.isdigit()
+    if isinstance(overlay, Mapping):
+        overlay = overlay.values()
+    elif not isinstance(overlay, (list, tuple)):
+        return False
+    return any(_names_a_replica(part, name) for part in overlay)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.connection import BATCH, JOBSET, VOLCANO, Cluster, namespaced
+from torchx_sched_k8s.connection import BATCH, JOBSET, VOLCANO, ApiError, Cluster, namespaced
 from torchx_sched_k8s.labels import selector
 from torchx_specs.errors import BackendError
 
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
 
 _LONGEST = 30.0
 _PAUSE = 0.5
+#: Where nothing can be watched, the app is looked at so often, in seconds.
+_REFUSED_PAUSE = 2.0
+_GONE = 410
+#: What a cluster knows just now, however old it is.
+_ANY = "0"
 
 
 def wait_for_change(
@@ -21,7 +28,7 @@ def wait_for_change(
 ) -> None:
     """Returns when an app's objects have changed since they were read.
 
-    What goes wrong counts as a change: its caller looks again.
+    What goes wrong counts as a change: its caller looks again, after a pause.
 
     Args:
         cluster: where
@@ -30,32 +37,82 @@ def wait_for_change(
         timeout: returns after that many seconds, after half a minute if None
     """
     until = time.monotonic() + min(_LONGEST, _LONGEST if timeout is None else timeout)
-    if view is None or view.api == "mcad":
-        time.sleep(min(_PAUSE, max(until - time.monotonic(), 0)))
-        return
+    pause = _PAUSE
+    if view is not None and view.api != "mcad":
+        try:
+            changed = _changes(cluster, namespace, view, until, _newest(view))
+            if changed is False:  # a cluster does not keep for long what has changed since when
+                changed = _changes(cluster, namespace, view, until, _ANY)
+            if changed:
+                pause = 0.05  # what comes together is told together
+        except ApiError:
+            pause = _REFUSED_PAUSE
+        except BackendError:
+            pass
+    time.sleep(min(pause, max(until - time.monotonic(), 0)))
+
+
+def _changes(
+    cluster: Cluster, namespace: str, view: AppView, until: float, version: str
+) -> bool | None:
+    """Returns True when one of an app's objects has changed since a version, False if the cluster
+    does not know that version any more, None if it has ended the watch.
+
+    Raises:
+        BackendError: the cluster refuses, or does not answer
+    """
     api, plural = {"batch": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets")}.get(
         view.api, (VOLCANO, "jobs")
     )
-    versions = [str(one["metadata"].get("resourceVersion") or "0") for one in view.objects]
-    newest = max(versions, key=lambda version: (len(version), version))
     query: dict[str, object] = {
         "watch": "true",
-        "resourceVersion": newest,
+        "resourceVersion": version,
         "timeoutSeconds": max(1, int(until - time.monotonic())),
     }
     if view.api == "batch":
         query["labelSelector"] = selector(instance=view.app_id)
     else:
         query["fieldSelector"] = f"metadata.name={view.app_id}"
-    what = f"watch the app {view.app_id}"
+    known = {one["metadata"]["name"]: _order(_version(one)) for one in view.objects}
+    path, what = namespaced(api, namespace, plural), f"watch the app {view.app_id}"
+    wait = max(until - time.monotonic(), 0.1)
     try:
-        path = namespaced(api, namespace, plural)
-        timeout = max(until - time.monotonic(), 0.1)
-        with cluster.open("GET", path, what, query, timeout=timeout) as answer:
-            for piece in answer.pieces():
-                if piece.strip():
-                    break
-    except BackendError:
-        time.sleep(min(_PAUSE, max(until - time.monotonic(), 0)))
-    else:
-        time.sleep(0.05)  # what comes together is told together
+        with cluster.open("GET", path, what, query, timeout=wait) as answer:
+            for event in _events(answer.pieces()):
+                found = event.get("object") or {}
+                if event.get("type") == "ERROR" and found.get("code") == _GONE:
+                    return False
+                # without a version it begins with all there is
+                begins = version == _ANY and event.get("type") != "DELETED"
+                name = (found.get("metadata") or {}).get("name")
+                if not begins or _order(_version(found)) > known.get(name, (0, "")):
+                    return True
+    except ApiError as e:
+        if e.status == _GONE and version != _ANY:
+            return False
+        raise
+    return None
+
+
+def _events(pieces: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.strip():
+                try:
+                    yield json.loads(line)
+                except ValueError as e:
+                    raise BackendError(f"the answer to a watch is not JSON: {e}") from e
+
+
+def _version(resource: Mapping[str, Any]) -> str:
+    return str((resource.get("metadata") or {}).get("resourceVersion") or "0")
+
+
+def _order(version: str) -> tuple[int, str]:
+    return len(version), version
+
+
+def _newest(view: AppView) -> str:
+    return max(map(_version, view.objects), key=_order)

@@ -44,6 +44,15 @@ class ReplicaRun:
         self.restarts = -1
         self.reaped: int | None = None
 
+    def is_final(self, may_retry: bool) -> bool:
+        """Returns True once nothing more comes of it; False may also mean that the app's end tells.
+
+        Args:
+            may_retry: whether anything of the app may be started again
+        """
+        # what it has started may take longer to end than its first process, and write meanwhile
+        return not may_retry and self.state in (AppState.SUCCEEDED, AppState.FAILED)
+
 
 class AppRun:
     """An app of which nothing was started yet, until events tell otherwise.

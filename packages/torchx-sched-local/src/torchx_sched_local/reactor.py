@@ -77,6 +77,10 @@ class Reactor:
             except BlockingIOError:
                 pass  # it has plenty to wake up from
 
+    def call_next(self, callback: Callback) -> None:
+        """Calls back after what else has happened by now; for callbacks alone."""
+        self._soon.append(callback)
+
     def call_later(self, seconds: float, callback: Callback) -> Timer:
         """Calls back after a time."""
         timer = Timer(time.monotonic() + seconds, callback)
@@ -107,7 +111,7 @@ class Reactor:
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._soon.append(callback)
+            self.call_next(callback)
             return True
         except (OSError, AttributeError):
             return False

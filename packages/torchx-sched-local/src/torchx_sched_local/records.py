@@ -20,17 +20,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchx_sched_local.history import AppRun, Event, ReplicaRun
+from torchx_sched_local.history import AppRun, Event
 from torchx_sched_local.layout import NA, PRIVATE, SUCCESS, base_folder, index_folder
-from torchx_sched_local.request import (
-    ENV_ERROR_FILE,
-    PopenRequest,
-    ReplicaParam,
-    request_from_dict,
-)
+from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, request_from_dict
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.streams import write_all
 from torchx_specs.status import AppState
@@ -40,6 +35,11 @@ _REQUEST = "request.json"
 _JOURNAL = "journal"
 _CANCELLED = "cancelled"
 _VERSION = 1
+
+# json.dumps would make one for each event
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+# what a subclass has started may have something else than a number for a pid
+_encode_any = json.JSONEncoder(default=str).encode
 
 
 class AppFolder:
@@ -95,9 +95,7 @@ class AppFolder:
         Raises:
             OSError: it could not be written
         """
-        data = self._unwritten + b"".join(
-            json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events
-        )
+        data = self._unwritten + b"".join(_encode(event).encode() + b"\n" for event in events)
         self._unwritten = data
         if not data:
             return
@@ -126,19 +124,19 @@ class AppFolder:
         """Writes the file that says how the app ended."""
         roles = {
             role: [
-                _ended(replica, param)
+                ended_replica(
+                    replica.id,
+                    replica.process.pid if replica.process else None,
+                    replica.exit_code,
+                    param.stdout or NA,
+                    param.stderr or NA,
+                    param.env.get(ENV_ERROR_FILE, NA),
+                )
                 for replica, param in zip(replicas, request.role_params[role], strict=True)
             ]
             for role, replicas in run.roles.items()
         }
-        data = {
-            "app_id": run.app_id,
-            "log_dir": self.path,
-            "final_state": state.name,
-            "last_updated": when,
-            "roles": roles,
-        }
-        _write_once(os.path.join(self.path, SUCCESS), _a_line_each(data), 0o666)
+        write_success(self.path, run.app_id, state, when, roles)
 
     def _write_once(self, name: str, data: dict[str, Any]) -> None:
         # escapes every byte that is no ASCII, so that odd ones come back as they were
@@ -180,6 +178,13 @@ class AppFolder:
                 continue  # a machine that went down can leave such a line
         return events, position + end
 
+    def journal_size(self) -> int:
+        """Returns how long the journal is, in bytes; -1 if there is none."""
+        try:
+            return os.stat(self.journal).st_size
+        except OSError:
+            return -1
+
     def read_end(self) -> tuple[AppState, float] | None:
         """Returns the state in which the app has ended and when, or None; quick."""
         try:
@@ -201,15 +206,53 @@ class AppFolder:
             return None
 
 
-def _ended(replica: ReplicaRun, param: ReplicaParam) -> dict[str, Any]:
+def ended_replica(
+    replica_id: int, pid: Any, exit_code: int | None, stdout: str, stderr: str, error_file: str
+) -> dict[str, Any]:
+    """Returns what the file that says how an app ended has of a replica."""
     return {
-        "replica_id": replica.id,
-        "pid": replica.process.pid if replica.process else None,
-        "exitcode": replica.exit_code,
-        "stdout": param.stdout or NA,
-        "stderr": param.stderr or NA,
-        "error_file": param.env.get(ENV_ERROR_FILE, NA),
+        "replica_id": replica_id,
+        "pid": pid,
+        "exitcode": exit_code,
+        "stdout": stdout,
+        "stderr": stderr,
+        "error_file": error_file,
     }
+
+
+def write_success(
+    folder: str,
+    app_id: str,
+    state: AppState,
+    when: float,
+    roles: Mapping[str, Iterable[dict[str, Any]]],
+) -> None:
+    """Writes the file that says how an app ended.
+
+    Args:
+        folder: the app's folder
+        app_id: its id
+        state: the state in which it ended
+        when: when it did, in seconds since the epoch
+        roles: its replicas, see :func:`ended_replica`
+
+    Raises:
+        OSError: it cannot be written
+    """
+    # a line for each field and replica: indenting it all takes much longer
+    head = {
+        "app_id": app_id,
+        "log_dir": folder,
+        "final_state": state.name,
+        "last_updated": when,
+    }
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    replicas = [
+        f"    {json.dumps(role)}: [\n      " + ",\n      ".join(map(_encode_any, ended)) + "\n    ]"
+        for role, ended in roles.items()
+    ]
+    lines.append('  "roles": {\n' + ",\n".join(replicas) + "\n  }")
+    _write_once(os.path.join(folder, SUCCESS), "{\n" + ",\n".join(lines) + "\n}", 0o666)
 
 
 def link(app_id: str, folder: str) -> None:
@@ -271,20 +314,6 @@ def _write_once(path: str, text: str, mode: int) -> None:
     finally:
         os.close(fd)
     os.replace(temporary, path)
-
-
-def _a_line_each(data: dict[str, Any]) -> str:
-    """Returns JSON with a line for each field and replica: indenting it all takes much longer."""
-    roles = data["roles"]
-    lines = [f"  {json.dumps(key)}: {json.dumps(data[key])}" for key in data if key != "roles"]
-    replicas = [
-        f"    {json.dumps(role)}: [\n      "
-        + ",\n      ".join(map(json.dumps, roles[role]))
-        + "\n    ]"
-        for role in roles
-    ]
-    lines.append('  "roles": {\n' + ",\n".join(replicas) + "\n  }")
-    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def _read(path: str) -> dict[str, Any] | None:

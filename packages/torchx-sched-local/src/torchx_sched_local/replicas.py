@@ -7,7 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from torchx_sched_local.layout import NA, SUCCESS
+from torchx_sched_local.layout import NA
 from torchx_specs.constants import NONE
 from torchx_specs.status import AppState
 
@@ -216,34 +216,27 @@ class _LocalAppDef:
         return min(found)[1] if found else None
 
     def _write_success(self) -> None:
-        import json
+        from torchx_sched_local.records import ended_replica, write_success
 
         def name(file: Any) -> str:
             return str(getattr(file, "name", NA))
 
-        data = {
-            "app_id": self.id,
-            "log_dir": self.log_dir,
-            "final_state": self.state.name,
-            "last_updated": self.last_updated,
-            "roles": {
-                role: [
-                    {
-                        "replica_id": replica.replica_id,
-                        "pid": replica.proc.pid,
-                        "exitcode": replica.proc.returncode,
-                        "stdout": name(replica.stdout),
-                        "stderr": name(replica.stderr),
-                        "error_file": replica.error_file,
-                    }
-                    for replica in replicas
-                ]
-                for role, replicas in self.role_replicas.items()
-            },
+        roles = {
+            role: [
+                ended_replica(
+                    replica.replica_id,
+                    replica.proc.pid,
+                    replica.proc.returncode,
+                    name(replica.stdout),
+                    name(replica.stderr),
+                    replica.error_file,
+                )
+                for replica in replicas
+            ]
+            for role, replicas in self.role_replicas.items()
         }
         try:
-            with open(os.path.join(self.log_dir, SUCCESS), "w", encoding="utf-8") as file:
-                json.dump(data, file, indent=2, default=str)
+            write_success(self.log_dir, self.id, self.state, self.last_updated, roles)
         except OSError:
             pass  # it only repeats what is known
 

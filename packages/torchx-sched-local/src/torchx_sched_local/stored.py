@@ -19,6 +19,8 @@ from torchx_specs.status import AppState, is_terminal
 
 # How long a supervisor may take to write the end of an app whose processes have ended, in seconds.
 _SUPERVISOR_SECONDS = 20.0
+# How long it is believed that the supervisor still lives, in seconds.
+_FRESH_SECONDS = 0.1
 
 
 class StoredApp:
@@ -34,6 +36,7 @@ class StoredApp:
         self.data = data
         self._run = AppRun(data["app_id"], {r["name"]: r["replicas"] for r in data["roles"]})
         self._position = 0
+        self._refreshed = -_FRESH_SECONDS
         self._request: PopenRequest | None = None
         self._app: AppDef | None = None
 
@@ -64,6 +67,7 @@ class StoredApp:
 
     def refresh(self) -> AppRun:
         """Returns the state as it is now."""
+        self._refreshed = time.monotonic()
         self._read_journal()
         run = self._run
         if is_terminal(run.state):
@@ -85,10 +89,10 @@ class StoredApp:
 
     def is_final(self, role: str, k: int) -> bool:
         """Returns True once nothing more comes of a replica."""
-        run = self.refresh()
+        # of an app with many replicas this is asked for each, one after the other
+        run = self._run if self._is_fresh() else self.refresh()
         may_retry = any(role["max_retries"] for role in self.data["roles"])
-        ended = is_terminal(run.roles[role][k].state) and not may_retry
-        return ended or is_terminal(run.state)
+        return is_terminal(run.state) or run.roles[role][k].is_final(may_retry)
 
     def log(self, role: str, k: int, stream: Stream | None) -> ReplicaLog:
         """Returns a log of a replica.
@@ -169,6 +173,11 @@ class StoredApp:
     def _processes(self) -> set[processes.ProcessId]:
         self._read_journal()
         return self._run.find_processes()
+
+    def _is_fresh(self) -> bool:
+        """Returns True if the state was looked at a moment ago and nothing was written since."""
+        is_recent = time.monotonic() - self._refreshed < _FRESH_SECONDS
+        return is_recent and self.folder.journal_size() == self._position
 
     def _read_journal(self) -> None:
         events, self._position = self.folder.read_events(self._position)

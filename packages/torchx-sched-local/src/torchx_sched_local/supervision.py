@@ -134,6 +134,7 @@ class Supervision:
         self._failed_places: set[Place] = set()
         self._is_cancelled = False
         self._is_cleaned = False
+        self._is_settling = False
 
     # -- events
 
@@ -180,8 +181,9 @@ class Supervision:
 
     def begin(self, running: Mapping[Place, Any]) -> None:
         """Takes over the processes that were started; the reactor is held until the app's end."""
+        self._running.update(running)
         for place, process in running.items():
-            self._take(place, process)
+            self._look_at(place, process)
         if self.folder.is_cancelled():
             self.cancel()
         for place in self._places():
@@ -189,15 +191,14 @@ class Supervision:
             if place not in running and replica.state == AppState.FAILED:
                 self._failed_for_good(place)
         self._reactor.call_later(_WATCH_AFTER_SECONDS, self._watch_logs)
-        self._settle()
+        self._settle_soon()
 
     def is_final(self, role: str, k: int) -> bool:
         """Returns True once nothing more comes of a replica; may be called by any thread."""
         with self.lock:
             if is_terminal(self.run.state):
                 return True
-            replica = self.run.roles[role][k]
-            return is_terminal(replica.state) and not self._may_retry
+            return self.run.roles[role][k].is_final(self._may_retry)
 
     def log(self, role: str, k: int, stream: Stream | None) -> ReplicaLog:
         """Returns a log of a replica; may be called by any thread.
@@ -237,19 +238,16 @@ class Supervision:
         self._is_cancelled = True
         self._end_everything("cancelled")
 
-    def _take(self, place: Place, process: Any) -> None:
-        self._running[place] = process
-        self._reactor.on_exit(process, lambda: self._exited(place, process))
-
     # -- a process has ended
 
-    def _exited(self, place: Place, process: Any) -> None:
+    def _look_at(self, place: Place, process: Any) -> None:
+        """Records the end of a process that has ended; of another one, sees to be told of it."""
         if place not in self._running or self._running[place] is not process:
             return
         reaped = processes.now()
         exit_code = process.poll()
-        if exit_code is None:  # woken too early
-            self._reactor.on_exit(process, lambda: self._exited(place, process))
+        if exit_code is None:
+            self._reactor.on_exit(process, lambda: self._look_at(place, process))
             return
         del self._running[place]
         self._merge([place], final=not self._may_retry)
@@ -267,7 +265,7 @@ class Supervision:
             self._failed(place)
         elif state == AppState.CANCELLED and operation is None:
             self.cancel()
-        self._settle()
+        self._settle_soon()
 
     def _failed(self, place: Place) -> None:
         policy = self._policies[place[0]]
@@ -308,7 +306,8 @@ class Supervision:
                 self._failed_for_good(place)
                 continue
             self.started(place, process)
-            self._take(place, process)
+            self._running[place] = process
+            self._look_at(place, process)
             if self._is_watching:
                 self._watch(place)
         # whoever cancelled it meanwhile has not seen those that were only just started
@@ -457,8 +456,15 @@ class Supervision:
 
     # -- the end
 
+    def _settle_soon(self) -> None:
+        """Settles once for all processes that have ended at the same time."""
+        if not self._is_settling:
+            self._is_settling = True
+            self._reactor.call_next(self._settle)
+
     def _settle(self) -> None:
         """Ends the app if nothing is left to run; else writes what has happened."""
+        self._is_settling = False
         if not self._running and not self._operations and not self.ended.is_set():
             if self._is_cleaned or not processes.may_have_left(
                 self.run.leaders(), self.run.owns, self._spared()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import chain
 
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.api import Stream
-from torchx_specs.schedulers.file_logs import Tail, log_lines
+from torchx_specs.schedulers.file_logs import Tail, log_lines, merged
 
 _SUFFIXES = {
     Stream.STDOUT: ("out",),
@@ -39,48 +39,7 @@ def follow(
     line when it comes.
     """
     tails = [log_lines(path, regex, tail=Tail(is_finished, watch=watch)) for path in paths]
-    return tails[0] if len(tails) == 1 else _merged(tails)
-
-
-def _merged(sources: list[Iterable[str]]) -> Iterator[str]:
-    """Yields the lines of several sources, each when it comes."""
-    import queue
-    import threading
-
-    lines: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=10_000)
-    closed = threading.Event()
-
-    def put(item: str | BaseException | None) -> None:
-        while not closed.is_set():
-            try:
-                return lines.put(item, timeout=1.0)
-            except queue.Full:
-                continue
-
-    def run(source: Iterable[str]) -> None:
-        try:
-            for line in source:
-                put(line if line.endswith("\n") else line + "\n")
-                if closed.is_set():
-                    return
-            put(None)
-        except BaseException as e:  # handed on to the reader
-            put(e)
-
-    for source in sources:
-        threading.Thread(target=run, args=(source,), name="torchx-log", daemon=True).start()
-    ended = 0
-    try:
-        while ended < len(sources):
-            item = lines.get()
-            if item is None:
-                ended += 1
-            elif isinstance(item, BaseException):
-                raise item
-            else:
-                yield item
-    finally:
-        closed.set()
+    return tails[0] if len(tails) == 1 else merged(tails)
 
 
 def missing(paths: list[str], report: str) -> BackendError:

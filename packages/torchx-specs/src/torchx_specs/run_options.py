@@ -9,16 +9,20 @@ from typing import Any, Union, get_args, get_origin
 from torchx_specs.cases import camel_to_snake, snake_to_camel
 from torchx_specs.errors import InvalidRunConfigException, nearest
 
-CfgVal = Union[str, int, float, bool, "list[str]", "dict[str, str]", None]
+CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 
 
-def _type_name(tp: Any) -> str:
+def _type_name(tp: Any, full: bool = False) -> str:
+    """Returns the name of a type; of a list or dict with what is in it, if that is wanted."""
     origin = get_origin(tp)
     if origin is Union or isinstance(tp, types.UnionType):
-        return " | ".join(_type_name(arg) for arg in get_args(tp) if arg is not type(None))
+        names = (_type_name(arg, full) for arg in get_args(tp) if arg is not type(None))
+        return " | ".join(names)
+    if full and origin is not None:
+        return f"{origin.__name__}[{', '.join(map(_type_name, get_args(tp)))}]"
     return str(getattr(origin or tp, "__name__", tp))
 
 
@@ -226,7 +230,7 @@ class runopts:  # noqa: N801 - a documented name
                 resolved[key] = opt.default
             elif value is not None and not self.is_type(value, opt.opt_type):
                 raise InvalidRunConfigException(
-                    f"Run option: {key}, must be of type: {_type_name(opt.opt_type)},"
+                    f"Run option: {key}, must be of type: {_type_name(opt.opt_type, full=True)},"
                     f" but was: {value} ({type(value).__name__})",
                     key,
                     cfg,

@@ -123,11 +123,12 @@ def from_yaml(text: str) -> AppDef:
     return _parsed(text, "YAML", parse_yaml)
 
 
-def load(path_or_text: str | os.PathLike[str]) -> AppDef:
+def load(path_or_text: str | os.PathLike[str], *, called: str | None = None) -> AppDef:
     """Returns the app in a file, or in the text itself, of JSON or YAML.
 
     Args:
         path_or_text: a string with several lines, or one that begins with ``{``, is the text
+        called: what messages call the text; it is one then, whatever it looks like
 
     Raises:
         SerializationError: the file cannot be read; and see :func:`from_dict`
@@ -137,8 +138,10 @@ def load(path_or_text: str | os.PathLike[str]) -> AppDef:
 
     from torchx_specs.documents import parse_document
 
-    if isinstance(path_or_text, str) and ("\n" in path_or_text or path_or_text.lstrip()[:1] == "{"):
-        return _parsed(path_or_text, "document", parse_document)
+    if isinstance(path_or_text, str) and (
+        called or "\n" in path_or_text or path_or_text.lstrip()[:1] == "{"
+    ):
+        return _parsed(path_or_text, called or "document", parse_document)
     path = os.path.expanduser(path_or_text)
     try:
         with open(path, encoding="utf-8") as f:
@@ -207,14 +210,54 @@ def _is_finite(value: float) -> bool:
     return value - value == 0
 
 
-class _Writer:
-    """Takes an app apart, and collects what cannot be written."""
+_Convert = Callable[[Any, str], Any]
+
+
+class _Walk:
+    """What taking apart and putting together have in common."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
     def _refuse(self, path: str, expected: str, value: object) -> None:
-        self.problems.append(f"{path}: expected {expected}, got {_shown(value)}")
+        where = f"{path}: " if path else ""
+        self.problems.append(f"{where}expected {expected}, got {_shown(value)}")
+
+    def _optional(self, convert: _Convert) -> _Convert:
+        return lambda value, path: None if value is None else convert(value, path)
+
+    def _list(self, convert: _Convert) -> Callable[[Any, str], list[Any]]:
+        def convert_list(value: Any, path: str) -> list[Any]:
+            if not isinstance(value, (list, tuple)):
+                self._refuse(path, "a list", value)
+                return []
+            return [convert(item, f"{path}[{i}]") for i, item in enumerate(value)]
+
+        return convert_list
+
+
+def _role_fields(walk: _Writer | _Reader) -> dict[str, _Convert]:
+    """Returns the fields of a role, each with what writes or reads it."""
+    return {
+        "name": walk.text,
+        "image": walk.text,
+        "min_replicas": walk._optional(walk.integer),
+        "entrypoint": walk.text,
+        "args": walk._list(walk.text),
+        "env": walk._dict(walk.text),
+        "num_replicas": walk.integer,
+        "max_retries": walk.integer,
+        "retry_policy": walk.retry_policy,
+        "resource": walk.resource,
+        "port_map": walk._dict(walk.integer),
+        "metadata": walk.plain_dict,
+        "mounts": walk._list(walk.mount),
+        "workspace": walk._optional(walk.workspace),
+    }
+
+
+class _Writer(_Walk):
+    """Takes an app apart, and collects what cannot be written."""
 
     def app(self, app: AppDef) -> dict[str, Any]:
         return {
@@ -231,7 +274,7 @@ class _Writer:
             return {}
         # an attribute may be an override that is computed now, and fails
         values: dict[str, Any] = {}
-        for field, write in self._role_fields().items():
+        for field, write in _role_fields(self).items():
             where = _below(path, field)
             try:
                 value = getattr(role, field)
@@ -240,24 +283,6 @@ class _Writer:
                 continue
             values[field] = write(value, where)
         return values
-
-    def _role_fields(self) -> dict[str, Callable[[Any, str], Any]]:
-        return {
-            "name": self.text,
-            "image": self.text,
-            "min_replicas": self._optional(self.integer),
-            "entrypoint": self.text,
-            "args": self._list(self.text),
-            "env": self._dict(self.text),
-            "num_replicas": self.integer,
-            "max_retries": self.integer,
-            "retry_policy": self.retry_policy,
-            "resource": self.resource,
-            "port_map": self._dict(self.integer),
-            "metadata": self.plain_dict,
-            "mounts": self._list(self.mount),
-            "workspace": self._optional(self.workspace),
-        }
 
     def text(self, value: Any, path: str) -> str:
         if not isinstance(value, str):
@@ -284,19 +309,7 @@ class _Writer:
             self.problems.append(f"{path}: JSON has no number {value}")
         return float(value)
 
-    def _optional(self, write: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-        return lambda value, path: None if value is None else write(value, path)
-
-    def _list(self, write: Callable[[Any, str], Any]) -> Callable[[Any, str], list[Any]]:
-        def write_list(value: Any, path: str) -> list[Any]:
-            if not isinstance(value, (list, tuple)):
-                self._refuse(path, "a list", value)
-                return []
-            return [write(item, f"{path}[{i}]") for i, item in enumerate(value)]
-
-        return write_list
-
-    def _dict(self, write: Callable[[Any, str], Any]) -> Callable[[Any, str], dict[str, Any]]:
+    def _dict(self, write: _Convert) -> Callable[[Any, str], dict[str, Any]]:
         def write_dict(value: Any, path: str) -> dict[str, Any]:
             if not isinstance(value, Mapping):
                 self._refuse(path, "a dict", value)
@@ -388,21 +401,11 @@ class _Writer:
         return {"projects": self._dict(self.text)(value.projects, f"{path}.projects")}
 
 
-_Read = Callable[[Any, str], Any]
-
-
-class _Reader:
+class _Reader(_Walk):
     """Puts an app together, and collects what is wrong with the document."""
 
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def _refuse(self, path: str, expected: str, value: object) -> None:
-        where = f"{path}: " if path else ""
-        self.problems.append(f"{where}expected {expected}, got {_shown(value)}")
-
     def _fields(
-        self, value: Any, path: str, fields: Mapping[str, _Read], required: tuple[str, ...] = ()
+        self, value: Any, path: str, fields: Mapping[str, _Convert], required: tuple[str, ...] = ()
     ) -> dict[str, Any] | None:
         """Reads a mapping; None if required fields are not there, or it is none."""
         if not isinstance(value, Mapping):
@@ -451,23 +454,7 @@ class _Reader:
         return not self.problems
 
     def role(self, value: Any, path: str) -> Role | None:
-        fields = {
-            "name": self.text,
-            "image": self.text,
-            "min_replicas": self._optional(self.integer),
-            "entrypoint": self.text,
-            "args": self._list(self.text),
-            "env": self._dict(self.text),
-            "num_replicas": self.integer,
-            "max_retries": self.integer,
-            "retry_policy": self.retry_policy,
-            "resource": self.resource,
-            "port_map": self._dict(self.integer),
-            "metadata": self.plain_dict,
-            "mounts": self._list(self.mount),
-            "workspace": self._optional(self.workspace),
-        }
-        read = self._fields(value, path, fields, required=("name", "image"))
+        read = self._fields(value, path, _role_fields(self), required=("name", "image"))
         return None if read is None else Role(**read)
 
     def text(self, value: Any, path: str) -> str:
@@ -500,19 +487,7 @@ class _Reader:
             self._refuse(path, "true or false", value)
         return bool(value)
 
-    def _optional(self, read: _Read) -> _Read:
-        return lambda value, path: None if value is None else read(value, path)
-
-    def _list(self, read: _Read) -> Callable[[Any, str], list[Any]]:
-        def read_list(value: Any, path: str) -> list[Any]:
-            if not isinstance(value, (list, tuple)):
-                self._refuse(path, "a list", value)
-                return []
-            return [read(item, f"{path}[{i}]") for i, item in enumerate(value)]
-
-        return read_list
-
-    def _dict(self, read: _Read) -> Callable[[Any, str], dict[str, Any]]:
+    def _dict(self, read: _Convert) -> Callable[[Any, str], dict[str, Any]]:
         def read_dict(value: Any, path: str) -> dict[str, Any]:
             if not isinstance(value, Mapping):
                 self._refuse(path, "a mapping", value)

@@ -52,6 +52,12 @@ _OF_THE_SYSTEM = frozenset(
 _ROOT_USERS = frozenset({"", "0", "root", "0:0", "root:root"})
 
 
+class FullEngineError(BackendError, WorkspaceError):
+    """The engine has no room for the image."""
+
+    exit_code = 3
+
+
 def build_in_engine(
     plan: BuiltReference,
     details: Plan,
@@ -228,6 +234,7 @@ def _docker_build(
                 buildargs={"IMAGE": details.base, "WORKSPACE": workspace},
                 pull=False,
                 rm=True,
+                forcerm=True,  # also when it fails
                 decode=True,
                 tag=image,
                 labels={LABEL_VERSION: __version__, LABEL_BASE: str(base["Id"])},
@@ -252,6 +259,7 @@ def _to_the_end(failure: str, events: Iterable[Mapping[str, Any]]) -> Iterator[M
 
     Raises:
         WorkspaceError: it told of an error; ``failure`` says of what
+        FullEngineError: it has no room
     """
     errors = []
     for event in events:
@@ -260,6 +268,11 @@ def _to_the_end(failure: str, events: Iterable[Mapping[str, Any]]) -> Iterator[M
         else:
             yield event
     if errors:
+        if "no space left on device" in errors[0]:
+            raise FullEngineError(
+                f"{failure}: the disk of the Docker Engine is full ({errors[0]}); docker system df"
+                " tells what is there"
+            )
         raise WorkspaceError(f"{failure}: {errors[0]}")
 
 
@@ -300,7 +313,7 @@ def _load(
     below, files = _earlier(client, key, base, details.files, content) or (base, details.files)
     progress.begin("loading", tar_size(files, working_folder(base.get("Config") or {})))
     archive = _image_tar(image, details, files, base, below, progress)
-    for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive)):
+    for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive, quiet=True)):
         pass
     made = str(client.api.inspect_image(image)["Id"])
     remember("images", key, {"image": made, "content": content})
@@ -352,14 +365,11 @@ def _image_tar(
     root = working_folder(base.get("Config") or {})
     known = hashlib.sha256()
     size = tar_size(files, root)
-    block = bytearray(tar_header("layer.tar", size))
-    for piece in tar_pieces(files, root):
-        known.update(piece)
-        block += piece
-        if len(block) >= _PIECE:
-            yield bytes(block)
-            progress.advance(len(block))
-            block.clear()
+    yield tar_header("layer.tar", size)
+    for block in _blocks(tar_pieces(files, root)):
+        known.update(block)
+        yield block
+        progress.advance(len(block))
     check_unchanged(details)
     layers = [*(below["RootFS"].get("Layers") or []), f"sha256:{known.hexdigest()}"]
     config = patched_config(_config_of(base), layers[_depth(base) :], str(base["Id"]))
@@ -376,8 +386,20 @@ def _image_tar(
         "manifest.json": json.dumps(manifest).encode(),
     }
     # what was sent so far is of whole blocks: an archive may go on after that
-    yield bytes(block)
     yield b"".join(tar_pieces((), "", more))
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the same in pieces worth sending."""
+    block: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece)
+        if size >= _PIECE:
+            yield b"".join(block)
+            block, size = [], 0
+    yield b"".join(block)
 
 
 def _depth(image: Mapping[str, Any]) -> int:

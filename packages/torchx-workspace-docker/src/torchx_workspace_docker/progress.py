@@ -60,7 +60,7 @@ class Progress:
     def _tell(self, last: bool = False) -> None:
         if self._quiet:
             return
-        part = min(self._done / self._total, 1.0) if self._total and not last else 1.0
+        part = min(self._done / self._total, 1.0) if self._total else 1.0
         amount = f"{min(self._done, self._total) / _MB:.1f} of {self._total / _MB:.1f} MB"
         if self._bar:
             bar = "#" * int(part * _WIDTH)

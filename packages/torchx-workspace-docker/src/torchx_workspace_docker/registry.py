@@ -31,6 +31,8 @@ ATTEMPTS = 5
 _LOOKS = 3
 _CHUNK = 8 << 20
 _PIECE = 1 << 20
+#: After a first failure, in seconds; after another one twice as long.
+_FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 _TIMEOUT = urllib3.Timeout(connect=10, read=120)
 _CERTIFICATES = "/etc/docker/certs.d"
@@ -334,6 +336,11 @@ class Registry:
                     redirect=method in ("GET", "HEAD"),
                 )
             except (SSLError, MaxRetryError, ProtocolError) as e:
+                if _wants_certificate(e):
+                    raise RegistryError(
+                        f"the registry {self.name} wants a certificate that it knows: put one into"
+                        f" {_CERTIFICATES}/{self._host}, NAME.cert with its NAME.key"
+                    ) from e
                 if self._insecure and "CERTIFICATE_VERIFY_FAILED" in str(e):
                     self._pool = _pool(self._host, verify=False)
                     _tell_unverified(self.name)
@@ -411,7 +418,7 @@ class Registry:
             raise RegistryError(f"{realm} answers no token") from None
 
     def _pause(self, attempt: int, response: urllib3.BaseHTTPResponse | None = None) -> None:
-        pause = 0.5 * 2**attempt
+        pause = _FIRST_PAUSE * 2**attempt
         asked = response.headers.get("Retry-After", "") if response is not None else ""
         self._sleep(min(_seconds(asked, pause), _LONGEST_PAUSE))
 
@@ -478,7 +485,10 @@ def _pool(host: str, verify: bool = True) -> urllib3.PoolManager:
             if path.suffix == ".crt":
                 context.load_verify_locations(path)
             else:  # who we are: .cert, with its .key beside it
-                context.load_cert_chain(path, path.with_suffix(".key"))
+                key = path.with_suffix(".key")
+                if not key.exists():
+                    raise FileNotFoundError(f"there is no {key}")
+                context.load_cert_chain(path, key)
         except OSError as e:  # ssl's errors, too
             raise RegistryError(f"the certificate {path} cannot be used: {e}") from None
     if not verify:
@@ -493,6 +503,20 @@ def _tell_unverified(name: str) -> None:
     # once, in our words, and not with each request
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     logging.getLogger(__name__).warning("the certificate of the registry %s is not verified", name)
+
+
+def _wants_certificate(error: Exception) -> bool:
+    """Returns True if a server refuses who comes without a certificate, or with a wrong one."""
+    text = str(error)
+    return any(
+        f"_ALERT_{alert}" in text
+        for alert in (
+            "CERTIFICATE_REQUIRED",
+            "BAD_CERTIFICATE",
+            "UNKNOWN_CA",
+            "CERTIFICATE_UNKNOWN",
+        )
+    )
 
 
 def _no_tls(error: Exception) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
+
 import click
 
 from torchx_cli.options import Command, output_option
@@ -16,9 +19,15 @@ def command(source_of: str | None, form: str) -> None:
     from torchx_runner import finder
 
     if source_of is not None:
-        write(finder.get_builtin_source(source_of))
+        with redirect_stdout(sys.stderr):  # modules of components may print when imported
+            source = finder.get_builtin_source(source_of)
+        if form == TABLE:
+            write(source)
+        else:
+            write_data({"name": source_of, "source": source}, form)
         return
-    components = sorted(finder.get_components().values(), key=lambda c: c.name)
+    with redirect_stdout(sys.stderr):
+        components = sorted(finder.get_components().values(), key=lambda c: c.name)
     if form != TABLE:
         write_data([{"name": c.name, "description": c.description} for c in components], form)
         return

@@ -40,5 +40,10 @@ def command(app_handle: str, native: bool, form: str) -> None:
     if app is None:
         raise UnknownAppException(app_handle)
     from torchx_cli.app_data import app_document, app_text
+    from torchx_cli.standard_streams import write_utf8
 
-    write(app_text(app) if form == TABLE else app_document(app, form))
+    if form == TABLE:
+        write(app_text(app))
+    else:
+        document = app_document(app, form)
+        write_utf8(document if document.endswith("\n") else document + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -31,6 +32,7 @@ from torchx_cli.options import (
 )
 from torchx_cli.output import TABLE, YAML, state_name, write, write_data
 from torchx_cli.session import open_runner
+from torchx_cli.standard_streams import read_utf8, write_utf8
 from torchx_cli.status_data import run_data
 from torchx_specs.constants import TORCHX_CONTEXT_NAME
 from torchx_specs.errors import RequestError
@@ -155,6 +157,7 @@ def command(
                 detach,
                 form,
             )
+        _warn_of_waiting(ctx, request)
         _run(runner, request)
 
 
@@ -198,7 +201,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> 
     if given:
         message = f"{given[0]} and --stdin exclude each other: the JSON says it all"
         raise click.UsageError(message, ctx)
-    args = read_stdin_json(sys.stdin.read())
+    args = read_stdin_json(read_utf8("--stdin"))
     scheduler = choose_scheduler(args.scheduler, runner.scheduler_backends())
     cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
     component, arguments = args.component_name, args.component_args_str or args.component_args
@@ -245,23 +248,25 @@ def _run(runner: Runner, request: _Request) -> None:
             _dryrun(runner, request, app)
             return
         place = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
-        if app is not None:
-            handle = str(runner.run(app, *place))
-        else:
-            handle = runner.run_component(request.component, request.arguments, *place)
+        with redirect_stdout(sys.stderr):  # what a component prints is no result
+            if app is not None:
+                handle = str(runner.run(app, *place))
+            else:
+                handle = runner.run_component(request.component, request.arguments, *place)
     _follow(runner, request, handle)
 
 
 def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
-    if app is None:
-        app = runner._materialize(request.component, request.arguments)
-    info = runner.dryrun(
-        app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
-    )
+    with redirect_stdout(sys.stderr):
+        if app is None:
+            app = runner._materialize(request.component, request.arguments)
+        info = runner.dryrun(
+            app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
+        )
     if request.form == TABLE:
         write(dryrun_text(info))
     elif request.form == YAML:
-        write(rerunnable(app, info, request.workspace))
+        write_utf8(rerunnable(app, info, request.workspace))
     else:
         write_data(dryrun_data(info), request.form)
 
@@ -279,6 +284,15 @@ def _follow(runner: Runner, request: _Request, handle: str) -> None:
     if waits and status is not None and status.state != AppState.SUCCEEDED:
         logger.error("%s", status.format().strip())
         fail(JOB_FAILED)
+
+
+def _warn_of_waiting(ctx: click.Context, request: _Request) -> None:
+    refused = ctx.get_parameter_source("wait") is ParameterSource.COMMANDLINE and not request.wait
+    if refused and request.is_local and not request.is_detached and not request.dryrun:
+        logger.warning(
+            "--no-wait: a local app lives no longer than this command, which waits for it;"
+            " --detach lets both go on"
+        )
 
 
 def _attend(runner: Runner, request: _Request, handle: str) -> AppStatus:

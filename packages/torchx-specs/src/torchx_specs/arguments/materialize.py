@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from torchx_specs.arguments import parser
 from torchx_specs.arguments.signature import ComponentSignature, component_name, read_signature
-from torchx_specs.errors import ComponentTypeError
+from torchx_specs.errors import ComponentArgumentError, ComponentTypeError
 
 if TYPE_CHECKING:
     import argparse
@@ -80,7 +80,11 @@ def materialize_appdef(
         if inspect.iscoroutine(app):
             app.close()  # else Python warns that nobody awaited it
             raise ComponentTypeError(f"{called} is async; a component must be a plain function")
-        what = "None (is a return missing?)" if app is None else f"a {type(app).__name__}"
+        what = (
+            "None (is a return missing?)"
+            if app is None
+            else f"an object of type {type(app).__name__}"
+        )
         raise ComponentTypeError(f"{called} must return an AppDef, but it returned {what}")
     return app
 
@@ -120,6 +124,7 @@ def _bound(
     config: Mapping[str, Any] | None,
 ) -> tuple[ComponentSignature, dict[str, Any], list[Any]]:
     signature = read_signature(fn)
+    _check_words(signature.name, words)
     try:
         parsed = parser.parse_words(signature, words)
     except parser.HelpWanted:
@@ -128,6 +133,20 @@ def _bound(
         signature, parsed, _known(signature, config), _known(signature, defaults)
     )
     return signature, values, varargs
+
+
+def _check_words(name: str, words: object) -> None:
+    if isinstance(words, str) or not isinstance(words, Sequence):
+        hint = "; shlex.split() makes one of a line" if isinstance(words, str) else ""
+        raise ComponentArgumentError(
+            f"{name}: the arguments must be a list of str, got {words!r:.100}{hint}"
+        )
+    for i, word in enumerate(words):
+        if not isinstance(word, str):
+            raise ComponentArgumentError(
+                f"{name}: arguments[{i}] must be a str, got {word!r:.100}"
+                " (a dict has values of their types)"
+            )
 
 
 def _raise_help(fn: Callable[..., Any]) -> NoReturn:

@@ -260,7 +260,9 @@ def bind(
             try:
                 values[name] = _from_sources(parameter, config, defaults)
             except ValueError as e:
-                problems.append((f"{name}: {e}", name))
+                # nobody looks for it among the words of the command line
+                where = name if name in config else f"{name} (a configured default)"
+                problems.append((f"{where}: {e}", name))
         elif not parameter.is_required:
             values[name] = parameter.default
         elif parameter.converter is None:

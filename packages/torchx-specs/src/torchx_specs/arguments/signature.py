@@ -161,7 +161,9 @@ def _resolved_annotations(
             try:
                 _hints({key: annotation}, names)
             except Exception as e:
+                # one that was a string already is quoted twice under the __future__ import
                 shown = annotation if isinstance(annotation, str) else type_name(annotation)
+                shown = shown.strip("'\"")
                 raise ComponentTypeError(
                     f"{name}: the annotation '{shown}' of parameter '{key}' cannot be resolved: {e}"
                 ) from None

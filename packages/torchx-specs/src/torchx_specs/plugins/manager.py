@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Record)
 
-#: What a plugin may do that must not end the program: raise, or call sys.exit().
-_FAILURES = (Exception, SystemExit)
+#: What a plugin's code may raise that is none of its failures. All else is, whatever it derives
+#: from: sys.exit() does no harm here, nor does a panic of a library that is written in Rust.
+_INTERRUPTS = (KeyboardInterrupt, GeneratorExit)
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,9 @@ class PluginManager:
                     self._problem(origin, "record", wrong)
                 else:
                     records.append(record)
-        except _FAILURES as e:
+        except _INTERRUPTS:
+            raise
+        except BaseException as e:
             self._problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")
         return records
 
@@ -277,7 +280,9 @@ class PluginManager:
                 plugin: Any = importlib.import_module(ep.value.partition(":")[0])
                 for part in filter(None, ep.value.partition(":")[2].split(".")):
                     plugin = getattr(plugin, part)
-            except _FAILURES as e:
+            except _INTERRUPTS:
+                raise
+            except BaseException as e:
                 self._problem(origin, "import", f"{ep.value}: {type(e).__name__}: {e}")
                 continue
             self._register(pluggy_manager, plugin, f"{ep.distribution}:{ep.name}", origin)

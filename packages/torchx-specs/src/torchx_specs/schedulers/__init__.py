@@ -28,5 +28,5 @@ __getattr__, __dir__, __all__ = attach(
             "split_lines_iterator",
         ),
     },
-    submodules=("api", "devices", "file_logs", "ids", "names", "shell", "streams"),
+    submodules=("api", "devices", "file_logs", "ids", "names", "sharing", "shell", "streams"),
 )

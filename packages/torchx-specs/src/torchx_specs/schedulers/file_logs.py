@@ -8,29 +8,24 @@ nothing is written following costs nothing where the system tells of changes
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.schedulers.api import filter_regex, split_lines
+from torchx_specs.schedulers.api import filter_regex
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from torchx_specs.schedulers.file_events import Watcher
+    from torchx_specs.schedulers.following import Followed
 
-BLOCK_BYTES = 1 << 16
-# A writer in full swing makes an event per write; reading that often costs more than it writes.
-_BUSY_SECONDS = 0.002
-_FIRST_LOOKS = 5
-_FIRST_SECONDS = 0.002
-_SHORTEST_POLL = 0.02
+_T = TypeVar("_T")
+
 _LONGEST_POLL = 1.0
 
 
@@ -56,6 +51,8 @@ class Tail:
             often), or ``auto``: events where there are any, but not for network file systems, where
             other machines' writes cause none
         longest_poll: seconds between two looks, at most
+        is_quick: ``is_finished`` answers at once, so that many such logs may be followed in one
+            thread, none waiting for what is asked for another
     """
 
     is_finished: Callable[[], bool]
@@ -63,6 +60,7 @@ class Tail:
     check_every: float = 2.0
     method: Literal["auto", "events", "poll"] = "auto"
     longest_poll: float = _LONGEST_POLL
+    is_quick: bool = False
 
 
 def log_lines(
@@ -73,7 +71,7 @@ def log_lines(
     until: datetime | None = None,
     times: LogTimes | None = None,
     tail: Tail | None = None,
-) -> Iterable[str]:
+) -> FileLog:
     r"""Returns the lines of a log, lazily.
 
     With ``tail``, lines are given as they are completed, an unfinished one only when nothing more
@@ -97,14 +95,83 @@ def log_lines(
     if since is not None or until is not None:
         if times is None:
             raise ValueError("since and until need times: nobody recorded when lines were written")
-        window = _Window(times, since, until)
-    lines: Iterable[str] = chain.from_iterable(_blocks(os.fspath(path), tail, window))
-    if regex is None:
-        return lines
-    try:
-        return filter_regex(regex, lines)
-    except re.error as e:
-        raise RequestError(f"'{regex}' is not a regular expression: {e}") from None
+        window = Window(times, since, until)
+    if regex is not None:
+        try:
+            re.compile(regex)
+        except re.error as e:
+            raise RequestError(f"'{regex}' is not a regular expression: {e}") from None
+    return FileLog(os.fspath(path), regex, tail, window)
+
+
+class FileLog(Iterator[str]):
+    """The lines of a log, as :func:`log_lines` returns them; :func:`follow_all` takes many."""
+
+    def __init__(
+        self, path: str, regex: str | None, tail: Tail | None, window: Window | None
+    ) -> None:
+        self._path = path
+        self._regex = regex
+        self._tail = tail
+        self._window = window
+        self._lines: Iterator[str] | None = None
+
+    @property
+    def is_shareable(self) -> bool:
+        """True if it may be followed with others in one thread."""
+        return self._tail is not None and self._tail.is_quick
+
+    def __iter__(self) -> Iterator[str]:
+        if self._lines is None:
+            if self._tail is None:
+                blocks = _there(self._path, self._window)
+            else:
+                from torchx_specs.schedulers.following import Followed
+
+                blocks = _followed(Followed(self._path, self._tail, self._window))
+            self._lines = iter(self._matching(chain.from_iterable(blocks)))
+        return self._lines
+
+    def __next__(self) -> str:
+        return next(iter(self))
+
+    def _matching(self, lines: Iterable[str]) -> Iterable[str]:
+        return lines if self._regex is None else filter_regex(self._regex, lines)
+
+
+def follow_all(
+    logs: Iterable[tuple[_T, FileLog]], most: int
+) -> Iterator[tuple[_T, Iterable[str] | Exception]]:
+    """Follows many logs in one thread: yields lines as they come, with what names their log.
+
+    The lines of one log come in order, some at a time. A log that cannot be read (any more) yields
+    the error, and nothing after it.
+
+    Args:
+        logs: what names a log, and the log, which is followed (:class:`Tail`) and was not read yet;
+            taken one by one, as there is room for them
+        most: how many are followed at the same time
+    """
+    from torchx_specs.schedulers.following import Followed, follow
+
+    followed = (
+        ((name, log), Followed(log._path, log._tail, log._window))
+        for name, log in logs
+        if log._tail is not None
+    )
+    for (name, log), block in follow(followed, most):
+        yield name, block if isinstance(block, Exception) else log._matching(block)
+
+
+def merged(logs: Sequence[FileLog]) -> Iterator[str]:
+    r"""Yields the whole lines of followed logs of one replica, each with its ``\n`` when it comes.
+
+    One that cannot be read (any more) ends all of them with its error.
+    """
+    for _, found in follow_all(enumerate(logs), len(logs)):
+        if isinstance(found, Exception):
+            raise found
+        yield from prefixed("", found)
 
 
 def prefixed(prefix: str, lines: Iterable[str]) -> Iterator[str]:
@@ -116,7 +183,51 @@ def prefixed(prefix: str, lines: Iterable[str]) -> Iterator[str]:
         yield f"{prefix}{line}" if line.endswith("\n") else f"{prefix}{line}\n"
 
 
-class _Window:
+def _followed(log: Followed) -> Iterator[Iterable[str]]:
+    """Yields the lines of one log as they come, in blocks."""
+    from torchx_specs.schedulers.following import follow
+
+    for _, block in follow(iter([(None, log)]), 1):
+        if isinstance(block, Exception):
+            raise block
+        yield block
+
+
+def _there(path: str, window: Window | None) -> Iterator[Iterable[str]]:
+    """Yields the lines that are there now, in blocks."""
+    try:
+        if window is None:
+            # the quickest of all: the file's own iterator
+            with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
+                yield lines
+        elif (begin := window.begin()) is not None:
+            from torchx_specs.schedulers.following import LogFile
+
+            log = LogFile(path)
+            try:
+                if not log.open(begin):
+                    raise no_log(path)
+                yield from log.lines(window.end())
+                yield from log.rest()
+            finally:
+                log.close()
+    except FileNotFoundError:
+        raise no_log(path) from None
+    except OSError as e:
+        raise cannot_read(path, e) from e
+
+
+def no_log(path: str) -> BackendError:
+    """Returns the error for a log that is not there."""
+    return BackendError(f"no log at {path}")
+
+
+def cannot_read(path: str, error: OSError) -> BackendError:
+    """Returns the error for a log that cannot be read."""
+    return BackendError(f"cannot read {path}: {error.strerror or error}")
+
+
+class Window:
     """The part of a log between two times, as positions in the file."""
 
     def __init__(self, times: LogTimes, since: datetime | None, until: datetime | None) -> None:
@@ -135,283 +246,3 @@ class _Window:
     def end(self) -> int | None:
         """Where the last line ends; None if it is still to be written."""
         return None if self._until is None else self._times.written_before(self._until)
-
-
-def _blocks(path: str, tail: Tail | None, window: _Window | None) -> Iterator[Iterable[str]]:
-    log = _Log(path)
-    pause = None
-    try:
-        if tail is None:
-            if window is None:
-                # the quickest of all: the file's own iterator
-                with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-                    yield file
-            elif (begin := window.begin()) is not None:
-                if not log.open(begin):
-                    raise BackendError(f"no log at {path}")
-                yield from log.lines(window.end())
-                yield from log.rest()
-            return
-        pause = _Pause(path, tail)
-        finished = False
-        while True:
-            # asked before reading: what was written before the end is then read for certain
-            finished = finished or pause.is_finished() or (window is not None and window.is_over())
-            if finished:
-                log.refresh()
-            begin = window.begin() if window and not log.position else 0
-            # likewise: what is there now is older than an end that nobody has seen yet
-            size = log.size() if window else None
-            limit = window.end() if window else None
-            if begin is not None and log.open(begin):
-                for block in log.lines(size if limit is None else limit):
-                    yield block
-                    pause.shorten()
-                if log.was_replaced():
-                    yield from log.lines(limit)
-                    yield from log.rest()
-                    log.close()
-                    pause.shorten()
-                    continue
-            if finished or (limit is not None and log.position >= limit):
-                yield from log.rest()
-                return
-            pause.wait(log.is_open)
-    except FileNotFoundError:
-        raise BackendError(f"no log at {path}") from None
-    except OSError as e:
-        raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
-    finally:
-        log.close()
-        if pause is not None:
-            pause.close()
-
-
-class _Log:
-    """A log that is open, and how far it was read."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-        self._held = bytearray()  # the beginning of an unfinished line
-        self.position = 0
-
-    @property
-    def is_open(self) -> bool:
-        return self._fd >= 0
-
-    def open(self, position: int) -> bool:
-        """Opens the log at ``position`` unless it is open; returns False if there is none."""
-        if self._fd < 0:
-            try:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return False
-            self.position = position
-        return True
-
-    def refresh(self) -> None:
-        """Makes what another machine has written visible, on a shared file system.
-
-        NFS keeps for seconds what it knows of an open file, or of one that isn't there; opening a
-        file, or its folder, asks the server anew.
-        """
-        try:
-            if self._fd < 0:
-                os.scandir(os.path.dirname(self._path) or ".").close()
-                return
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return  # whoever reads it tells of it
-        if os.path.sameopenfile(fd, self._fd):
-            fd, self._fd = self._fd, fd
-        os.close(fd)
-
-    def size(self) -> int:
-        """Returns the size of the log as it is now."""
-        try:
-            return os.stat(self._path).st_size
-        except FileNotFoundError:
-            return 0
-
-    def lines(self, limit: int | None) -> Iterator[Iterable[str]]:
-        """Returns the whole lines up to ``limit``, or up to the end as it is now, in blocks."""
-        fd = self._fd
-        size = BLOCK_BYTES
-        while limit is None or (size := min(BLOCK_BYTES, limit - self.position)) > 0:
-            block = os.pread(fd, size, self.position)
-            if not block:
-                return
-            self.position += len(block)
-            end = block.rfind(b"\n") + 1
-            if not end:
-                self._held += block
-                continue
-            if self._held:
-                self._held += block[:end]
-                text = self._held.decode("utf-8", "replace")
-                self._held = bytearray()
-            else:
-                text = block[:end].decode("utf-8", "replace")
-            if end < len(block):
-                self._held += block[end:]
-            # StringIO splits at "\n" only, and at C speed, but holds four bytes a character
-            yield io.StringIO(text, newline="\n") if len(text) < 1 << 20 else split_lines(text)
-
-    def rest(self) -> Iterator[Iterable[str]]:
-        """Returns the unfinished last line, if there is one."""
-        if self._held:
-            line = self._held.decode("utf-8", "replace")
-            self._held = bytearray()
-            yield (line,)
-
-    def was_replaced(self) -> bool:
-        """Returns True if the path names another file by now, or the file was cut off."""
-        if os.fstat(self._fd).st_size < self.position:
-            return True
-        try:
-            now = os.stat(self._path)
-        except FileNotFoundError:
-            return False  # between the two steps of a rotation, or removed
-        mine = os.fstat(self._fd)
-        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        self.position = 0
-        if fd >= 0:
-            os.close(fd)
-
-
-class _Pause:
-    """Waits until there may be more to read, or the end to see."""
-
-    def __init__(self, path: str, tail: Tail) -> None:
-        self._path = path
-        self._tail = tail
-        self._seconds = _SHORTEST_POLL
-        self._asked = 0.0
-        self._ask = True
-        self._looks = 0
-        self._watcher: Watcher | None = None
-        self._log_key: int | None = None
-        self._folder_key: int | None = None
-        self._other_keys: set[int] = set()
-        self._stamps = self._watched_stamps()
-
-    def is_finished(self) -> bool:
-        """Asks whether the end has come, unless there is no reason to ask again yet."""
-        now = time.monotonic()
-        if not self._ask and now - self._asked < self._tail.check_every:
-            return False
-        self._ask = False
-        self._asked = now
-        return self._tail.is_finished()
-
-    def shorten(self) -> None:
-        """Tells that something was read: more may follow soon."""
-        self._seconds = _SHORTEST_POLL
-
-    def wait(self, log_is_open: bool) -> None:
-        """Waits for an event, or for the next look."""
-        self._looks += 1
-        if self._looks < _FIRST_LOOKS:
-            # much that is followed is over in a moment: not worth setting up events for
-            self._look_after(_FIRST_SECONDS * self._looks)
-        elif self._looks == _FIRST_LOOKS:
-            self._begin()
-        elif self._watcher:
-            self._wait_for_event(self._watcher, log_is_open)
-        else:
-            self._look_after(min(self._seconds, self._tail.longest_poll))
-            self._seconds *= 1.5
-
-    def _look_after(self, seconds: float) -> None:
-        time.sleep(seconds)
-        stamps = self._watched_stamps()
-        self._ask |= stamps != self._stamps
-        self._stamps = stamps
-
-    def close(self) -> None:
-        if self._watcher:
-            self._watcher.close()
-
-    def _begin(self) -> None:
-        self._watcher = self._open_watcher()
-        if self._watcher:
-            for other in self._tail.watch:
-                self._watch_other(self._watcher, other)
-        else:
-            self._stamps = self._watched_stamps()
-        self._ask = True  # it may have ended before it was watched
-
-    def _open_watcher(self) -> Watcher | None:
-        if self._tail.method == "poll":
-            return None
-        from torchx_specs.schedulers.file_events import Watcher, is_on_network
-
-        try:
-            if self._tail.method == "auto" and is_on_network(self._path):
-                return None
-            return Watcher()
-        except OSError:
-            if self._tail.method == "events":
-                raise
-            return None
-
-    def _watch_other(self, watcher: Watcher, path: str) -> None:
-        from torchx_specs.schedulers.file_events import GONE, MODIFIED
-
-        try:
-            self._other_keys.add(watcher.watch(path, MODIFIED | GONE))
-        except OSError:
-            pass  # then the end is seen a little later, by check_every
-
-    def _wait_for_event(self, watcher: Watcher, log_is_open: bool) -> None:
-        from torchx_specs.schedulers.file_events import APPEARED, GONE, MODIFIED, nearest_folder
-
-        patience = self._tail.check_every - (time.monotonic() - self._asked)
-        try:
-            if self._folder_key is None:
-                folder = nearest_folder(self._path)
-                self._folder_key = watcher.watch(folder, APPEARED | GONE)
-                if not log_is_open:
-                    if folder != os.path.dirname(os.path.abspath(self._path)):
-                        self._folder_key = None  # look again which folder is the nearest
-                        patience = min(patience, self._tail.longest_poll)
-                    elif os.path.exists(self._path):
-                        return  # it appeared before it was watched
-            if log_is_open and self._log_key is None:
-                self._log_key = watcher.watch(self._path, MODIFIED | GONE)
-                return  # what was written before it was watched is to be read first
-        except FileNotFoundError:
-            self._folder_key = self._log_key = None
-            patience = min(patience, _SHORTEST_POLL)
-        except OSError:  # no watch is left
-            watcher.close()
-            self._watcher = None
-            return
-        begun = time.monotonic()
-        happened = watcher.wait(patience)
-        for key, mask in happened.items():
-            if mask & GONE or key == self._folder_key:
-                # another file may have taken its place
-                if self._log_key is not None:
-                    watcher.forget(self._log_key)
-                self._log_key = None
-            if mask & GONE and key == self._folder_key:
-                self._folder_key = None
-            if key in self._other_keys:
-                self._ask = True
-        if not self._ask and happened and time.monotonic() - begun < _BUSY_SECONDS:
-            time.sleep(_BUSY_SECONDS)
-
-    def _watched_stamps(self) -> list[tuple[int, int]]:
-        stamps = []
-        for path in self._tail.watch:
-            try:
-                found = os.stat(path)
-                stamps.append((found.st_size, found.st_mtime_ns))
-            except OSError:
-                stamps.append((-1, 0))
-        return stamps

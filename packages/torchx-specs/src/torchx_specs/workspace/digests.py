@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchx_specs.home import home_path
@@ -32,6 +33,9 @@ _SHA256 = 32
 _STAMP = struct.Struct("<QQQqq")
 _RECORD = _STAMP.size + _SHA256
 _CHUNK = 1 << 20
+#: From so many bytes on, in files that are about as large, it pays to read in several threads.
+_WORTH_THREADS = 8 << 20
+_WORTH_THREADS_EACH = 512 << 10
 
 
 class FileDigests:
@@ -73,14 +77,53 @@ class FileDigests:
                 whole.update(chunk)
             return whole.digest()
         try:
-            stamp = _stamp(os.stat(entry.source))
-            known = self._known.get(stamp)
-            if known is None:
-                known = self._read(entry.source)
-            else:
-                self._used[stamp] = known
+            return self._recalled(entry) or self._read(entry.source)
         except OSError as e:
             raise unreadable(entry.source, e) from None
+
+    def digests(self, entries: Sequence[WorkspaceFile]) -> list[bytes]:
+        """Returns the SHA-256 of each file's content, empty for links; what must be read is read in
+        parallel.
+
+        Raises:
+            WorkspaceError: a file cannot be read
+        """
+        found = [b""] * len(entries)
+        unread = []
+        for i, entry in enumerate(entries):
+            if entry.link is None:
+                try:
+                    found[i] = b"" if entry.fs is not None else self._recalled(entry)
+                except OSError as e:
+                    raise unreadable(entry.source, e) from None
+                if not found[i]:
+                    unread.append(i)
+        threads = 1
+        if sum(entries[i].size for i in unread) >= max(
+            _WORTH_THREADS, len(unread) * _WORTH_THREADS_EACH
+        ):
+            threads = min(os.cpu_count() or 1, 4)
+
+        def read(first: int) -> None:
+            for i in unread[first::threads]:
+                found[i] = self.digest(entries[i])
+
+        if threads == 1:
+            read(0)
+        else:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(threads) as pool:
+                for call in [pool.submit(read, first) for first in range(threads)]:
+                    call.result()
+        return found
+
+    def _recalled(self, entry: WorkspaceFile) -> bytes:
+        """Returns the digest of a file that did not change, empty if it is not known."""
+        stamp = _stamp(os.stat(entry.source))
+        known = self._known.get(stamp, b"")
+        if known:
+            self._used[stamp] = known
         return known
 
     def _read(self, source: str) -> bytes:
@@ -91,8 +134,10 @@ class FileDigests:
             # the time first: what changes while the file is read is then young
             now = time.time()
             before = os.fstat(file.fileno())
-            while chunk := file.read(_CHUNK):
+            left = before.st_size
+            while chunk := file.read(min(_CHUNK, max(left, 0) + 1)):
                 digest.update(chunk)
+                left -= len(chunk)
             stamp = _stamp(before)
             same = _stamp(os.fstat(file.fileno())) == stamp
         found = digest.digest()

@@ -55,7 +55,9 @@ class WorkspaceFile(NamedTuple):
         """
         try:
             with _open(self) as fp:
-                while chunk := fp.read(_CHUNK):
+                left = self.size  # what is asked for is set aside: for small files, not a whole MiB
+                while chunk := fp.read(min(_CHUNK, max(left, 0) + 1)):
+                    left -= len(chunk)
                     yield chunk
         except OSError as e:
             raise unreadable(self.source, e) from None
@@ -132,14 +134,14 @@ def tree_digest(files: Iterable[WorkspaceFile], digests: FileDigests | None = No
     from torchx_specs.workspace.digests import FileDigests
 
     known = FileDigests() if digests is None else digests
+    entries = list(files)
     tree = hashlib.sha256()
-    for entry in files:
+    for entry, content in zip(entries, known.digests(entries), strict=True):
         path = entry.path.encode("utf-8", "surrogateescape")
         if entry.link is not None:
             kind, content = b"link", entry.link.encode("utf-8", "surrogateescape")
         else:
             kind = b"exec" if entry.mode & 0o111 else b"file"
-            content = known.digest(entry)
         # lengths keep the end of one entry from passing for the beginning of the next
         tree.update(b"%s %d %d\n%s%s" % (kind, len(path), len(content), path, content))
     return tree.hexdigest()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from torchx_sched_k8s.sharing import Shared
+from torchx_specs.schedulers.sharing import Shared
 
 
 def test_many_who_ask_at_once_are_answered_by_two() -> None:

@@ -24,7 +24,7 @@ class Shared(Generic[T]):
     """Values by key; who asks while another one does gets what is found out after that.
 
     So nobody gets what is older than the question, and of many who ask at once two do the work. A
-    failure is shared in the same way: a cluster that is away keeps nobody waiting longer than one.
+    failure is shared in the same way: a service that is away keeps nobody waiting longer than one.
     """
 
     def __init__(self) -> None:

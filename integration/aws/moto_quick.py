@@ -1,0 +1,21 @@
+"""moto's server, whose Batch looks at its containers twenty times a second, not twice."""
+
+from __future__ import annotations
+
+import time
+import types
+
+import moto.batch.models
+from moto.server import main
+
+
+def quick(module: types.ModuleType) -> None:
+    """Makes what a module of moto sleeps a tenth."""
+    clock = types.SimpleNamespace(**vars(time))
+    clock.sleep = lambda seconds: time.sleep(seconds / 10)
+    vars(module).update(time=clock, sleep=clock.sleep)
+
+
+if __name__ == "__main__":
+    quick(moto.batch.models)
+    main()

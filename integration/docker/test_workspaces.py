@@ -1,0 +1,114 @@
+"""Workspaces that go along to ``local_docker``, as a user sends them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker_engine import BUSYBOX
+
+from torchx_sched_docker.scheduler import DockerScheduler
+from torchx_specs import AppDef, AppState, Role, Workspace
+from torchx_specs.schedulers import DescribeAppResponse
+
+Finished = Callable[[str], DescribeAppResponse]
+
+
+@pytest.fixture
+def images(scheduler: DockerScheduler) -> Iterator[Callable[[], dict[str, str]]]:
+    """The images that a test makes of workspaces: their ids by their names."""
+    api = scheduler._docker_client.api
+    before: dict[str, str] = {}
+
+    def made() -> dict[str, str]:
+        found = {i["RepoTags"][0]: i["Id"] for i in api.images(name="torchx-workspace")}
+        return {name: found[name] for name in found.keys() - before}
+
+    before = made()
+    yield made
+    for app in scheduler.list():
+        scheduler.delete(app.app_id)
+    for name in made():
+        api.remove_image(name, force=True)
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> dict[str, Path]:
+    found = {}
+    for name in ("one", "two"):
+        found[name] = tmp_path / name
+        found[name].mkdir()
+        (found[name] / "which.txt").write_text(f"workspace {name}\n")
+    return found
+
+
+def reader(name: str, workspace: Path | None) -> Role:
+    words = {"entrypoint": "sh", "args": ["-c", "cat which.txt 2>/dev/null || echo none"]}
+    role = Role(name, BUSYBOX, **words)  # type: ignore[arg-type]
+    role.workspace = Workspace({str(workspace): ""}) if workspace else None
+    return role
+
+
+def test_roles_that_share_image_and_workspace_share_a_build(
+    scheduler: DockerScheduler,
+    finished: Finished,
+    projects: dict[str, Path],
+    images: Callable[[], dict[str, str]],
+) -> None:
+    of_roles = {"a": "one", "b": "one", "c": "two", "d": ""}
+
+    def submit() -> None:
+        roles = [reader(name, projects.get(project)) for name, project in of_roles.items()]
+        app_id = scheduler.submit(AppDef("app", roles), {"pull": "never", "quiet": True})
+        assert finished(app_id).state == AppState.SUCCEEDED
+        for name, project in of_roles.items():
+            sent = (projects[project] / "which.txt").read_text() if project else "none\n"
+            assert list(scheduler.log_iter(app_id, name))[-1] == sent
+
+    submit()
+    first = images()
+    assert len(first) == 2
+    submit()
+    assert images() == first
+    (projects["two"] / "which.txt").write_text("workspace three\n")
+    submit()
+    assert len(images()) == 3
+    assert images().items() > first.items()
+
+
+def test_a_submission_that_fails_has_started_nothing(
+    scheduler: DockerScheduler, projects: dict[str, Path], images: Callable[[], dict[str, str]]
+) -> None:
+    (projects["two"] / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nRUN exit 3\n")
+    roles = [reader("a", projects["one"]), reader("b", projects["two"])]
+    with pytest.raises(Exception, match="returned a non-zero code: 3") as caught:
+        scheduler.submit(AppDef("app", roles), {"pull": "never", "quiet": True})
+    assert "\n" not in str(caught.value)
+    assert scheduler.list() == []
+    assert len(images()) == 1  # the first role's is whole, and the next submission's
+
+
+def test_the_command_builds_only_what_runs(
+    torchx: Callable[..., subprocess.CompletedProcess[str]],
+    environment: dict[str, str],
+    engine: dict[str, str],
+    projects: dict[str, Path],
+    images: Callable[[], dict[str, str]],
+) -> None:
+    environment.update(engine)
+    words: list[Any] = ["-s", "local_docker", f"--workspace={projects['one']}"]
+    words += ["-cfg", "pull=never", "utils.sh", "--image", BUSYBOX, "cat", "which.txt"]
+    dry = torchx("run", "--dryrun", *words)
+    assert dry.returncode == 0, dry.stderr
+    assert images() == {}
+    done = torchx("run", "--wait", "--log", *words)
+    assert done.returncode == 0, done.stderr
+    assert "sh/0 workspace one" in done.stderr
+    ((name, _),) = images().items()
+    assert f"image: {name}\n" in dry.stdout
+    nowhere = torchx("run", "--dryrun", "-s", "local_docker", "--workspace=/no/such", *words[3:])
+    assert nowhere.returncode == 2, nowhere.stderr
+    assert "workspace does not exist: /no/such" in nowhere.stderr

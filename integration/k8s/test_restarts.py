@@ -1,0 +1,776 @@
+"""``retry_policy=APPLICATION`` with plain Jobs: an app starts again as a whole, and ends as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from double_client import Client
+from k8s_apps import PYTHON, app, described, running, shell
+from k8s_double.handle import Double
+from k8s_double.identity import ACCOUNT, ACCOUNT_VARIABLE
+
+from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_specs import AppState, Role
+from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.overlays import set_overlay
+
+Until = Callable[..., Any]
+
+#: Empty in the first attempt.
+ATTEMPT = "[FIELD_PATH]metadata.annotations['torchx.pytorch.org/restarts']"
+ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
+
+
+def role(script: str, name: str, **fields: Any) -> Role:
+    """A role whose script knows by ``$ATTEMPT`` how often the app was started again."""
+    return shell(script, name, env={"ATTEMPT": ATTEMPT}, **fields)
+
+
+def patient(script: str, name: str, **fields: Any) -> Role:
+    """A role whose pods take three seconds to end."""
+    found = role(f"trap '' TERM; {script}", name, **fields)
+    set_overlay(found, "kubernetes", "V1Pod", {"spec": {"terminationGracePeriodSeconds": 3}})
+    return found
+
+
+FAILS_ONCE = 'echo "try $ATTEMPT at $TORCHX_RANK0_HOST"; [ -n "$ATTEMPT" ] || exit 3'
+
+
+class _Anywhere:
+    """What holds on every cluster."""
+
+    seconds = 30.0
+
+    @pytest.fixture
+    def cfg(self, python_image: str, namespace: str) -> dict[str, Any]:
+        return {
+            "retry_policy": "APPLICATION",
+            "restarts_image": python_image,
+            "image_pull_policy": "IfNotPresent",
+            "namespace": namespace,
+        }
+
+    @pytest.fixture
+    def submit(
+        self, scheduler: KubernetesScheduler, cfg: dict[str, Any]
+    ) -> Iterator[Callable[..., str]]:
+        ids = []
+
+        def submit(*roles: Role, **more: Any) -> str:
+            ids.append(scheduler.submit(app(*roles), {**cfg, **more}))
+            return ids[-1]
+
+        yield submit
+        for app_id in ids:
+            scheduler.delete(app_id)
+
+    def test_every_replica_of_every_role_runs_again(
+        self, scheduler: KubernetesScheduler, submit: Callable[..., str]
+    ) -> None:
+        app_id = submit(
+            role(FAILS_ONCE, "trainer", num_replicas=2, max_retries=2),
+            # it has succeeded by then
+            role('echo "try $ATTEMPT at $TORCHX_RANK0_HOST"', "reader", num_replicas=2),
+        )
+        found = described(scheduler, app_id, seconds=self.seconds)
+        assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+        name = app_id.partition(":")[2]
+        for which in ("trainer", "reader"):
+            for k in range(2):
+                (line,) = scheduler.log_iter(app_id, which, k)
+                assert line == f"try 1 at {name}-trainer-0.{name}\n"
+
+    def test_no_restart_is_left(
+        self, scheduler: KubernetesScheduler, submit: Callable[..., str]
+    ) -> None:
+        app_id = submit(
+            role("sleep 1; exit 3", "trainer", max_retries=1), role("exec sleep 600", "reader")
+        )
+        found = described(scheduler, app_id, seconds=self.seconds)
+        assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
+        assert "role 'trainer' failed after it was started again once" in found.msg
+        assert "trainer/0: exit code 3" in found.msg
+        # a pod that is just leaving has a reason of its own
+        because = "ended because role 'trainer' failed after"
+        ended = described(
+            scheduler,
+            app_id,
+            lambda d: d.roles_statuses[1].replicas[0].reason.startswith(because),
+            self.seconds,
+        )
+        assert [s.role for s in ended.roles_statuses] == ["trainer", "reader"]
+        assert ended.roles_statuses[1].replicas[0].state == AppState.FAILED
+        assert [a.state for a in scheduler.list({"namespace": app_id.partition(":")[0]})][:1] == [
+            AppState.FAILED
+        ]
+
+    def test_the_roles_end_together(
+        self, scheduler: KubernetesScheduler, submit: Callable[..., str]
+    ) -> None:
+        app_id = submit(role("sleep 1; exit 4", "a"), role("exec sleep 600", "b", num_replicas=2))
+        found = described(scheduler, app_id, seconds=self.seconds)
+        assert (found.state, found.num_restarts) == (AppState.FAILED, 0)
+        assert "role 'a' failed: " in found.msg
+        assert "exit code 4" in found.msg
+
+    def test_a_follower_reads_on(
+        self, scheduler: KubernetesScheduler, submit: Callable[..., str]
+    ) -> None:
+        app_id = submit(
+            role(f"sleep 1; {FAILS_ONCE}; sleep 1; echo end", "a", max_retries=1),
+            role("exec sleep 5", "b"),
+        )
+        lines = list(scheduler.log_iter(app_id, "a", should_tail=True))
+        assert [line.split()[:2] for line in lines] == [["try", "at"], ["try", "1"], ["end"]]
+
+
+if os.environ.get("KUBECONFIG"):
+
+    class TestRealCluster(_Anywhere):
+        seconds = 300.0
+
+        @pytest.fixture
+        def scheduler(self) -> Iterator[KubernetesScheduler]:
+            scheduler = create_scheduler("restarts")
+            yield scheduler
+            scheduler.close()
+
+else:
+
+    class TestDouble(_Anywhere):
+        pass
+
+
+CFG: dict[str, Any] = {"retry_policy": "APPLICATION", "restarts_image": PYTHON}
+
+
+def jobs(double: Double) -> dict[str, dict[str, Any]]:
+    """Returns the Jobs by the end of their names: of the supervisor by an empty one."""
+    found = double.objects("jobs.batch")
+    owner = min((one["metadata"]["name"] for one in found), key=len, default="")
+    return {one["metadata"]["name"][len(owner) :].lstrip("-"): one for one in found}
+
+
+def supervisors(double: Double) -> list[dict[str, Any]]:
+    """Returns the pods of the supervisor that are there, and not about to go."""
+    return [
+        pod
+        for pod in double.objects("pods")
+        if pod["metadata"]["labels"].get("torchx.pytorch.org/part") == "supervisor"
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["status"].get("phase") == "Running"
+    ]
+
+
+def restarts(double: Double) -> str:
+    """Returns how often the app was started again, as its supervisor has noted it."""
+    own = jobs(double)[""]
+    return str((own["metadata"].get("annotations") or {}).get("torchx.pytorch.org/restarts", ""))
+
+
+def kill(double: Double, pod: dict[str, Any]) -> None:
+    """Ends a pod at once, as a node that is lost."""
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+    code, _, _ = Client(str(double.path)).raw("DELETE", path, body)
+    assert code == 200
+
+
+# -- what is in the cluster
+
+
+def test_everything_belongs_to_the_supervisor(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(
+        app(role("exec sleep 60", "a"), role("exec sleep 60", "b", num_replicas=2)), CFG
+    )
+    described(scheduler, app_id, running)
+    (supervisor,) = until(lambda: supervisors(double))
+    name = app_id.partition(":")[2]
+    own = jobs(double)[""]
+    assert own["metadata"]["name"] == name
+    assert own["spec"]["suspend"] is False
+    for kind in ("services", "configmaps", *ACCOUNT_KINDS, "jobs.batch"):
+        key = f"{kind}.rbac.authorization.k8s.io" if kind.startswith("role") else kind
+        for one in double.objects(key):
+            if one["metadata"]["name"] in ("default", name) and one["kind"] in ("Job",):
+                continue
+            if one["metadata"]["name"] == "default":
+                continue
+            (owner,) = one["metadata"]["ownerReferences"]
+            assert owner["uid"] == own["metadata"]["uid"]
+    # it is no replica: neither found by the service nor counted
+    (service,) = double.objects("services")
+    assert not service["spec"]["selector"].items() <= supervisor["metadata"]["labels"].items()
+    assert len(scheduler.describe(app_id).roles_statuses) == 2  # type: ignore[union-attr]
+    assert double.warnings() == []
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+    assert scheduler.list() == []
+
+
+def test_its_rights_are_no_more_than_it_needs(
+    scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
+) -> None:
+    other = scheduler.submit(app(role("exec sleep 60", "a")), {}).partition(":")[2]
+    app_id = scheduler.submit(app(role("exec sleep 60", "a"), role("sleep 60", "b")), CFG)
+    name = app_id.partition(":")[2]
+    (pod,) = until(lambda: supervisors(double))
+    folder = double.folder / "pods" / pod["metadata"]["uid"] / "serviceaccount"
+    client = Client(str(double.path))
+    client._token = (folder / "token").read_text()
+    batch = "/apis/batch/v1/namespaces/default/jobs"
+    merge = "application/merge-patch+json"
+    asked = [
+        ("GET", f"{batch}/{name}-a", 200),
+        ("GET", f"{batch}/{other}-a", 403),
+        ("DELETE", f"{batch}/{other}-a", 403),
+        ("PATCH", f"{batch}/{other}-a", 403),
+        ("DELETE", f"{batch}/{name}", 403),
+        ("GET", batch, 403),
+        ("GET", f"/api/v1/namespaces/default/configmaps/{name}", 200),
+        ("GET", "/api/v1/namespaces/default/configmaps", 403),
+        ("GET", "/api/v1/namespaces/default/secrets", 403),
+        ("GET", "/api/v1/namespaces/default/pods", 403),
+        ("GET", "/apis/batch/v1/namespaces/kube-system/jobs/x", 403),
+    ]
+    for method, path, code in asked:
+        body = {} if method in ("DELETE", "PATCH") else None
+        assert client.raw(method, path, body, merge)[0] == code, (method, path)
+    code, told, _ = client.raw("GET", batch)
+    assert 'User "system:serviceaccount:default:' in told["message"]
+    assert 'cannot list resource "jobs" in API group "batch"' in told["message"]
+
+
+def test_a_pod_has_no_rights_by_itself(scheduler: KubernetesScheduler, double: Double) -> None:
+    code = (
+        "import json, os, ssl, urllib.error, urllib.request\n"
+        f"folder = os.environ[{ACCOUNT_VARIABLE!r}]\n"
+        "token = open(folder + '/token').read()\n"
+        "namespace = open(folder + '/namespace').read()\n"
+        "where = 'https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}'.format(**os.environ)\n"
+        "where += f'/apis/batch/v1/namespaces/{namespace}/jobs'\n"
+        "context = ssl.create_default_context(cafile=folder + '/ca.crt')\n"
+        "for given in (token, 'other'):\n"
+        "    asked = urllib.request.Request(where, headers={'Authorization': 'Bearer ' + given})\n"
+        "    try:\n"
+        "        urllib.request.urlopen(asked, context=context)\n"
+        "    except urllib.error.HTTPError as e:\n"
+        "        print(e.code, json.load(e)['message'])\n"
+    )
+    found = Role("main", PYTHON, entrypoint="python3", args=["-c", code])
+    app_id = scheduler.submit(app(found), {})
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    assert "".join(scheduler.log_iter(app_id, "main")) == (
+        '403 jobs.batch is forbidden: User "system:serviceaccount:default:default" cannot list'
+        ' resource "jobs" in API group "batch" in the namespace "default"\n'
+        "401 Unauthorized\n"
+    )
+
+
+def test_time_to_live(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+    cfg = {**CFG, "ttl_seconds": 1}
+    app_id = scheduler.submit(app(role("true", "a"), role("true", "b")), cfg)
+    until(lambda: scheduler.describe(app_id) is None)
+    until(lambda: double.left() == [])
+
+
+def test_what_a_dry_run_prints_may_be_made_by_others(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    info = scheduler.submit_dryrun(
+        app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 3", "b")), CFG
+    )
+    for document in yaml.safe_load_all(str(info)):
+        plural = {"Job": "jobs.batch", "RoleBinding": "rolebindings.rbac.authorization.k8s.io"}
+        plural["Role"] = "roles.rbac.authorization.k8s.io"
+        key = plural.get(document["kind"], f"{document['kind'].lower()}s")
+        double.create(key, "default", document)
+    app_id = f"default:{info.request.name}"
+    found = described(scheduler, app_id, seconds=30)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+
+
+# -- what happens meanwhile
+
+
+def test_where_an_app_stands_while_it_starts_again(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(
+        app(role("exit 3", "a", max_retries=2), patient("sleep 600 & wait", "b")), CFG
+    )
+    first = {name: job["metadata"]["uid"] for name, job in jobs(double).items()}
+    assert set(first) == {"", "a", "b"}
+    seen = described(scheduler, app_id, lambda d: "restart 1 of 2" in d.msg)
+    assert seen.state in (AppState.PENDING, AppState.RUNNING)
+    assert "role 'a' failed" in seen.msg
+    assert "exit code 3" in seen.msg
+    until(lambda: restarts(double) == "1")
+    seen = described(scheduler, app_id, lambda d: d.num_restarts == 1)
+    assert seen.state in (AppState.PENDING, AppState.RUNNING)
+    assert [status.role for status in seen.roles_statuses] == ["a", "b"]
+    # a role without a Job is still a role
+    until(lambda: not {"a", "b"} & set(jobs(double)) or restarts(double) == "2", 30)
+    if restarts(double) == "1":
+        seen = described(scheduler, app_id, lambda _: True)
+        assert [role.name for role in seen.roles] == ["a", "b"]
+        assert seen.state in (AppState.PENDING, AppState.RUNNING)
+    found = described(scheduler, app_id, seconds=40)
+    assert (found.state, found.num_restarts) == (AppState.FAILED, 2)
+    last = {name: job["metadata"]["uid"] for name, job in jobs(double).items()}
+    assert last[""] == first[""]
+    assert last["a"] != first["a"]
+    assert set(last) == set(first)
+
+
+def test_attempts_do_not_overlap(
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
+) -> None:
+    # a second attempt that finds one of the first's processes fails, for there is no retry left
+    mark = tmp_path / "here"
+    app_id = scheduler.submit(
+        app(
+            role('[ -n "$ATTEMPT" ] || { sleep 1; exit 3; }', "a", max_retries=1),
+            patient(
+                f"[ -z $ATTEMPT ] || ! [ -e {mark} ] || exit 9; touch {mark};"
+                f" [ -n \"$ATTEMPT\" ] || {{ trap 'sleep 2; rm {mark}; exit 1' TERM;"
+                " while :; do sleep 0.1; done; }",
+                "b",
+            ),
+        ),
+        CFG,
+    )
+    found = described(scheduler, app_id, seconds=40)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1), found.msg
+
+
+def test_cancel_while_the_app_starts_again(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(
+        app(role("exit 3", "a", max_retries=5), patient("sleep 600 & wait", "b")), CFG
+    )
+    until(lambda: restarts(double) == "1")
+    scheduler.cancel(app_id)
+    until(lambda: not {"a", "b"} & set(jobs(double)))
+    assert supervisors(double) == []
+    found = described(create_scheduler("another"), app_id)
+    assert (found.state, len(found.roles)) == (AppState.CANCELLED, 2)
+    assert [a.state for a in scheduler.list()] == [AppState.CANCELLED]
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+
+
+def test_delete_while_the_app_starts_again(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(
+        app(role("exit 3", "a", max_retries=9), role("exec sleep 60", "b", num_replicas=3)), CFG
+    )
+    until(lambda: restarts(double) == "1")
+    until(
+        lambda: any(
+            r["method"] == "POST" and r["path"].endswith("jobs") and r["user"].startswith("system:")
+            for r in double.requests()
+        )
+    )
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+    assert scheduler.describe(app_id) is None
+
+
+def test_cancel(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+    app_id = scheduler.submit(
+        app(role("exec sleep 60", "a", max_retries=5), role("true", "b")), CFG
+    )
+    described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    until(lambda: [p for p in double.objects("pods") if p["status"]["phase"] == "Running"] == [])
+    assert jobs(double)["a"]["spec"]["suspend"] is True
+    assert restarts(double) == ""
+
+
+@pytest.mark.parametrize("when", ["deleting", "creating"])
+def test_a_supervisor_that_dies_is_replaced(
+    scheduler: KubernetesScheduler, double: Double, until: Until, when: str
+) -> None:
+    if when == "creating":
+        # the first of the new Jobs is made, the second is not
+        double.fault(503, method="POST", path="/jobs$", after=1, count=-1)
+    other = patient('[ -n "$ATTEMPT" ] || sleep 600 & wait', "b")
+    app_id = scheduler.submit(
+        app(role('[ -n "$ATTEMPT" ] || exit 3; echo made', "a", max_retries=3), other), CFG
+    )
+    until(lambda: restarts(double) == "1")
+    if when == "creating":
+        until(lambda: [r for r in double.requests() if r["method"] == "POST" and r["code"] == 503])
+        assert len(jobs(double)) == 2
+    (pod,) = supervisors(double)
+    kill(double, pod)
+    if when == "creating":
+        until(lambda: supervisors(double))
+        until(lambda: [r for r in double.requests() if r["code"] == 503][3:])
+        double.fault_free()
+    found = described(scheduler, app_id, seconds=40)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    assert [p["metadata"]["name"] for p in supervisors(double)] != [pod["metadata"]["name"]]
+    assert list(scheduler.log_iter(app_id, "a")) == ["made\n"]
+
+
+def test_the_api_server_restarts_meanwhile(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(
+        app(role(f"sleep 2; {FAILS_ONCE}", "a", max_retries=1), role("exec sleep 4", "b")), CFG
+    )
+    until(lambda: supervisors(double))
+    double.restart(3)
+    double.fault(500, path="system|jobs", method="GET|PATCH", count=3)
+    double.rotate_accounts()
+    found = described(scheduler, app_id, seconds=40)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
+
+
+def test_a_quota_delays_a_restart(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(
+        app(role(f"sleep 1; {FAILS_ONCE}", "a", max_retries=1), role("exec sleep 2", "b")), CFG
+    )
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+    double.create("resourcequotas", "default", {**body, "spec": {"hard": {"count/jobs.batch": 2}}})
+    found = described(scheduler, app_id, lambda d: "exceeded quota" in d.msg)
+    assert found.state in (AppState.PENDING, AppState.RUNNING)
+    assert found.num_restarts == 1
+    quota = "/api/v1/namespaces/default/resourcequotas/few"
+    assert Client(str(double.path)).raw("DELETE", quota)[0] == 200
+    found = described(scheduler, app_id, seconds=40)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    assert "quota" not in found.msg
+
+
+def test_an_eviction_is_no_failure(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(
+        app(role("exec sleep 4", "a", num_replicas=2, max_retries=1), role("exec sleep 4", "b")),
+        CFG,
+    )
+    described(scheduler, app_id, running)
+    until(lambda: supervisors(double))
+    replicas = [p for p in double.objects("pods") if "-b-0-" in p["metadata"]["name"]]
+    for pod in (*supervisors(double), *replicas):
+        name = pod["metadata"]["name"]
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        path = f"/api/v1/namespaces/default/pods/{name}/eviction"
+        assert Client(str(double.path)).raw("POST", path, body)[0] == 201
+    found = described(scheduler, app_id, seconds=40)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 0)
+    until(lambda: "Complete" in json.dumps(jobs(double)[""]["status"]))
+
+
+def test_queues_of_kueue(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+    double.kueue()
+    cfg = {**CFG, "job_api": "batch", "queue": "users"}
+    app_id = scheduler.submit(
+        app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 3", "b")), cfg
+    )
+    stop = threading.Event()
+
+    def admit() -> None:
+        while not stop.wait(0.3):
+            double.admit()
+
+    thread = threading.Thread(target=admit)
+    thread.start()
+    try:
+        found = described(scheduler, app_id, seconds=40)
+    finally:
+        stop.set()
+        thread.join()
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+
+
+# -- what keeps it from its work
+
+
+def test_who_may_not_create_roles_is_told_what_to_do(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.deny("create", "roles")
+    with pytest.raises(BackendError) as caught:
+        scheduler.submit(app(role("true", "a"), role("true", "b")), CFG)
+    assert "RBAC forbids double-user to create roles" in str(caught.value)
+    assert "-cfg restarts_service_account=NAME" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert double.left() == []
+    with pytest.raises(BackendError, match="restarts_service_account"):
+        scheduler.submit(app(role("true", "a"), role("true", "b")), {**CFG, "validate_spec": False})
+    until(lambda: double.left() == [])
+
+
+def test_who_may_bind_what_is_his_own_only(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    # such a user's binding is looked at together with its role, which a dry run does not make
+    double.deny("bind", "roles")
+    app_id = scheduler.submit(app(role("true", "a"), role("true", "b")), CFG)
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    tried = [r for r in double.requests() if r["path"].endswith("rolebindings")]
+    assert [(r["code"], "dryRun" in r["query"]) for r in tried] == [(404, True), (201, False)]
+
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def account(double: Double, verbs: list[str]) -> None:
+    """Makes a service account with rights to all Jobs and config maps."""
+    rules = [
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+    ]
+    account_with(double, "robot", rules)
+
+
+def account_with(double: Double, name: str, rules: list[dict[str, Any]]) -> None:
+    """Makes a service account with rights."""
+    head = {"metadata": {"name": name}}
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "ServiceAccount", **head}
+    double.create("serviceaccounts", "default", body)
+    body = {"apiVersion": f"{RBAC}/v1", "kind": "Role", **head, "rules": rules}
+    double.create(f"roles.{RBAC}", "default", body)
+    body = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        **head,
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+    }
+    double.create(f"rolebindings.{RBAC}", "default", body)
+
+
+def documented_rights() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns the rights that the README names: of every user, and of who restarts apps."""
+    folder = Path(__file__).resolve().parents[2] / "packages" / "torchx-sched-k8s"
+    blocks = re.findall(r"```yaml\n(.*?)```", (folder / "README.md").read_text(), re.S)
+    every, more = map(yaml.safe_load, blocks)
+    return every["rules"], more
+
+
+@pytest.mark.parametrize("rights", ["all", "without accounts", "less than it gives"])
+def test_the_rights_that_the_readme_names(
+    double: Double, until: Until, monkeypatch: pytest.MonkeyPatch, rights: str
+) -> None:
+    every, more = documented_rights()
+    if rights == "without accounts":
+        every = [*every, *more[:1]]
+    else:
+        every = [*every, *more]
+    if rights == "less than it gives":
+        every = [r for r in every if r["resources"] != ["jobs"]]
+        verbs = ["create", "get", "list", "watch", "delete"]
+        every.append({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs})
+    account_with(double, "someone", every)
+    account(double, ["get", "create", "patch", "delete"])
+    before = sorted(double.left())
+    user = f"{ACCOUNT}default:someone"
+    monkeypatch.setenv("KUBECONFIG", double.kubeconfig("someone", user=user))
+    scheduler = create_scheduler("someone")
+    roles = (role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b"))
+    cfg = dict(CFG)
+    if rights != "all":
+        with pytest.raises(BackendError, match="restarts_service_account=NAME") as caught:
+            scheduler.submit(app(*roles), cfg)
+        assert "\n" not in str(caught.value)
+        assert sorted(double.left()) == before
+        cfg["restarts_service_account"] = "robot"
+    if rights == "less than it gives":
+        assert "attempting to grant RBAC permissions not currently held" in str(caught.value)
+        return
+    app_id = scheduler.submit(app(*roles), cfg)
+    found = described(scheduler, app_id, seconds=30)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    assert [one.app_id for one in scheduler.list()] == [app_id]
+    assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
+    other = scheduler.submit(app(role("exec sleep 60", "a"), role("exec sleep 60", "b")), cfg)
+    described(scheduler, other, running)
+    scheduler.cancel(other)
+    assert described(scheduler, other).state == AppState.CANCELLED
+    for one in (app_id, other):
+        scheduler.delete(one)
+    until(lambda: sorted(double.left()) == before)
+    refused = [r for r in double.requests() if r["user"] == user and r["code"] == 403]
+    # what is not installed may be forbidden as well
+    assert {r["path"].rpartition("/")[2] for r in refused} <= {"jobsets", "serviceaccounts", "jobs"}
+    scheduler.close()
+
+
+def test_an_account_that_is_there(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    for kind in ACCOUNT_KINDS:
+        double.deny("*", kind)
+    account(double, ["get", "create", "patch", "delete"])
+    before = sorted(double.left())
+    app_id = scheduler.submit(
+        app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b")),
+        {**CFG, "restarts_service_account": "robot"},
+    )
+    found = described(scheduler, app_id, seconds=30)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    scheduler.delete(app_id)
+    until(lambda: sorted(double.left()) == before)
+
+
+def test_the_token_is_found_where_clusters_put_it(
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
+) -> None:
+    # the double's pods are told of another folder: here the program has mounts as in a pod
+    place = "/run/secrets/kubernetes.io/serviceaccount"
+    script = f'mount -t tmpfs none /run && mkdir -p {place} && cp $0/* {place} && exec "$@"'
+    inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    try:
+        tried = subprocess.run(
+            ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/run"],
+            check=False,
+            capture_output=True,
+        )
+    except OSError:
+        pytest.skip("there is no program unshare")
+    if tried.returncode or os.path.realpath("/var/run") != "/run":
+        pytest.skip("a process may not have mounts of its own here, or /var/run is not /run")
+    account(double, ["get", "create", "patch", "delete"])
+    user = "system:serviceaccount:default:robot"
+    config = yaml.safe_load(Path(double.kubeconfig("robot", user=user)).read_text())
+    (tmp_path / "token").write_text(config["users"][0]["user"]["token"])
+    server = config["clusters"][0]["cluster"]
+    shutil.copy(server["certificate-authority"], tmp_path / "ca.crt")
+    cfg = {**CFG, "restarts_image": "example.com/none:1", "restarts_service_account": "robot"}
+    roles = (role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b"))
+    info = scheduler.submit_dryrun(app(*roles), cfg)
+    command = info.request.objects[-1]["spec"]["template"]["spec"]["containers"][0]["command"]
+    app_id = scheduler.schedule(info)
+    host, _, port = server["server"].rpartition("/")[2].partition(":")
+    done = subprocess.run(
+        [
+            *inside,
+            str(tmp_path),
+            sys.executable,
+            *[word.replace("$$", "$") for word in command[1:]],
+        ],
+        env={"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "PATH": os.defpath},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "attempt 2" in done.stdout
+    found = described(scheduler, app_id)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+
+
+def test_an_account_without_the_rights(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    account(double, ["get", "patch"])
+    app_id = scheduler.submit(
+        app(role("sleep 1; exit 3", "a", max_retries=1), role("exec sleep 60", "b")),
+        {**CFG, "restarts_service_account": "robot"},
+    )
+    found = described(scheduler, app_id, lambda d: 'cannot delete resource "jobs"' in d.msg)
+    assert found.state in (AppState.RUNNING, AppState.PENDING)
+    assert "the app's supervisor: DELETE" in found.msg
+
+
+@pytest.mark.parametrize(
+    ("cfg", "words"),
+    [
+        ({"restarts_image": "example.com/none:1"}, "does not run: ImagePullBackOff"),
+        ({"restarts_service_account": "nobody"}, 'serviceaccount "nobody" not found'),
+    ],
+)
+def test_a_supervisor_that_cannot_run_is_told(
+    scheduler: KubernetesScheduler, double: Double, cfg: dict[str, Any], words: str
+) -> None:
+    app_id = scheduler.submit(
+        app(role("exec sleep 60", "a"), role("exec sleep 60", "b")), {**CFG, **cfg}
+    )
+    found = described(scheduler, app_id, lambda d: words in d.msg)
+    assert found.state in (AppState.RUNNING, AppState.PENDING)
+    assert "the app's supervisor" in found.msg
+
+
+def test_an_image_without_python(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    info = scheduler.submit_dryrun(app(role("sleep 1; exit 3", "a"), role("sleep 60", "b")), CFG)
+    own = info.request.objects[-1]
+    own["spec"]["backoffLimit"] = 1
+    # the double's node has a python3 of its own
+    own["spec"]["template"]["spec"]["containers"][0]["command"][0] = "python3-that-is-not-there"
+    app_id = scheduler.schedule(info)
+    found = described(scheduler, app_id, seconds=30)
+    assert found.state == AppState.FAILED
+    assert "the app's supervisor failed" in found.msg
+    assert "a/0: exit code 3" in found.msg
+
+
+@pytest.mark.parametrize(
+    ("which", "after"),
+    [
+        ("configmaps", 0),
+        ("serviceaccounts", 0),
+        ("roles", 0),
+        ("rolebindings", 0),
+        ("services", 0),
+        ("jobs", 0),
+        ("jobs", 2),
+    ],
+)
+def test_a_submission_that_fails_half_way_removes_what_it_made(
+    scheduler: KubernetesScheduler, double: Double, until: Until, which: str, after: int
+) -> None:
+    path = f"/{which}[?](?!.*dryRun)"
+    double.fault(403, method="POST", path=path, after=after, message="no more today")
+    with pytest.raises((BackendError, RequestError), match="no more today"):
+        scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
+    until(lambda: double.left() == [])
+
+
+def test_a_submission_whose_last_step_fails_removes_what_it_made(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.fault(403, method="PATCH", path="/jobs/", message="no more today")
+    with pytest.raises(BackendError, match="no more today"):
+        scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
+    until(lambda: double.left() == [])
+
+
+def test_kubectl_itself(
+    scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
+) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    info = scheduler.submit_dryrun(app(role("true", "a"), role("true", "b")), CFG)
+    command = ["kubectl", "--kubeconfig", str(double.path), "create", "--validate=false", "-f", "-"]
+    done = subprocess.run(command, input=str(info), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert described(scheduler, f"default:{info.request.name}").state == AppState.SUCCEEDED

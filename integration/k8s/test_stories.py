@@ -1,0 +1,518 @@
+"""Stories from submission to deletion: on the cluster of ``KUBECONFIG``, otherwise on the double.
+
+A real cluster needs the two images on its nodes and nothing else: no registry, no operator. What
+the double cannot show is skipped there, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import yaml
+from k8s_apps import reason, running
+from k8s_double.handle import Double
+from k8s_site import KUBECONFIG, Site
+
+from torchx_sched_k8s.kubernetes_scheduler import create_scheduler
+from torchx_specs import (
+    AppDef,
+    AppState,
+    BindMount,
+    DeviceMount,
+    Resource,
+    RetryPolicy,
+    VolumeMount,
+    is_terminal,
+    macros,
+)
+from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.overlays import JOIN, set_overlay
+from torchx_testing.hostile import HOSTILE_VALUES
+
+Torchx = Callable[..., "CompletedProcess[str]"]
+
+#: A first process gets SIGTERM only if it wants it, and else is waited for, half a minute.
+SLEEP = "trap 'exit 143' TERM; sleep 600 & wait"
+
+
+@pytest.fixture
+def site(
+    request: pytest.FixtureRequest, namespace: str, image: str, python_image: str
+) -> Iterator[Site]:
+    double: Double | None = None if KUBECONFIG else request.getfixturevalue("double")
+    site = Site(double, namespace, image, python_image)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def environment(environment: dict[str, str], site: Site) -> dict[str, str]:
+    """A user of that cluster."""
+    return {**environment, "KUBECONFIG": site.kubeconfig}
+
+
+# -- by the command
+
+
+@pytest.fixture
+def component(tmp_path: Path, site: Site) -> str:
+    """A component with little need, as a user writes one."""
+    path = tmp_path / "story.py"
+    path.write_text(
+        f"""import torchx_specs as specs
+
+
+def job(script: str, replicas: int = 1) -> specs.AppDef:
+    '''A job.
+
+    Args:
+        script: of a shell
+        replicas: how many
+    '''
+    role = specs.Role("main", {site.image!r}, entrypoint="sh", args=["-c", script])
+    role.num_replicas = replicas
+    role.resource = specs.Resource(cpu=0.2, gpu=0, memMB=64)
+    return specs.AppDef("story", [role])
+"""
+    )
+    return f"{path}:job"
+
+
+@pytest.fixture
+def run(torchx: Torchx, site: Site, component: str) -> Callable[..., tuple[Any, str]]:
+    """Runs the component; gives what came of it, and the app's handle."""
+
+    def call(script: str, *flags: str, replicas: int = 1, **cfg: str) -> tuple[Any, str]:
+        options = ",".join(f"{key}={value}" for key, value in {**site.cfg, **cfg}.items())
+        done = torchx(
+            "run", "--workspace=", *flags, "-s", "kubernetes", "-cfg", options,
+            component, "--replicas", replicas, "--script", script, timeout=site.seconds,
+        )  # fmt: skip
+        found = re.search(rf"kubernetes://torchx/({site.namespace}:[a-z0-9-]+)", done.stdout)
+        if found and done.returncode in (0, 1):
+            site.note(found[1])
+        return done, found[0] if found else ""
+
+    return call
+
+
+def test_from_run_to_delete(torchx: Torchx, site: Site, run: Any) -> None:
+    done, handle = run(f'echo "{macros.replica_id} \\$(HOME) $((1+1))"', "--wait", replicas=2)
+    assert done.returncode == 0, done.stderr
+    assert "SUCCEEDED" in torchx("status", handle).stdout
+    log = torchx("log", handle)
+    assert log.returncode == 0, log.stderr
+    assert sorted(log.stdout.splitlines()) == ["main/0 0 $(HOME) 2", "main/1 1 $(HOME) 2"]
+    assert torchx("describe", handle).returncode == 0
+    listed = torchx("list", "-s", "kubernetes", "-cfg", f"namespace={site.namespace}")
+    assert handle in listed.stdout
+    assert torchx("delete", handle).returncode == 0
+    assert torchx("status", handle).returncode == 1
+    site.until_gone(handle.rpartition("/")[2])
+
+
+def test_a_failure_by_the_command(torchx: Torchx, run: Any) -> None:
+    done, handle = run("echo so far; exit 3", "--wait")
+    assert done.returncode == 1
+    status = torchx("status", handle)
+    assert status.returncode == 0
+    assert "FAILED" in status.stdout
+    assert "exit code 3" in status.stdout
+    assert torchx("log", handle).stdout == "main/0 so far\n"
+
+
+def test_cancel_and_delete_by_the_command(torchx: Torchx, site: Site, run: Any) -> None:
+    _, handle = run(SLEEP)
+    site.until(handle.rpartition("/")[2], running)
+    assert torchx("cancel", handle).returncode == 0
+    assert "CANCELLED" in torchx("status", handle).stdout
+    assert torchx("cancel", handle).returncode == 0
+    assert torchx("delete", handle).returncode == 0
+    assert torchx("delete", handle).returncode == 0  # a warning
+
+
+@pytest.mark.parametrize(
+    ("cfg", "code", "words"),
+    [
+        ({"namespace": "torchx-no-such-namespace"}, 2, "namespace 'torchx-no-such-namespace'"),
+        ({"context": "torchx-no-such-context"}, 2, "has no context 'torchx-no-such-context'"),
+        ({"job_api": "jobset"}, 2, "JobSet is not installed in this cluster"),
+        ({"job_api": "volcano", "queue": "default"}, 2, "Volcano is not installed"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    site: Site, run: Any, cfg: dict[str, str], code: int, words: str
+) -> None:
+    if site.double is not None:
+        site.double.serve_operators([])
+    elif "job_api" in cfg:
+        group = {"jobset": "jobset.x-k8s.io", "volcano": "batch.volcano.sh"}[cfg["job_api"]]
+        if site.scheduler._cluster.find(f"/apis/{group}", "look"):
+            pytest.skip(f"this cluster has {cfg['job_api']}, whose absence was to be told")
+    done, handle = run("true", **cfg)
+    assert (done.returncode, handle) == (code, "")
+    assert words in done.stderr
+    assert len([line for line in done.stderr.splitlines() if "error:" in line]) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_credentials_that_are_not_accepted(
+    site: Site, environment: dict[str, str], torchx: Torchx, tmp_path: Path
+) -> None:
+    paths = site.kubeconfig.split(":")
+    if len(paths) > 1:
+        pytest.skip("KUBECONFIG names several files: refused credentials were not met")
+    config = yaml.safe_load(Path(paths[0]).read_text())
+    for one in config["clusters"]:
+        authority = one["cluster"].get("certificate-authority")
+        if authority:
+            one["cluster"]["certificate-authority"] = str(Path(paths[0]).parent / authority)
+    for one in config["users"]:
+        one["user"] = {"token": "torchx-no-such-token"}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    environment["KUBECONFIG"] = str(path)
+    done = torchx("list", "-s", "kubernetes", "-cfg", f"namespace={site.namespace}")
+    assert done.returncode == 3, done.stderr
+    assert "does not accept the credentials of context" in done.stderr
+    assert "log in again" in done.stderr
+
+
+# -- what status tells
+
+
+@pytest.mark.parametrize(
+    ("cfg", "fields", "words"),
+    [
+        (
+            {"image_pull_policy": "Never"},
+            {"image": "torchx.invalid/none:1"},
+            r'ErrImageNeverPull: .*"torchx\.invalid/none:1" is not present',
+        ),
+        ({}, {"image": "torchx.invalid/none:1"}, r"ImagePullBackOff: .*torchx\.invalid/none:1"),
+        (
+            {"node_selector": {"torchx-test": "none"}},
+            {},
+            r"Unschedulable: 0/\d+ nodes are available: ",
+        ),
+        (
+            {"gpu_resource": "torchx.invalid/gpu"},
+            {"resource": Resource(cpu=0.2, gpu=1, memMB=64)},
+            r"Unschedulable: 0/\d+ nodes are available: .*Insufficient torchx\.invalid/gpu",
+        ),
+        (
+            {"env_secrets": {"TOKEN": "torchx-none/key"}},
+            {},
+            r'CreateContainerConfigError: secret "torchx-none" not found',
+        ),
+    ],
+)
+def test_why_it_waits(site: Site, cfg: dict[str, Any], fields: dict[str, Any], words: str) -> None:
+    app_id = site.submit(site.shell("true", **fields), **cfg)
+    found = site.until(app_id, lambda d: re.search(words, reason(d)))
+    assert found.state == AppState.PENDING
+    assert re.search(words, found.msg)
+    assert "\n" not in found.msg
+
+
+def test_why_it_failed(site: Site) -> None:
+    app_id = site.submit(site.shell("exit 7", "bad"), site.shell("true", "good"))
+    found = site.until(app_id)
+    assert found.state == AppState.FAILED
+    assert "bad/0: exit code 7" in found.msg
+    assert found.roles_statuses[0].replicas[0].exit_code == 7
+
+
+def test_a_program_that_is_not_there(site: Site) -> None:
+    role = site.shell("")
+    role.entrypoint = "/no/such/program"
+    found = site.until(site.submit(role))
+    assert found.state == AppState.FAILED
+    assert "/no/such/program" in found.msg
+
+
+def test_out_of_memory(site: Site) -> None:
+    if site.double is not None:
+        site.double.play("oom-killed")  # nothing is limited there
+    app_id = site.submit(site.program("print(len(b'x' * 10**9))"))
+    found = site.until(app_id)
+    assert found.state == AppState.FAILED
+    assert "OOMKilled" in found.msg
+    assert found.roles_statuses[0].replicas[0].exit_code == 137
+
+
+def test_where_replicas_run(site: Site) -> None:
+    app_id = site.submit(site.shell(SLEEP, num_replicas=2))
+    (status,) = site.until(app_id, running).roles_statuses
+    assert len({replica.hostname for replica in status.replicas}) == 2
+    assert len({replica.hostaddr for replica in status.replicas}) == 2
+    assert all(replica.node for replica in status.replicas)
+
+
+def test_a_failed_replica_starts_again(site: Site) -> None:
+    role = site.shell(
+        f"echo attempt of {macros.replica_id}; exit $(( {macros.replica_id} * 5 ))",
+        num_replicas=2,
+        max_retries=1,
+        retry_policy=RetryPolicy.REPLICA,
+    )
+    app_id = site.submit(role)
+    found = site.until(app_id)
+    assert found.state == AppState.FAILED
+    good, bad = found.roles_statuses[0].replicas
+    assert (good.state, good.restarts, good.exit_code) == (AppState.SUCCEEDED, 0, 0)
+    assert (bad.state, bad.restarts, bad.exit_code) == (AppState.FAILED, 1, 5)
+    # what an earlier attempt has written comes before what the last one has
+    assert site.lines(app_id, k=0) == ["attempt of 0"]
+    assert site.lines(app_id, k=1) == ["attempt of 1"] * 2
+    assert site.lines(app_id, k=1, should_tail=True) == ["attempt of 1"] * 2
+
+
+def test_enough_replicas_are_enough(site: Site) -> None:
+    script = f"[ {macros.replica_id} = 0 ] && exit 0; {SLEEP}"
+    app_id = site.submit(site.shell(script, num_replicas=2, min_replicas=1))
+    found = site.until(app_id)
+    assert found.state == AppState.SUCCEEDED
+
+
+# -- logs
+
+
+def test_a_log_is_followed_from_before_the_pod_to_its_end(site: Site) -> None:
+    count = 120
+    script = (
+        f"i=0; while [ $i -lt {count} ]; do echo {macros.replica_id} $i; i=$((i+1));"
+        " [ $((i % 10)) = 0 ] && sleep 0.3; done; true"
+    )
+    app_id = site.submit(site.shell(script, num_replicas=3))
+    got: dict[int, list[str]] = {}
+
+    def follow(k: int) -> None:
+        got[k] = site.lines(app_id, k=k, should_tail=True)
+
+    threads = [threading.Thread(target=follow, args=(k,), daemon=True) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(site.seconds)
+    expected = {k: [f"{k} {i}" for i in range(count)] for k in range(3)}
+    assert got == expected
+    assert site.until(app_id).state == AppState.SUCCEEDED
+    assert {k: site.lines(app_id, k=k) for k in range(3)} == expected
+
+
+def test_a_follower_is_told_of_the_end_of_its_app(site: Site) -> None:
+    app_id = site.submit(f"echo first; {SLEEP}")
+    lines = iter(site.scheduler.log_iter(app_id, "main", should_tail=True))
+    assert next(lines) == "first\n"
+    site.scheduler.delete(app_id)
+    assert [line for line in lines if "Terminated" not in line] == []
+
+
+def test_since_and_until(site: Site) -> None:
+    # the node's clock, not ours
+    app_id = site.submit("date +%s; sleep 3; date +%s; sleep 3; date +%s")
+    site.until(app_id)
+    stamps = site.lines(app_id)
+    first, second, third = (datetime.fromtimestamp(int(s), timezone.utc) for s in stamps)
+    between = second - timedelta(seconds=1)
+    assert first < between
+    assert site.lines(app_id, since=between) == stamps[1:]
+    assert site.lines(app_id, until=between) == stamps[:1]
+    later = third - timedelta(seconds=1)
+    assert site.lines(app_id, since=between, until=later) == stamps[1:2]
+    assert site.lines(app_id, since=between, should_tail=True) == stamps[1:]
+    assert site.lines(app_id, since=third + timedelta(hours=1)) == []
+
+
+def test_a_line_longer_than_nodes_write_at_once(site: Site) -> None:
+    script = "head -c 100000 /dev/zero | tr '\\0' z; echo; echo; printf 'no end'"
+    app_id = site.submit(script)
+    site.until(app_id)
+    for tail in (False, True):
+        long, blank, end = site.lines(app_id, should_tail=tail)
+        assert (len(long), set(long), blank, end) == (100_000, {"z"}, "", "no end")
+
+
+# -- ending
+
+
+def test_cancel_ends_all_roles_and_stays(site: Site) -> None:
+    roles = [site.shell(SLEEP, "one", num_replicas=2), site.shell(SLEEP, "two")]
+    app_id = site.submit(*roles)
+    site.until(app_id, running)
+    site.scheduler.cancel(app_id)
+    other = create_scheduler("other")
+    found = other.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.CANCELLED
+    deadline = time.monotonic() + site.seconds
+    while [one for one in site.left(app_id) if one.startswith("pods/")]:
+        assert time.monotonic() < deadline, "its pods are still there"
+        time.sleep(0.2)
+    apps = {one.app_id: one.state for one in other.list({"namespace": site.namespace})}
+    assert apps[app_id] == AppState.CANCELLED
+    other.close()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_delete_leaves_nothing(site: Site, ended: bool) -> None:
+    roles = [site.shell("true" if ended else SLEEP, name) for name in ("one", "two")]
+    app_id = site.submit(*roles)
+    site.until(app_id, lambda d: is_terminal(d.state) if ended else running(d))
+    assert len([one for one in site.left(app_id) if one.startswith("jobs/")]) == 2
+    site.scheduler.delete(app_id)
+    assert site.scheduler.describe(app_id) is None
+    site.until_gone(app_id)
+
+
+def test_an_app_goes_after_its_time_with_all_it_has(site: Site) -> None:
+    app_id = site.submit("sleep 1", ttl_seconds=1)
+    assert any(one.startswith("services/") for one in site.left(app_id))
+    site.until_gone(app_id)
+    assert site.scheduler.describe(app_id) is None
+
+
+# -- what reaches the process
+
+
+def test_hostile_values_on_a_python(site: Site) -> None:
+    texts = [value.text for value in HOSTILE_VALUES]
+    env = {f"HOSTILE_{i}": text for i, text in enumerate(texts)}
+    code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+    app_id = site.submit(site.program(code, *texts, env=env))
+    assert site.until(app_id).state == AppState.SUCCEEDED
+    args, variables = json.loads("".join(site.scheduler.log_iter(app_id, "main")))
+    assert args == texts
+    assert {name: variables.get(name) for name in env} == env
+
+
+def test_roles_know_the_same_first_host(site: Site) -> None:
+    script = f'name={macros.rank0_env}; eval "echo \\"\\$$$$name\\""'
+    app_id = site.submit(site.shell(script, "one", num_replicas=2), site.shell(script, "two"))
+    found = site.until(app_id)
+    assert found.state == AppState.SUCCEEDED
+    told = {line for role, k in (("one", 0), ("one", 1), ("two", 0))
+            for line in site.lines(app_id, role, k)}  # fmt: skip
+    assert told == {found.roles_statuses[0].replicas[0].hostname}
+
+
+SERVE = """
+import socket
+server = socket.create_server(("", 29511))
+server.settimeout(200)
+print("served", server.accept()[0].recv(9).decode())
+"""
+CONNECT = """
+import os, socket, sys, time
+host, until = os.environ["TORCHX_RANK0_HOST"], time.time() + 200
+while True:
+    try:
+        found = socket.create_connection((host, 29511), 5)
+        break
+    except OSError as e:
+        if time.time() > until:
+            sys.exit(f"{host}: {e}")
+        time.sleep(0.5)
+found.sendall(b"replica")
+print("connected to", host)
+"""
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_replicas_reach_the_first_host(site: Site, ready: bool) -> None:
+    """Also while its pod is not ready, as a trainer's is that waits for the others."""
+    site.only_real("cluster DNS and a network of pods")
+    code = f"import os\nexec({SERVE!r} if os.environ['TORCHX_REPLICA_ID'] == '0' else {CONNECT!r})"
+    role = site.program(code, num_replicas=2)
+    if not ready:
+        probe = {"exec": {"command": ["false"]}, "periodSeconds": 1}
+        main = {"name": "main", "readinessProbe": probe}
+        set_overlay(role, "kubernetes", "V1Pod", {"spec": {JOIN("containers", on="name"): [main]}})
+    app_id = site.submit(role)
+    found = site.until(app_id)
+    assert found.state == AppState.SUCCEEDED, (found, site.lines(app_id, k=1))
+    assert site.lines(app_id, k=0) == ["served replica"]
+    assert site.lines(app_id, k=1) == [
+        f"connected to {found.roles_statuses[0].replicas[0].hostname}"
+    ]
+
+
+# -- what the cluster takes
+
+
+def test_everything_at_once_is_taken(site: Site) -> None:
+    """Asked by the server's dry run: nothing is made."""
+    role = site.shell(
+        f"echo {macros.replica_id}",
+        num_replicas=3,
+        min_replicas=2,
+        max_retries=1,
+        retry_policy=RetryPolicy.REPLICA,
+        env={"NODE": "[FIELD_PATH]spec.nodeName", "PLAIN": "$(NOT) expanded"},
+        port_map={"http": 8080, "tensor_board": 6006},
+        mounts=[
+            BindMount("/tmp", "/host", read_only=True),
+            VolumeMount("claim", "/data"),
+            DeviceMount("/dev/null", "/dev/here"),
+        ],
+        resource=Resource(cpu=2.5, gpu=1, memMB=2048, devices={"vpc.amazonaws.com/efa": 1}),
+    )
+    pod = {"spec": {"terminationGracePeriodSeconds": 5, "runtimeClassName": "torchx"}}
+    set_overlay(role, "kubernetes", "V1Pod", pod)
+    cfg = {
+        "service_account": "torchx",
+        "priority_class": "torchx",
+        "image_secret": "torchx",
+        "env_secrets": {"A": "keys/a"},
+        "env_config_maps": {"B": "all/b"},
+        "env_from": ["configmap/all", "secret/keys"],
+        "secret_mounts": {"keys": "/keys"},
+        "node_selector": {"zone": "a"},
+        "tolerations": ["gpu=yes:NoSchedule", "*"],
+        "affinity": json.dumps({"podAntiAffinity": {}}),
+        "labels": {"team": "one"},
+        "annotations": {"note": "any text at all"},
+        "ttl_seconds": 600,
+    }
+    for queue in ({}, {"queue": "torchx"}):
+        app = AppDef("Any app_1", [role, site.shell("true", "Other.role")], {"kept": "as it is"})
+        info = site.scheduler.submit_dryrun(app, {**site.cfg, **cfg, **queue})
+        for one in info.request.objects:
+            api = "api/v1" if one["apiVersion"] == "v1" else f"apis/{one['apiVersion']}"
+            path = f"/{api}/namespaces/{site.namespace}/{one['kind'].lower()}s"
+            site.scheduler._cluster.create(path, one, "ask", dry_run=True)
+        assert site.left(f"{site.namespace}:{info.request.name}") == []
+
+
+def test_what_the_cluster_finds_wrong_makes_nothing(site: Site) -> None:
+    role = site.shell("true")
+    main = {"name": "main", "imag": "x"}
+    set_overlay(role, "kubernetes", "V1Pod", {"spec": {JOIN("containers", on="name"): [main]}})
+    info = site.scheduler.submit_dryrun(AppDef("story", [role]), site.cfg)
+    with pytest.raises(
+        RequestError, match=r'unknown field "spec.template.spec.containers\[0\].imag"'
+    ):
+        site.scheduler.schedule(info)
+    role = site.shell("true")
+    set_overlay(role, "kubernetes", "V1Pod", {"spec": {"nodeSelector": {"a b": "c"}}})
+    info = site.scheduler.submit_dryrun(AppDef("story", [role]), site.cfg)
+    with pytest.raises((RequestError, BackendError), match="nodeSelector") as caught:
+        site.scheduler.schedule(info)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    assert site.left(f"{site.namespace}:{info.request.name}") == []
+
+
+def test_a_real_cluster() -> None:
+    if not KUBECONFIG:
+        pytest.skip("KUBECONFIG is not set: these stories were played on a double")

@@ -1,0 +1,100 @@
+"""The plugin that docs/plugins.md builds, installed and used as the page says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILE = re.compile(r"^```\w+ title=(\S+)\n(.*?)^```$", re.M | re.S)
+
+
+@pytest.fixture
+def acme(repository: Path, environment: dict[str, str], tmp_path: Path) -> Path:
+    """Installs the package beside the environment; returns its source."""
+    source = tmp_path / "acme"
+    files = dict(FILE.findall((repository / "docs" / "plugins.md").read_text("utf-8")))
+    packages = {str(Path(name).parent) for name in files} - {"."}
+    files.update({f"{package}/__init__.py": "" for package in packages})
+    for name, text in files.items():
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    command += ["--no-build-isolation", "--target", str(site), str(source)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    environment["PYTHONPATH"] = str(site)
+    environment["ACME_SPOOL"] = str(tmp_path / "spool")
+    return source
+
+
+def test_the_plugin_of_the_page_does_what_the_page_says(
+    acme: Path, torchx: Any, environment: dict[str, str]
+) -> None:
+    told = torchx("plugins", "-o", "json")
+    assert told.returncode == 0, told.stderr
+    plugins = json.loads(told.stdout)
+    assert plugins["problems"] == []
+    assert "acme_torchx" in {d["distribution"].replace("-", "_") for d in plugins["distributions"]}
+
+    assert "Where jobs wait." in torchx("runopts", "acme").stdout
+    words = ["run", "-s", "acme", "-cfg", "queue=night", "acme.train.hello", "--replicas", "2"]
+    refused = torchx(*words)
+    spool = Path(environment["ACME_SPOOL"])
+    assert refused.returncode == 3
+    assert f"error: Acme takes no jobs in {spool}" in refused.stderr
+    spool.mkdir()
+    ran = torchx(*words, "--name", "you")
+    assert ran.returncode == 0, ran.stderr
+    handle = ran.stdout.strip()
+    [job] = spool.iterdir()
+    assert json.loads(job.read_text()) == {
+        "app_id": job.name,
+        "queue": "night",
+        "commands": [["echo", "hello", "you", "from", str(k)] for k in range(2)],
+    }
+    assert handle == f"acme://torchx/{job.name}"
+    assert json.loads(torchx("list", "-s", "acme", "-o", "json").stdout)[0]["handle"] == handle
+    assert torchx("cancel", handle).returncode == 0
+    assert torchx("status", handle).returncode == 1
+
+    assert torchx("quota", "--team", "ops").stdout == "ops: 42 GPU hours\n"
+    assert "acme.train.hello" in torchx("builtins").stdout
+    environment["TORCHX_PLUGINS_DISABLED"] = "acme-torchx"
+    assert torchx("quota").returncode == 2
+
+
+def test_its_tracker_and_its_own_test(acme: Path, environment: dict[str, str]) -> None:
+    code = (
+        "from torchx_tracker import app_run_from_env\n"
+        "run = app_run_from_env()\n"
+        "run.add_metadata(loss=0.5)\n"
+        "[tracker] = run.backends\n"
+        "print(tracker.config, dict(tracker.metadata(run.id)))\n"
+    )
+    job = {"TORCHX_JOB_ID": "acme://s/a", "TORCHX_TRACKERS": "acme"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, **job, "TORCHX_TRACKER_ACME_CONFIG": "text"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "text {'loss': 0.5}\n", done.stderr
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_acme.py"],
+        cwd=acme,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert re.search(r"\d+ passed", tested.stdout)

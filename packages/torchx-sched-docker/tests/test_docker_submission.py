@@ -1,0 +1,85 @@
+"""The order in which things are made, with a double of the docker library's client."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import docker.errors
+import pytest
+
+from torchx_sched_docker.scheduler import create_scheduler
+from torchx_sched_docker.submission import start
+from torchx_specs import AppDef, BindMount, Role, VolumeMount
+from torchx_specs.errors import BackendError
+
+
+class ApiDouble:
+    """An engine that makes a network only once a container was asked for."""
+
+    _version = "1.41"
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.done: list[str] = []
+        self._refuses = refuses
+        self._asked = threading.Event()
+
+    def create_network(self, name: str, **options: Any) -> None:
+        assert self._asked.wait(10)
+        self.done.append("network")
+
+    def create_endpoint_config(self, **options: Any) -> dict[str, Any]:
+        return options
+
+    def create_container(self, **options: Any) -> dict[str, str]:
+        early = "network" not in self.done
+        self._asked.set()
+        if self._refuses and (early or self._refuses != 404):
+            answer: Any = SimpleNamespace(status_code=self._refuses)
+            raise docker.errors.APIError("network not found", answer, "network not found")
+        self.done.append("container")
+        return {"Id": options["name"]}
+
+    def start(self, identity: str) -> None:
+        self.done.append("start")
+
+    def volumes(self) -> dict[str, Any]:
+        return {"Volumes": [{"Name": "old"}]}
+
+    def remove_volume(self, name: str) -> None:
+        self.done.append(f"removed {name}")
+
+    def containers(self, **options: Any) -> list[Any]:
+        return []
+
+    def networks(self, **options: Any) -> list[dict[str, str]]:
+        return [{"Id": "net"}] if "network" in self.done else []
+
+    def remove_network(self, identity: str) -> None:
+        self.done.append(f"removed {identity}")
+
+
+def submit(api: ApiDouble) -> list[str]:
+    role = Role("main", "busybox:1", entrypoint="true")
+    role.mounts += [VolumeMount("old", "/a"), VolumeMount("new", "/b"), BindMount("/tmp", "/c")]
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [role]), {})
+    start(SimpleNamespace(api=api), info.request, [], "never")
+    return api.done
+
+
+def test_a_container_is_made_while_its_network_is() -> None:
+    done = submit(ApiDouble())
+    assert sorted(done[:2]) == ["container", "network"]
+    assert done[2:] == ["start"]
+
+
+def test_an_engine_that_wants_the_network_first_is_asked_again() -> None:
+    assert submit(ApiDouble(refuses=404)) == ["network", "container", "start"]
+
+
+def test_a_refusal_removes_what_was_made_and_what_the_engine_made_for_it() -> None:
+    api = ApiDouble(refuses=400)
+    with pytest.raises(BackendError, match="cannot create the container"):
+        submit(api)
+    assert api.done == ["network", "removed net", "removed new"]

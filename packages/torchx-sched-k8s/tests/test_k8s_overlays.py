@@ -1,0 +1,114 @@
+"""Overlays that belong to something else, and what is said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx_sched_k8s import mcad_scheduler as mcad
+from torchx_sched_k8s.kubernetes_scheduler import create_scheduler
+from torchx_specs import AppDef, Role
+from torchx_specs.errors import RequestError
+from torchx_specs.overlays import JOIN, set_overlay
+
+
+def role(**words: Any) -> Role:
+    return Role(**{"name": "main", "image": "busybox:1", "entrypoint": "sh", **words})
+
+
+def refused(app: AppDef, **cfg: Any) -> str:
+    with pytest.raises(RequestError) as caught:
+        create_scheduler("test").submit_dryrun(app, cfg)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("V1Pd", "role 'main' has no overlay of kind 'V1Pd'; did you mean 'V1Pod'?"),
+        ("JobSet", "role 'main' has no overlay of kind 'JobSet'; set it on the AppDef"),
+    ],
+)
+def test_kinds_that_no_role_has(kind: str, words: str, cfg: dict[str, Any]) -> None:
+    one = role()
+    set_overlay(one, "kubernetes", kind, {"spec": {}})
+    assert words in refused(AppDef("app", [one]), **cfg)
+
+
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
+@pytest.mark.parametrize(
+    ("stored", "words"),
+    [
+        ({"V1Pod": {"spec": {}}}, "app 'app' has no overlay of kind 'V1Pod'; set it on a Role"),
+        ({"spec": {"suspend": True}}, "no overlay of kind 'spec'; kinds: V1Job, JobSet"),
+        (7, "must be a dict, got int"),
+    ],
+)
+def test_kinds_that_no_app_has(stored: Any, words: str, cfg: dict[str, Any]) -> None:
+    assert words in refused(AppDef("app", [role()], {"kubernetes": stored}), **cfg)
+
+
+def test_kinds_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "overlay.yaml"
+    file.write_text("V1Pod: {spec: {runtimeClassName: kata}}\nV1Jb: {spec: {}}\n")
+    assert "did you mean 'V1Job'" in refused(
+        AppDef("app", [role(metadata={"kubernetes": str(file)})])
+    )
+
+
+def test_what_is_left_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    one = role()
+    set_overlay(one, "kubernetes", "V1Job", {"spec": {"activeDeadlineSeconds": 7}})
+    create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
+    assert "overlay V1Job is left out" in caplog.text
+    caplog.clear()
+    mcad.create_scheduler("test").submit_dryrun(AppDef("app", [one]), {})
+    assert caplog.text.count("AppWrappers take none") == 1
+
+
+@pytest.mark.parametrize(
+    ("overlay", "tasks"),
+    [
+        ({"spec": {JOIN("containers", on="name"): [{"name": "main-0", "tty": True}]}}, 2),
+        ({"spec": {JOIN("containers", on="name"): [{"name": "main", "tty": True}]}}, 1),
+        ({"spec": {"nodeSelector": {"pool": "other-0"}}}, 1),
+    ],
+)
+def test_the_names_that_users_of_volcano_give_containers(
+    overlay: dict[str, Any], tasks: int
+) -> None:
+    one = role(num_replicas=2)
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
+    found = info.request.resource["spec"]["tasks"]
+    assert len(found) == tasks
+    if "nodeSelector" not in overlay["spec"]:
+        (main,) = found[0]["template"]["spec"]["containers"]
+        assert main["tty"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("main", "TORCHX_MCAD_MAIN_0_HOSTS"), ("tr-ain er.1", "TORCHX_MCAD_TRAINER1_0_HOSTS")],
+)
+def test_the_host_variable_that_users_of_mcad_know(name: str, variable: str) -> None:
+    app = AppDef("app", [role(name=name, num_replicas=2), role(name="other")])
+    wrapper = mcad.create_scheduler("test").submit_dryrun(app, {}).request.resource
+    items = [i["generictemplate"] for i in wrapper["spec"]["resources"]["GenericItems"]]
+    pods = [item for item in items if item["kind"] == "Pod"]
+    assert len(pods) == 3
+    host = f"{pods[0]['spec']['hostname']}.{pods[0]['spec']['subdomain']}"
+    for pod in pods:
+        env = pod["spec"]["containers"][0]["env"]
+        for known in ("TORCHX_RANK0_HOST", variable):
+            assert [one["value"] for one in env if one["name"] == known] == [host]
+    own = {variable: "mine"}
+    app = AppDef("app", [role(name=name, env=own)])
+    wrapper = mcad.create_scheduler("test").submit_dryrun(app, {}).request.resource
+    item = wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]
+    env = item["spec"]["containers"][0]["env"]
+    assert [one["value"] for one in env if one["name"] == variable] == ["mine"]
