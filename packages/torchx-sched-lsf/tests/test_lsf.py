@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_lsf import bjobs, states
+from torchx_sched_lsf import bjobs, records, states
 from torchx_sched_lsf.scheduler import (
     JOB_STATE,
     LsfBsub,
@@ -57,6 +57,28 @@ def text(scheduler: LsfScheduler, *roles: Role, **cfg: object) -> str:
 
 def submissions(made: str) -> list[str]:
     return re.findall(r"^submit .*$", made, re.M)
+
+
+def test_what_a_replica_said_last_counts(
+    scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may end while bjobs is asked."""
+    roles = [records.RoleEntry("main", "main", ["7"])]
+    entry = records.Entry("app-1", "app", str(tmp_path), roles=roles)
+    records.Index().put(entry)
+    records.make_record(entry.folder, entry.app_id, "")
+    said = Path(records.replica_file(entry.record, 0, 0))
+    said.write_text("0 host 1\n")
+
+    def ends_meanwhile(_: object, jobs: list[str]) -> dict[str, bjobs.Job]:
+        said.write_text("2 host 1 2 3\n")
+        return {jobs[0]: bjobs.Job(jobs[0], "EXIT")}
+
+    monkeypatch.setattr("torchx_sched_lsf.scheduler.jobs_by_id", ends_meanwhile)
+    found = scheduler.describe("app-1")
+    assert found is not None
+    [status] = found.roles_statuses[0].replicas
+    assert (found.state, status.restarts, status.exit_code) == (AppState.FAILED, 2, 3)
 
 
 class TestScript:

@@ -8,8 +8,8 @@ import json
 import os
 import pty
 import tarfile
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,15 +202,19 @@ def test_progress_is_lines_where_there_is_no_terminal() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-def test_progress_is_a_bar_on_a_terminal() -> None:
+def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((0.0, 0.11, 0.12))  # not more often than ten times a second
+    fake = SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr("torchx_workspace_docker.progress.time", fake)
     reader, terminal = pty.openpty()
     with open(terminal, "w") as stream:
         with Progress("repo:a", stream=stream) as progress:
             progress.begin("pushing", 4 << 20)
-            time.sleep(0.11)  # not more often than ten times a second
             progress.advance(1 << 20)
             progress.advance(1 << 20)
-        shown = os.read(reader, 1 << 16).decode()
+        shown = ""
+        while not shown.endswith("\n"):  # a terminal may pass it on in parts
+            shown += os.read(reader, 1 << 16).decode()
     os.close(reader)
     bars = shown.split("\r\033[K")
     assert bars[1:] == [

@@ -178,10 +178,12 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
             for n, role in enumerate(entry.roles)
             for k in range(len(role.jobs))
         }
-        found = [replica for replica in said.values() if replica is not None]
         known: dict[str, Job] = {}
-        if len(found) < len(said) or any(replica.exit_code is None for replica in found):
+        unended = [at for at, replica in said.items() if replica is None or replica.exit_code is None]
+        if unended:
             known = jobs_by_id(self._lsf, entry.jobs)
+            # What a replica says last is there before its job has ended, so it is read after.
+            said.update({at: records.replica(entry.record, *at) for at in unended})
         roles = []
         for n, role in enumerate(entry.roles):
             replicas = [
