@@ -179,7 +179,9 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
             for k in range(len(role.jobs))
         }
         known: dict[str, Job] = {}
-        unended = [at for at, replica in said.items() if replica is None or replica.exit_code is None]
+        unended = [
+            at for at, replica in said.items() if replica is None or replica.exit_code is None
+        ]
         if unended:
             known = jobs_by_id(self._lsf, entry.jobs)
             # What a replica says last is there before its job has ended, so it is read after.
