@@ -26,15 +26,15 @@ import time
 from pathlib import Path
 
 from service_process import ServiceError as ServiceError
-from service_process import spawn
+from service_process import environment, is_alive, send_signal, spawn
 
 PATIENCE = 60.0
 BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
 
 
-#: What this process has started, by folder: it is waited for once it was told to end.
-_started: dict[Path, subprocess.Popen[bytes]] = {}
+# Daemons outlive whoever started them; kept, so that no object of theirs complains of that.
+_started: list[subprocess.Popen[bytes]] = []
 
 
 def start(
@@ -82,8 +82,8 @@ def start(
     }
     (folder / "daemon.json").write_text(json.dumps(settings))
     (folder / "dockerd.pid").unlink(missing_ok=True)
-    process = spawn(command, folder / "dockerd.log", "docker", _environment({}))
-    _started[folder] = process
+    process = spawn(command, folder / "dockerd.log", "docker", environment({}))
+    _started.append(process)
     (folder / "docker.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + PATIENCE
     while not _docker(["version"], variables, check=False):
@@ -106,11 +106,11 @@ def stop(folder: Path) -> None:
         pid = int((folder / "docker.pid").read_text())
     except FileNotFoundError:
         return
-    _signal(pid, signal.SIGTERM)
+    send_signal(pid, signal.SIGTERM)
     deadline = time.monotonic() + 20
-    while _alive(folder, pid):
+    while is_alive(pid):
         if time.monotonic() > deadline:
-            _signal(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
             deadline += 20
         time.sleep(0.05)
     (folder / "docker.pid").unlink()
@@ -119,8 +119,8 @@ def stop(folder: Path) -> None:
 def kill(folder: Path) -> None:
     """Kills the daemon, as a crash would; its containers may live on."""
     pid = int((folder / "docker.pid").read_text())
-    _signal(pid, signal.SIGKILL)
-    while _alive(folder, pid):
+    send_signal(pid, signal.SIGKILL)
+    while is_alive(pid):
         time.sleep(0.02)
 
 
@@ -151,12 +151,12 @@ def _remove_bridges(folder: Path) -> None:
     kept = database.read_bytes() if database.exists() else b""
     named = {name.decode() for name in re.findall(rb"br-[0-9a-f]{12}", kept)}
     for bridge in sorted(named & set(os.listdir("/sys/class/net"))):
-        subprocess.run(["ip", "link", "del", bridge], check=False, env=_environment({}))
+        subprocess.run(["ip", "link", "del", bridge], check=False, env=environment({}))
 
 
 def import_busybox(variables: dict[str, str]) -> None:
     """Makes the small image: busybox under all its names."""
-    busybox = shutil.which("busybox", path=_environment({})["PATH"])
+    busybox = shutil.which("busybox", path=environment({})["PATH"])
     if busybox is None:
         raise ServiceError("no busybox here: integration/install.sh docker")
     with tempfile.TemporaryDirectory() as root:
@@ -184,7 +184,7 @@ def import_python(variables: dict[str, str]) -> None:
         for name in ("bin", "etc", "tmp", "root", "dev", "proc", "sys", "usr/bin", "usr/lib"):
             (folder / name).mkdir(parents=True)
         (folder / "tmp").chmod(0o1777)
-        busybox = shutil.which("busybox", path=_environment({})["PATH"])
+        busybox = shutil.which("busybox", path=environment({})["PATH"])
         if busybox is not None:
             shutil.copy2(busybox, folder / "bin" / "busybox")
             for name in ("sh", "cat", "ls", "sleep", "env", "echo", "hostname", "test"):
@@ -221,7 +221,7 @@ def _import(folder: Path, tag: str, changes: list[str], variables: dict[str, str
     options = [word for change in changes for word in ("--change", change)]
     command = ["docker", "import", *options, "-", tag]
     process = subprocess.Popen(
-        command, env=_environment(variables), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        command, env=environment(variables), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     assert process.stdin is not None
     with tarfile.open(fileobj=process.stdin, mode="w|") as archive:
@@ -235,7 +235,7 @@ def _import(folder: Path, tag: str, changes: list[str], variables: dict[str, str
 def _docker(command: list[str], variables: dict[str, str], check: bool = True) -> str | None:
     done = subprocess.run(
         ["docker", *command],
-        env=_environment(variables),
+        env=environment(variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -247,29 +247,6 @@ def _docker(command: list[str], variables: dict[str, str], check: bool = True) -
     if check:
         raise ServiceError(f"docker {' '.join(command)}: {done.stderr or done.stdout}")
     return None
-
-
-def _environment(variables: dict[str, str]) -> dict[str, str]:
-    path = os.environ.get("PATH", os.defpath)
-    return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **variables}
-
-
-def _alive(folder: Path, pid: int) -> bool:
-    process = _started.get(folder.resolve())
-    if process is not None and process.pid == pid:
-        return process.poll() is None
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def main() -> int:

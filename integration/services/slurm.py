@@ -22,6 +22,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from service_process import ServiceError as ServiceError
+from service_process import environment, is_alive, send_signal, spawn
+
 NODES = 4
 CPUS = 16  # more than there are: config_overrides
 MEMORY_MB = 4000
@@ -79,10 +82,6 @@ StorageLoc=slurm_acct
 
 # Daemons outlive whoever started them; kept, so that no object of theirs complains of that.
 _started: list[subprocess.Popen[bytes]] = []
-
-
-class ServiceError(Exception):
-    """The cluster did not come up; the text says what did not, with the end of its log."""
 
 
 def start(
@@ -186,7 +185,7 @@ def kill_controller(folder: Path) -> None:
     pid = _pids(folder)["slurmctld"]
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
-    while _alive(pid) and time.monotonic() < deadline:
+    while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
@@ -197,12 +196,12 @@ def stop(folder: Path) -> None:
     folder = folder.resolve()
     pids = _pids(folder)
     for name in reversed(pids):
-        _signal(pids[name], signal.SIGTERM)
+        send_signal(pids[name], signal.SIGTERM)
     deadline = time.monotonic() + 5
-    while any(map(_alive, pids.values())) and time.monotonic() < deadline:
+    while any(map(is_alive, pids.values())) and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid in (*pids.values(), *_of_jobs(folder)):
-        _signal(pid, signal.SIGKILL)
+        send_signal(pid, signal.SIGKILL)
     (folder / "pids").unlink(missing_ok=True)
 
 
@@ -273,27 +272,11 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _spawn(folder: Path, name: str, command: list[str], variables: dict[str, str]) -> None:
-    with open(folder / f"{name}.out", "ab") as output:
-        try:
-            process = subprocess.Popen(
-                command,
-                env=_environment(variables),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            raise ServiceError(f"no {command[0]} here: integration/install.sh slurm") from None
+    log = folder / f"{name}.out"
+    process = spawn(command, log, "slurm", environment(variables), folder)
     _started.append(process)
     pids = {**_pids(folder), name: process.pid}
     _write(folder / "pids", "".join(f"{key} {pid}\n" for key, pid in pids.items()), 0o644)
-
-
-def _environment(variables: dict[str, str]) -> dict[str, str]:
-    path = os.environ.get("PATH", os.defpath)
-    return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **variables}
 
 
 def _run(
@@ -301,7 +284,7 @@ def _run(
 ) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         command,
-        env=_environment(variables),
+        env=environment(variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -321,7 +304,7 @@ def _says(command: list[str], variables: dict[str, str], words: str = "") -> boo
 def _wait(folder: Path, name: str, ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not ready():
-        ended = not _alive(_pids(folder)[name])
+        ended = not is_alive(_pids(folder)[name])
         if ended or time.monotonic() > deadline:
             logs = (folder / f"{name}.out", folder / f"{name}.log")
             ends = [log.read_text(errors="replace")[-1000:] for log in logs if log.exists()]
@@ -336,25 +319,6 @@ def _pids(folder: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     return {name: int(pid) for name, pid in (line.split() for line in lines if line)}
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.waitpid(pid, os.WNOHANG)  # ours, if we are the process that started it
-    except ChildProcessError:
-        pass
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _write(path: Path, content: str | bytes, mode: int) -> None:

@@ -4,34 +4,52 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from torchx_specs.schedulers.sharing import Shared
 
 
-def test_many_who_ask_at_once_are_answered_by_two() -> None:
-    shared: Shared[int] = Shared()
-    calls: list[float] = []
+def ask_at_once(
+    shared: Shared[int], threads: int, find: Callable[[int | None], int]
+) -> tuple[Future[int], list[Future[int]], int]:
+    """Asks while the first is being answered; returns the first, the others, and how often it was
+    asked for.
+    """
     gate = threading.Event()
+    calls = []
+    asking = []
 
-    def find(last: int | None) -> int:
-        calls.append(time.monotonic())
+    def ask() -> int:
+        asking.append(True)
+        return shared.get("a", find_late)
+
+    def find_late(last: int | None) -> int:
+        calls.append(last)
         gate.wait(5)
-        return (last or 0) + 1
+        return find(last)
 
-    with ThreadPoolExecutor(32) as pool:
-        first = pool.submit(shared.get, "a", find)
+    with ThreadPoolExecutor(threads) as pool:
+        first = pool.submit(ask)
         while not calls:
             time.sleep(0.001)
-        others = [pool.submit(shared.get, "a", find) for _ in range(31)]
-        time.sleep(0.2)
+        others = [pool.submit(ask) for _ in range(threads - 1)]
+        while len(asking) < threads:
+            time.sleep(0.001)
+        time.sleep(0.2)  # from there it is a step to the wait
         gate.set()
-        assert first.result() == 1
-        # they asked after the first one had begun: its answer would be older than their question
-        assert {other.result() for other in others} == {2}
-    assert len(calls) == 2
+    return first, others, len(calls)
+
+
+def test_many_who_ask_at_once_are_answered_by_two() -> None:
+    shared: Shared[int] = Shared()
+    first, others, calls = ask_at_once(shared, 32, lambda last: (last or 0) + 1)
+    assert first.result() == 1
+    # they asked after the first one had begun: its answer would be older than their question
+    assert {other.result() for other in others} == {2}
+    assert calls == 2
 
 
 def test_who_asks_again_gets_what_is_new() -> None:
@@ -57,23 +75,13 @@ def test_a_failure_is_not_kept() -> None:
 
 def test_a_failure_is_shared_by_those_who_asked_before_it() -> None:
     shared: Shared[int] = Shared()
-    calls: list[float] = []
-    gate = threading.Event()
 
     def fail(last: int | None) -> int:
-        calls.append(time.monotonic())
-        gate.wait(5)
         raise OSError("away")
 
-    with ThreadPoolExecutor(16) as pool:
-        first = pool.submit(shared.get, "a", fail)
-        while not calls:
-            time.sleep(0.001)
-        others = [pool.submit(shared.get, "a", fail) for _ in range(15)]
-        time.sleep(0.2)
-        gate.set()
-        assert all(isinstance(one.exception(), OSError) for one in [first, *others])
-    assert len(calls) == 2
+    first, others, calls = ask_at_once(shared, 16, fail)
+    assert all(isinstance(one.exception(), OSError) for one in [first, *others])
+    assert calls == 2
     assert shared.get("a", lambda last: 1) == 1
 
 

@@ -508,7 +508,7 @@ def _log_lines_of(runner: Runner) -> Callable[..., Iterable[str]]:
 
     # a subclass, or a double, may have one of its own
     is_ours = getattr(type(runner), "log_lines", None) is Runner.log_lines
-    return runner._log_lines_of_known if is_ours else runner.log_lines
+    return partial(runner.log_lines, known=True) if is_ours else runner.log_lines
 
 
 def _last_lines(ask: Callable[[bool], Iterable[str]], last: int, tail: bool) -> Iterator[str]:

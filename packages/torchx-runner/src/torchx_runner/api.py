@@ -511,6 +511,8 @@ class Runner:
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        known: bool = False,
     ) -> Iterable[str]:
         """Returns the log lines of one replica, each with its newline (the last one may lack it).
 
@@ -523,46 +525,20 @@ class Runner:
             until: only lines written before that time, where the scheduler knows
             should_tail: follow the log until the replica has ended
             streams: stdout, stderr or both, the scheduler's default if None
+            known: the app's state was just asked for, and is not asked for again: for each of a
+                thousand replicas that takes longer than to read their logs
 
         Raises:
             UnknownAppException: the app does not exist
         """
-        _, backend, app_id = self._scheduler_app_id(app_handle)
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("log_lines", backend, app_id):
-            if self.status(app_handle) is None:
+            if not known and self.status(app_handle) is None:
                 raise UnknownAppException(app_handle)
-            return self._log_iter(
-                app_handle, role_name, k, regex, since, until, should_tail, streams
+            # handed on as it is: a generator in between would double the time of reading a log
+            return scheduler.log_iter(
+                app_id, role_name, k, regex, since, until, should_tail, streams=streams
             )
-
-    def _log_lines_of_known(
-        self, app_handle: AppHandle, role_name: str, k: int, *args: Any, **kwargs: Any
-    ) -> Iterable[str]:
-        """As :meth:`log_lines`, of an app that was asked for already.
-
-        Asking again for each of a thousand replicas, with the states of them all, takes longer than
-        reading their logs.
-        """
-        _, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("log_lines", backend, app_id):
-            return self._log_iter(app_handle, role_name, k, *args, **kwargs)
-
-    def _log_iter(
-        self,
-        app_handle: AppHandle,
-        role_name: str,
-        k: int,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterable[str]:
-        scheduler, _, app_id = self._scheduler_app_id(app_handle)
-        # handed on as it is: a generator in between would double the time that reading a log takes
-        return scheduler.log_iter(
-            app_id, role_name, k, regex, since, until, should_tail, streams=streams
-        )
 
     def list(
         self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None
