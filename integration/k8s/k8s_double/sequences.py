@@ -90,8 +90,9 @@ def _pull(worker: Worker, container: str, image: str, message: str, policy: str 
         " registry: no such host"
     )
     delay = 0.4
+    worker.wait_states("ContainerCreating")
     while True:
-        worker.wait_states("ContainerCreating")
+        # a kubelet tells the last reason until it has another
         worker.event("Pulling", f'Pulling image "{image}"', container=container)
         worker.sleep(0.1)
         failed = f'Failed to pull image "{image}": {why}'

@@ -83,3 +83,48 @@ def test_a_refusal_removes_what_was_made_and_what_the_engine_made_for_it() -> No
     with pytest.raises(BackendError, match="cannot create the container"):
         submit(api)
     assert api.done == ["network", "removed net", "removed new"]
+
+
+class SlowApiDouble(ApiDouble):
+    """An engine that makes a second replica only once the first one was started."""
+
+    def __init__(self, refuses_role: str = "") -> None:
+        super().__init__()
+        self._refuses_role = refuses_role
+        self._started = threading.Event()
+
+    def create_container(self, **options: Any) -> dict[str, str]:
+        if self._refuses_role and f"-{self._refuses_role}-" in options["name"]:
+            raise docker.errors.APIError("no", SimpleNamespace(status_code=400), "no")
+        if options["name"].endswith("-1"):
+            assert self._started.wait(10)
+        return super().create_container(**options)
+
+    def start(self, identity: str) -> None:
+        super().start(identity)
+        self._started.set()
+
+    def inspect_network(self, name: str) -> dict[str, Any]:
+        return {"Containers": {}}
+
+
+def test_the_first_replica_starts_while_the_others_are_made() -> None:
+    api = SlowApiDouble()
+    app = AppDef("app", [Role("main", "busybox:1", entrypoint="true", num_replicas=2)])
+    start(
+        SimpleNamespace(api=api),
+        create_scheduler("test").submit_dryrun(app, {}).request,
+        [],
+        "never",
+    )
+    assert sorted(api.done[:2]) == ["container", "network"]
+    assert api.done[2:] == ["start", "container", "start"]
+
+
+def test_nothing_starts_before_a_replica_of_each_role_could_be_made() -> None:
+    api = SlowApiDouble(refuses_role="b")
+    roles = [Role(name, "busybox:1", entrypoint="true") for name in "ab"]
+    request = create_scheduler("test").submit_dryrun(AppDef("app", roles), {}).request
+    with pytest.raises(BackendError, match="cannot create the container"):
+        start(SimpleNamespace(api=api), request, [], "never")
+    assert "start" not in api.done

@@ -937,7 +937,10 @@ def own_pod(phase: str, **status: Any) -> dict[str, Any]:
         ),
         (
             [],
-            [{"type": "Warning", "reason": "FailedCreate", "message": "no account"}],
+            [
+                {"type": "Warning", "reason": "FailedCreate", "message": "no account"},
+                {"type": "Warning", "reason": "Failed", "message": "Error"},
+            ],
             "the app's supervisor does not run: FailedCreate: no account",
         ),
     ],

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from local_helpers import finish, lines, run, sh, submit, until
+from local_helpers import finish, is_running, lines, run, sh, submit, until
 
-from torchx_sched_local.scheduler import LocalScheduler
+from torchx_sched_local.scheduler import CWDImageProvider, LocalScheduler
 from torchx_specs import AppState, RetryPolicy, Role
 
 # succeeds at the attempt named by $1
@@ -139,3 +142,35 @@ def test_following_a_log_goes_on_across_attempts(scheduler: LocalScheduler) -> N
     app_id = submit(scheduler, sh(f"sleep 0.05; {AT_ATTEMPT % 3}", max_retries=3))
     followed = lines(scheduler, app_id, should_tail=True)
     assert followed == [f"attempt {i}\n" for i in range(4)]
+
+
+class BadEndsAtOnce(LocalScheduler):
+    """The role ``bad`` has ended by the time its start is known, as on a busy machine."""
+
+    def _popen(self, role_name: str, replica_id: int, replica_params: Any) -> Any:
+        replica = super()._popen(role_name, replica_id, replica_params)
+        if role_name == "bad":
+            os.waitid(os.P_PID, replica.proc.pid, os.WEXITED | os.WNOWAIT)
+        return replica
+
+
+@pytest.fixture
+def at_once() -> Iterator[BadEndsAtOnce]:
+    scheduler = BadEndsAtOnce("test", CWDImageProvider)
+    yield scheduler
+    scheduler.close()
+
+
+@pytest.mark.parametrize("retries", [1, 3])
+def test_what_fails_before_the_others_were_started_again(
+    at_once: BadEndsAtOnce, tmp_path: Path, retries: int
+) -> None:
+    bad = sh(AT_ATTEMPT % 9, "bad", max_retries=retries)
+    pids = tmp_path / "pids"
+    other = sh(f"echo $$ >> {pids}; exec sleep 5555", "other")
+    found = run(at_once, bad, other, fail_together=True)
+    assert found.state == AppState.FAILED
+    assert found.num_restarts == retries
+    last = found.roles_statuses[1].replicas[0]
+    assert (last.state, last.restarts) == (AppState.CANCELLED, retries)
+    assert not any(map(is_running, map(int, pids.read_text().split())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,7 @@ from torchx_sched_docker.engine import (
     networks_of,
     remove_network,
 )
-from torchx_sched_docker.labels import LABEL_APP_ID
+from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_ROLE_NAME
 from torchx_sched_docker.request import DockerContainer, DockerJob, network_name
 from torchx_specs.errors import BackendError
 
@@ -81,28 +82,43 @@ class _Submission:
         self._making: Future[None] = Future()
 
     def run(self, images: list[str], pull: str) -> None:
-        """Fetches images, makes the network and the containers, and starts these once all of them
-        could be made.
+        """Fetches images, makes the network and the containers, and starts these.
 
-        An image that cannot be fetched is used as it is, if it is here. The first replica is in the
-        network before the others are started, so that they find its host.
+        The first replica starts as soon as one of each role could be made, while the others are
+        made: what an engine refuses, it refuses to all replicas of a role. It is in the network
+        before the others are started, so that they find its host.
+
+        An image that cannot be fetched is used as it is, if it is here.
         """
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(2) as background:
             # containers name their network, which need not be there before they start
-            self._making = pool.submit(self._make_network)
+            self._making = background.submit(self._make_network)
             self._note_volumes()
             if pull != "never":
                 in_parallel(lambda image: self._fetch(image, pull), images)
-            in_parallel(self._create, self._job.containers)
-            self._making.result()
-        first, others = self._job.containers[:1], self._job.containers[1:]
-        with ThreadPoolExecutor(1) as pool:
-            started = [pool.submit(self._start, container) for container in first]
+            heads = _first_of_each_role(self._job.containers)
+            unmade = set(map(id, heads))
+            lock = threading.Lock()
+            started: list[Future[None]] = []
+
+            def create(container: DockerContainer) -> None:
+                self._create(container)
+                with lock:
+                    unmade.discard(id(container))
+                    if not unmade and not started:
+                        started.append(background.submit(self._start_first, heads[0]))
+
+            in_parallel(create, heads + [c for c in self._job.containers if id(c) not in unmade])
+            others = self._job.containers[1:]
             if others:
                 self._wait_for_first(started)
             in_parallel(self._start, others)
             for call in started:
                 call.result()
+
+    def _start_first(self, container: DockerContainer) -> None:
+        self._making.result()
+        self._start(container)
 
     def _make_network(self) -> None:
         if self._uses_own_network():
@@ -205,6 +221,14 @@ class _Submission:
             # not if somebody else uses it by now
             with contextlib.suppress(BackendError), engine_errors(f"remove the volume {name}"):
                 self._client.api.remove_volume(name)
+
+
+def _first_of_each_role(containers: list[DockerContainer]) -> list[DockerContainer]:
+    found: dict[Any, DockerContainer] = {}
+    for container in containers:
+        labels: Any = container.kwargs.get("labels") or {}
+        found.setdefault(labels.get(LABEL_ROLE_NAME), container)
+    return list(found.values())
 
 
 def _containers(client: DockerClient) -> Any:

@@ -16,6 +16,7 @@ from torchx_sched_k8s.connection import (
     namespaced,
     one_line,
 )
+from torchx_sched_k8s.events import last_warning
 from torchx_sched_k8s.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
 from torchx_sched_k8s.pod_states import Pod, latest, read_pod
 from torchx_sched_k8s.pods import unescape
@@ -239,29 +240,7 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
         about = waiting[0].name if waiting else ""
     if not about:
         return ""
-    query = {"fieldSelector": f"involvedObject.name={about},type=Warning", "limit": 100}
-    try:
-        found = cluster.get(
-            namespaced(CORE, namespace, "events"), f"look for events of {about}", query
-        )
-    except ApiError:
-        return ""  # not everybody may see events
-    events = [event for event in found.get("items") or () if event.get("type") == "Warning"]
-    if not events:
-        return ""
-    last = max(events, key=_when)
-    return one_line(f"{last.get('reason') or 'Warning'}: {last.get('message') or ''}").rstrip(": ")
-
-
-def _when(event: Mapping[str, Any]) -> str:
-    series = event.get("series") or {}
-    times = (
-        series.get("lastObservedTime"),
-        event.get("lastTimestamp"),
-        event.get("eventTime"),
-        (event.get("metadata") or {}).get("creationTimestamp"),
-    )
-    return next((str(time) for time in times if time), "")
+    return last_warning(cluster, namespace, about)
 
 
 def described_role(role: RoleView) -> Role:

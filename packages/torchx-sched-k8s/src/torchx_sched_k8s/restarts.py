@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from torchx_sched_k8s.connection import CORE, ApiError, Cluster, namespaced, one_line
+from torchx_sched_k8s.connection import CORE, ApiError, Cluster, namespaced
+from torchx_sched_k8s.events import last_warning
 from torchx_sched_k8s.job_states import SUPERVISOR
 from torchx_sched_k8s.pod_states import Pod, latest
 from torchx_sched_k8s.views import AppView, batch_view
@@ -60,13 +61,5 @@ def _trouble(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod
         waits = own[-1].state == AppState.PENDING or own[-1].state == AppState.FAILED
         reason = own[-1].reason if waits and not own[-1].leaving else ""
     elif status.get("startTime") and not status.get("active"):
-        query = {"fieldSelector": f"involvedObject.name={view.app_id},type=Warning", "limit": 100}
-        try:
-            what = f"look for events of {view.app_id}"
-            found = cluster.get(namespaced(CORE, namespace, "events"), what, query)
-        except ApiError:
-            return ""  # not everybody may see events
-        for event in found.get("items") or ():
-            if event.get("type") == "Warning":
-                reason = one_line(f"{event.get('reason')}: {event.get('message')}")
+        reason = last_warning(cluster, namespace, view.app_id)
     return f"{SUPERVISOR} does not run: {reason}" if reason else ""

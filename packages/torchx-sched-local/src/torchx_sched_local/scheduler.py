@@ -529,9 +529,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return app
         if self._owner != os.getpid():
             return None  # this process was forked from the one that supervises it
-        if not app.supervision.ended.is_set():
-            return app
-        if app.supervision.folder.is_there():
+        # its last steps come after its end is known, by which another process may have deleted it
+        if not is_terminal(app.supervision.run.state) or app.supervision.folder.is_there():
             return app
         self._apps.pop(app_id, None)
         return None

@@ -291,6 +291,10 @@ class Supervision:
             self._end_everything(f"ended because of {_describe(self.run.replica(*place))}")
 
     def _start_again(self, places: set[Place]) -> None:
+        # All are started before any of them is looked at: a failure may end the app, or start it
+        # once more, and that must know of each.
+        started: dict[Place, Any] = {}
+        not_started = []
         for place in sorted(places):
             if self.folder.is_cancelled():
                 break
@@ -303,12 +307,15 @@ class Supervision:
                 process = self._spawn(place, attempt)
             except Exception as e:  # a subclass may raise anything
                 self.not_started(place, e)
-                self._failed_for_good(place)
+                not_started.append(place)
                 continue
             self.started(place, process)
-            self._running[place] = process
+            self._running[place] = started[place] = process
+        for place in not_started:
+            self._failed_for_good(place)
+        for place, process in started.items():
             self._look_at(place, process)
-            if self._is_watching:
+            if self._is_watching and place in self._running:
                 self._watch(place)
         # whoever cancelled it meanwhile has not seen those that were only just started
         if self.folder.is_cancelled():
