@@ -174,3 +174,8 @@ def test_what_fails_before_the_others_were_started_again(
     last = found.roles_statuses[1].replicas[0]
     assert (last.state, last.restarts) == (AppState.CANCELLED, retries)
     assert not any(map(is_running, map(int, pids.read_text().split())))
+
+
+def test_many_retries_of_what_fails_at_once(at_once: BadEndsAtOnce) -> None:
+    found = run(at_once, sh("exit 1", "bad", max_retries=400))
+    assert (found.state, found.num_restarts) == (AppState.FAILED, 400)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from torchx_sched_local import ending, processes
@@ -291,8 +292,8 @@ class Supervision:
             self._end_everything(f"ended because of {_describe(self.run.replica(*place))}")
 
     def _start_again(self, places: set[Place]) -> None:
-        # All are started before any of them is looked at: a failure may end the app, or start it
-        # once more, and that must know of each.
+        # All are started before any is looked at: one may have failed already, which may end the
+        # app, or start it once more, and that must know of each.
         started: dict[Place, Any] = {}
         not_started = []
         for place in sorted(places):
@@ -311,12 +312,12 @@ class Supervision:
                 continue
             self.started(place, process)
             self._running[place] = started[place] = process
+        for place, process in started.items():
+            self._reactor.call_next(partial(self._look_at, place, process))
+            if self._is_watching:
+                self._watch(place)
         for place in not_started:
             self._failed_for_good(place)
-        for place, process in started.items():
-            self._look_at(place, process)
-            if self._is_watching and place in self._running:
-                self._watch(place)
         # whoever cancelled it meanwhile has not seen those that were only just started
         if self.folder.is_cancelled():
             self.cancel()
