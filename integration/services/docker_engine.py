@@ -124,10 +124,14 @@ def kill(folder: Path) -> None:
         time.sleep(0.02)
 
 
-def destroy(folder: Path) -> None:
+def destroy(folder: Path, *, keep_files: bool = False) -> None:
     """Ends an engine for good: its containers and its networks' bridges go with it, and its files.
 
     What a daemon that is only stopped leaves behind would take the next one's addresses.
+
+    Args:
+        folder: where it was started
+        keep_files: leave its files to the caller
     """
     folder = folder.resolve()
     variables = {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
@@ -142,7 +146,8 @@ def destroy(folder: Path) -> None:
         below = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{folder}/")]
     for mount in reversed(below):
         subprocess.run(["umount", "-l", mount], check=False)
-    shutil.rmtree(folder, ignore_errors=True)
+    if not keep_files:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_bridges(folder: Path) -> None:

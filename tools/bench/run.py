@@ -5,7 +5,8 @@ PyPI in another, the same Python. Each row runs one side and the other in turn, 
 else the machine does falls on both, and compares medians. Without rows named, all are measured and
 ``docs/benchmarks.md`` is written; the exit code says whether every limit was kept.
 
-``TORCHX_BENCH_PEER`` names an environment that has the peer already.
+``TORCHX_BENCH_PEER`` names an environment that has the peer already. All rows together want 15 GB
+in ``TMPDIR``.
 """
 
 from __future__ import annotations
@@ -143,27 +144,34 @@ def once(row: Row, environment: Path, words: tuple[str, ...], home: str) -> tupl
     return float(value), ", ".join(f"{key} {count:,}" for key, count in printed.items())
 
 
-def measure(row: Row, ours: Path, peer: Path, rounds: int | None) -> Result:
-    """Runs both sides in turn."""
+def measure(row: Row, ours: Path, peer: Path, rounds: int | None, homes: str) -> Result:
+    """Runs both sides in turn.
+
+    Args:
+        row: What is measured.
+        ours: Our environment.
+        peer: The peer's.
+        rounds: How often, instead of the row's own number.
+        homes: Gets a folder for each run. They are kept to the end of all: for a minute after many
+            files were deleted, a file system may be slow to make new ones.
+    """
     result = Result(row)
     sides = [("ours", ours, row.ours, result.ours)]
     if row.peer is not None:
         sides.append(("peer", peer, row.peer, result.peer))
-    # Kept until the end: a file system may be slow to use again what was deleted just now.
-    with tempfile.TemporaryDirectory(prefix="torchx-bench-") as homes:
-        try:
-            for number in range((rounds or row.rounds) + 1):
-                for name, environment, words, values in sides:
-                    home = tempfile.mkdtemp(dir=homes)
-                    value, remark = once(row, environment, words, home)
-                    # The first round fills the file cache, and isn't counted where there are more.
-                    if number or row.rounds == 1:
-                        values.append(value)
-                    result.remarks[name] = remark
-                if row.rounds == 1:
-                    break
-        except Failed as failure:
-            result.failure = f"{name}: {failure}"
+    try:
+        for number in range((rounds or row.rounds) + 1):
+            for name, environment, words, values in sides:
+                home = tempfile.mkdtemp(dir=homes)
+                value, remark = once(row, environment, words, home)
+                # The first round fills the file cache, and isn't counted where there are more.
+                if number or row.rounds == 1:
+                    values.append(value)
+                result.remarks[name] = remark
+            if row.rounds == 1:
+                break
+    except Failed as failure:
+        result.failure = f"{name}: {failure}"
     return result
 
 
@@ -251,9 +259,10 @@ def main(argv: list[str]) -> int:
         print(f"bench: {failure}", file=sys.stderr)
         return 1
     results = []
-    for row in measured:
-        results.append(measure(row, *sides[row.python], arguments.rounds))
-        print(line(results[-1]), flush=True)
+    with tempfile.TemporaryDirectory(prefix="torchx-bench-") as homes:
+        for row in measured:
+            results.append(measure(row, *sides[row.python], arguments.rounds, homes))
+            print(line(results[-1]), flush=True)
     if not arguments.rows:
         PAGE.write_text(page(results, missing), "utf-8")
         print(f"wrote {PAGE.relative_to(distributions.ROOT)}")

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from torchx_specs.workspace import Workspace, workspace_files
 from torchx_workspace_docker.builder import DockerBuilder
 from torchx_workspace_docker.credentials import credentials_for
 from torchx_workspace_docker.docker_workspace import print_push_events
+from torchx_workspace_docker.engine_build import _ahead
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import make_layer
 from torchx_workspace_docker.progress import Progress
@@ -230,3 +232,21 @@ def test_events_of_older_pushes() -> None:
     assert stream.getvalue() == "a: Pushing\nok\n"
     with pytest.raises(RuntimeError, match="denied"):
         print_push_events([{"error": "denied"}], stream)
+
+
+def test_blocks_are_made_ahead_in_order_and_fail_where_they_would() -> None:
+    def blocks(most: int, made: list[int]) -> Iterator[bytes]:
+        for i in range(most):
+            made.append(i)
+            yield str(i).encode()
+        raise WorkspaceError("it changes")
+
+    coming = _ahead(blocks(20, []))
+    assert [next(coming) for _ in range(20)] == [str(i).encode() for i in range(20)]
+    with pytest.raises(WorkspaceError, match="it changes"):
+        next(coming)
+    made: list[int] = []
+    given_up = _ahead(blocks(1000, made))
+    assert next(given_up) == b"0"
+    given_up.close()
+    assert len(made) < 10

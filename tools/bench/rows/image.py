@@ -7,6 +7,7 @@ time, one small file later or none.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -70,6 +71,7 @@ with services.engine(), services.container_registry() as name:
     import docker as client  # loaded before the clock runs, on either side
 
     client.from_env().close()
+    os.sync()  # what was written to get here is not to be written while the clock runs
     time.sleep(2.5)  # workspaces are older than a moment
     begun = time.perf_counter()
     image = make(base, folder, repository)

@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
 from torchx_specs.errors import BackendError, WorkspaceError
@@ -40,6 +42,7 @@ _CONTEXT = "workspace"
 _ADDED_DOCKERFILE = DEFAULT_DOCKERFILE.replace(b"COPY . .", b"COPY workspace/ ./")
 _TIMEOUT = 600
 _PIECE = 1 << 20
+_BLOCKS_AHEAD = 4
 #: After so many changes that were added one by one, an image is made of one layer again.
 _MOST_LAYERS = 20
 #: A change is added to the image before if the whole is that many times as large.
@@ -366,8 +369,13 @@ def _image_tar(
     known = hashlib.sha256()
     size = tar_size(files, root)
     yield tar_header("layer.tar", size)
-    for block in _blocks(tar_pieces(files, root)):
-        known.update(block)
+
+    def blocks() -> Iterator[bytes]:
+        for block in _blocks(tar_pieces(files, root)):
+            known.update(block)
+            yield block
+
+    for block in _ahead(blocks()):
         yield block
         progress.advance(len(block))
     check_unchanged(details)
@@ -400,6 +408,18 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
             yield b"".join(block)
             block, size = [], 0
     yield b"".join(block)
+
+
+def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields the same; the next ones are made by a thread while one is sent."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = deque(pool.submit(next, blocks, None) for _ in range(_BLOCKS_AHEAD))
+        try:
+            while (block := coming.popleft().result()) is not None:
+                coming.append(pool.submit(next, blocks, None))
+                yield block
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _depth(image: Mapping[str, Any]) -> int:
