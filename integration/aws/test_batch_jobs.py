@@ -165,7 +165,9 @@ def test_why_a_container_does_not_start(
     assert "unable to assume the role" in role.msg
 
 
-def test_a_job_that_waits_says_why(scheduler: AWSBatchScheduler, use_double: AwsDouble) -> None:
+def test_a_job_that_waits_says_why(
+    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
+) -> None:
     reason = "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - no machine is large enough"
     use_double.batch.add_queue("small", slots=0, reason=reason)
     app_id = submit(scheduler, shell("true", num_replicas=2), queue="small")
@@ -176,7 +178,7 @@ def test_a_job_that_waits_says_why(scheduler: AWSBatchScheduler, use_double: Aws
     assert found.state == AppState.PENDING
     assert [r.reason for r in found.roles_statuses[0].replicas] == [reason] * 2
     scheduler.cancel(app_id)
-    assert scheduler.describe(app_id).state == AppState.CANCELLED  # type: ignore[union-attr]
+    assert ended(app_id).state == AppState.CANCELLED
 
 
 def test_a_timeout_is_told(
