@@ -1,8 +1,7 @@
-"""A workspace of 2,000 files and 100 MB in an image: image.py engine|push|both first|changed|same.
+"""A workspace of 2,000 files and 100 MB in an image: image.py engine|push first|changed|same.
 
-``engine`` makes it runnable on a Docker Engine, ``push`` puts it into a registry, where the peer's
-way leads through an engine; ``both`` does the two. Engine and registry are started here, and the
-base image is in the registry. ``changed`` and ``same`` take the time of a second
+``engine`` makes it runnable on a Docker Engine, ``push`` puts it into a registry; both are started
+here, and the base image is in the registry. ``changed`` and ``same`` take the time of a second
 time, one small file later or none.
 """
 
@@ -33,10 +32,6 @@ try:
         assert builder.build(plan, cfg).ready
         return plan.image
 
-    def make_both(base: str, folder: Path, repository: str) -> str:
-        make(base, folder, "")
-        return make(base, folder, repository)
-
 except ModuleNotFoundError:  # the peer
     from torchx.workspace.docker_workspace import DockerWorkspaceMixin
 
@@ -49,8 +44,6 @@ except ModuleNotFoundError:  # the peer
             app = specs.AppDef(name="app", roles=[role])
             mixin.push_images(mixin.dryrun_push_images(app, cfg))
         return role.image
-
-    make_both = make  # what it pushes, it has built on the engine
 
 
 def fill(folder: Path) -> None:
@@ -74,20 +67,19 @@ with services.engine(), services.container_registry() as name:
     base = f"{name}/base:1"
     docker("build", "-q", "-t", base, "-", text=f"FROM {services.BUSYBOX}\nWORKDIR /app\n")
     docker("push", "-q", base)
-    repository = "" if kind == "engine" else f"{name}/jobs"
-    work = make_both if kind == "both" else make
+    repository = f"{name}/jobs" if kind == "push" else ""
     import docker as client  # loaded before the clock runs, on either side
 
     client.from_env().close()
     os.sync()  # what was written to get here is not to be written while the clock runs
     time.sleep(2.5)  # workspaces are older than a moment
     begun = time.perf_counter()
-    image = work(base, folder, repository)
+    image = make(base, folder, repository)
     if moment != "first":
         if moment == "changed":
             (folder / "package0" / "module0.py").write_text("changed\n")
         begun = time.perf_counter()
-        again = work(base, folder, repository)
+        again = make(base, folder, repository)
         assert (again == image) == (moment == "same"), (image, again)
         image = again
     seconds = time.perf_counter() - begun
