@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,21 @@ def test_another_instance_deletes(scheduler: LocalScheduler, other: LocalSchedul
     assert other.describe(app_id) is None
     assert scheduler.describe(app_id) is None
     assert scheduler.list() == []
+
+
+def test_what_another_instance_deletes_is_gone_before_its_last_steps(
+    scheduler: LocalScheduler, other: LocalScheduler
+) -> None:
+    app_id = submit(scheduler, sh("sleep 5555"))
+    gate = threading.Event()
+    supervision = scheduler._apps[app_id].supervision
+    supervision.on_end.append(lambda _: gate.wait(20))
+    try:
+        other.delete(app_id)
+        assert not supervision.ended.is_set()
+        assert scheduler.describe(app_id) is None
+    finally:
+        gate.set()
 
 
 def test_log_dir_of_ones_own_is_found_by_id_too(
