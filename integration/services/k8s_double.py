@@ -15,17 +15,15 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+from service_process import ServiceError as ServiceError
+from service_process import spawn
+
 PATIENCE = 30.0
 SOURCE = Path(__file__).resolve().parent.parent / "k8s"
-
-
-class ServiceError(Exception):
-    """The double did not come up; the text says why."""
 
 
 def start(folder: Path, *options: str) -> dict[str, str]:
@@ -46,15 +44,8 @@ def start(folder: Path, *options: str) -> dict[str, str]:
     control = folder / "control.json"
     control.unlink(missing_ok=True)
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
-    with open(folder / "double.log", "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "k8s_double", str(folder), *options],
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    command = [sys.executable, "-m", "k8s_double", str(folder), *options]
+    process = spawn(command, folder / "double.log", "k8s", {**os.environ, "PYTHONPATH": path})
     deadline = time.monotonic() + PATIENCE
     while not control.exists():
         if process.poll() is not None or time.monotonic() > deadline:

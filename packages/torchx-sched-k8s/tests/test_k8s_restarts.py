@@ -18,7 +18,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from torchx_sched_k8s import ending, labels, supervision, supervisor
+from torchx_sched_k8s import ending, labels, supervisor
 from torchx_sched_k8s.connection import ApiError
 from torchx_sched_k8s.kubernetes_scheduler import create_scheduler
 from torchx_sched_k8s.supervisor import (
@@ -300,7 +300,7 @@ def test_both_sides_have_the_same_names() -> None:
         "REASON": labels.ANNOTATION_RESTART_REASON,
         "ENDED": labels.ANNOTATION_ENDED,
         "TROUBLE": labels.ANNOTATION_TROUBLE,
-        "MANIFESTS": supervision.MANIFESTS,
+        "MANIFESTS": labels.MANIFESTS,
     }
     assert {name: getattr(supervisor, name) for name in pairs} == pairs
 

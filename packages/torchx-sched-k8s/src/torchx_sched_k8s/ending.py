@@ -13,12 +13,13 @@ from torchx_sched_k8s.connection import (
     JOBSET,
     KUEUE,
     MCAD,
+    RBAC,
     VOLCANO,
     ApiError,
     Cluster,
     namespaced,
 )
-from torchx_sched_k8s.job_states import has_ended, job_state
+from torchx_sched_k8s.job_states import has_ended, job_state, true_conditions
 from torchx_sched_k8s.labels import (
     ANNOTATION_CANCELLED,
     LABEL_QUEUE,
@@ -27,7 +28,6 @@ from torchx_sched_k8s.labels import (
     labels_of,
     selector,
 )
-from torchx_sched_k8s.submission import RBAC
 from torchx_sched_k8s.views import AppView
 from torchx_specs.status import is_terminal
 
@@ -101,10 +101,9 @@ def _end_supervisor(
 
 
 def _is_idle(job: Mapping[str, Any]) -> bool:
-    status = job.get("status") or {}
-    true = {c["type"] for c in status.get("conditions") or () if c.get("status") == "True"}
-    if not true & {"Suspended", "Complete", "Failed"}:
+    if not true_conditions(job).keys() & {"Suspended", "Complete", "Failed"}:
         return False
+    status = job.get("status") or {}
     return not status.get("active") and not status.get("terminating")
 
 

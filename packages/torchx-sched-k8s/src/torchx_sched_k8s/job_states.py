@@ -29,7 +29,7 @@ SUPERVISOR = "the app's supervisor"
 def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
     """Returns the state of a Job, and why."""
     status, spec = job.get("status") or {}, job.get("spec") or {}
-    true = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+    true = true_conditions(job)
     if "Complete" in true:
         return AppState.SUCCEEDED, ""
     if ANNOTATION_CANCELLED in annotations_of(job):
@@ -45,6 +45,12 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
     if status.get("active"):
         return AppState.PENDING, ""
     return (AppState.RUNNING if status.get("succeeded") else AppState.SUBMITTED), ""
+
+
+def true_conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Returns the conditions of an object that are true, by their types."""
+    conditions = (resource.get("status") or {}).get("conditions") or ()
+    return {c["type"]: c for c in conditions if c.get("status") == "True"}
 
 
 def has_ended(supervisor: Mapping[str, Any]) -> bool:

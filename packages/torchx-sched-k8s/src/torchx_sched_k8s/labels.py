@@ -48,6 +48,8 @@ ANNOTATION_ENDED = "torchx.pytorch.org/ended"
 ANNOTATION_TROUBLE = "torchx.pytorch.org/trouble"
 #: How many roles the app has.
 ANNOTATION_ROLES = "torchx.pytorch.org/roles"
+#: The key of its config map with the manifests of the roles' Jobs.
+MANIFESTS = "jobs.json"
 
 #: What the Job controller says of a pod's place; a label since 1.28, an annotation before.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

@@ -9,6 +9,7 @@ from typing import Any
 from torchx_sched_k8s.connection import CORE, ApiError, Cluster, namespaced
 from torchx_sched_k8s.events import last_warning
 from torchx_sched_k8s.job_states import SUPERVISOR
+from torchx_sched_k8s.labels import MANIFESTS
 from torchx_sched_k8s.pod_states import Pod, latest
 from torchx_sched_k8s.views import AppView, batch_view
 from torchx_specs.status import AppState, is_terminal
@@ -25,7 +26,7 @@ def completed(cluster: Cluster, namespace: str, view: AppView) -> AppView:
         return view
     there = {str(one["metadata"]["name"]) for one in view.objects}
     try:
-        manifests: list[dict[str, Any]] = json.loads(held["data"]["jobs.json"])
+        manifests: list[dict[str, Any]] = json.loads(held["data"][MANIFESTS])
         absent = [one for one in manifests if one["metadata"]["name"] not in there]
         return batch_view(view.app_id, view.objects, absent)
     except (ValueError, KeyError, TypeError):

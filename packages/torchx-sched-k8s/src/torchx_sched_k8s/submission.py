@@ -12,6 +12,7 @@ from torchx_sched_k8s.connection import (
     CORE,
     JOBSET,
     MCAD,
+    RBAC,
     VOLCANO,
     ApiError,
     Cluster,
@@ -22,7 +23,6 @@ from torchx_sched_k8s.labels import is_supervisor
 from torchx_sched_k8s.request import KubernetesJob
 from torchx_specs.errors import BackendError
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
 
 _PLURALS = {

@@ -18,6 +18,7 @@ from torchx_sched_k8s.labels import (
     ANNOTATION_MAX_RESTARTS,
     ANNOTATION_ROLES,
     LABEL_PART,
+    MANIFESTS,
     PART_SUPERVISOR,
     object_labels,
 )
@@ -29,8 +30,6 @@ from torchx_specs.errors import RequestError
 
 #: Of roles and role bindings.
 RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
-#: The key of the config map with the Jobs' manifests.
-MANIFESTS = "jobs.json"
 #: What a config map holds, in bytes.
 LARGEST_DATA = 1024 * 1024
 

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_sched_k8s.compat import JOB_STATE
-from torchx_sched_k8s.job_states import Watch, role_name_of, suspended_words, words_of
+from torchx_sched_k8s.job_states import (
+    Watch,
+    role_name_of,
+    suspended_words,
+    true_conditions,
+    words_of,
+)
 from torchx_sched_k8s.labels import (
     ANNOTATION_APP_NAME,
     ANNOTATION_CANCELLED,
@@ -156,7 +162,7 @@ def batch_view(
 def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
     """Reads a JobSet."""
     spec, status = jobset.get("spec") or {}, jobset.get("status") or {}
-    true = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+    true = true_conditions(jobset)
     counts = status.get("replicatedJobsStatus") or ()
     message = ""
     if "Completed" in true or status.get("terminalState") == "Completed":

@@ -314,7 +314,6 @@ def _load(
     content = listing(details.files, details.digests)
     key = json.dumps([LAYER_FORMAT, str(base["Id"]), sources])
     below, files = _earlier(client, key, base, details.files, content) or (base, details.files)
-    progress.begin("loading", tar_size(files, working_folder(base.get("Config") or {})))
     archive = _image_tar(image, details, files, base, below, progress)
     for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive, quiet=True)):
         pass
@@ -368,6 +367,7 @@ def _image_tar(
     root = working_folder(base.get("Config") or {})
     known = hashlib.sha256()
     size = tar_size(files, root)
+    progress.begin("loading", size)
     yield tar_header("layer.tar", size)
 
     def blocks() -> Iterator[bytes]:
