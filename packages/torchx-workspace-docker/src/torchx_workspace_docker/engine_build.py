@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
@@ -84,15 +84,28 @@ def build_in_engine(
             if found:
                 log().info("%s is there already", plan.image)
                 return found
-            _tell_architecture(held, details.base, base)
-            if details.has_dockerfile or _needs_build(details, base):
-                workspace = str(plan.workspace)
-                return _docker_build(held, plan.image, details, base, workspace, cfg)
-            with Progress(plan.image, bool(cfg.get("quiet"))) as progress:
-                return _load(held, plan.image, details, base, str(plan.workspace), progress)
+            with ThreadPoolExecutor(1) as meanwhile:  # the engine takes its time to say what it is
+                told = meanwhile.submit(_tell_architecture, held, details.base, base)
+                made = _make(held, plan, details, base, cfg)
+                told.result()
+                return made
     finally:
         if client is None:
             held.close()
+
+
+def _make(
+    client: DockerClient,
+    plan: BuiltReference,
+    details: Plan,
+    base: Mapping[str, Any],
+    cfg: Mapping[str, CfgVal],
+) -> str:
+    workspace = str(plan.workspace)
+    if details.has_dockerfile or _needs_build(details, base):
+        return _docker_build(client, plan.image, details, base, workspace, cfg)
+    with Progress(plan.image, bool(cfg.get("quiet"))) as progress:
+        return _load(client, plan.image, details, base, workspace, progress)
 
 
 def push_from_engine(image: str, cfg: Mapping[str, CfgVal]) -> str:
@@ -130,8 +143,23 @@ def connect() -> DockerClient:
             "to build images by a Docker Engine: pip install 'torchx-workspace-docker[docker]'"
         ) from None
     with engine_errors("reach the Docker Engine"):
-        client: DockerClient = from_env(timeout=_TIMEOUT)
+        client: DockerClient = from_env(timeout=_TIMEOUT, version=_api_version(from_env))
         return client
+
+
+def _api_version(from_env: Callable[..., DockerClient]) -> str:
+    """Returns the version of the API that this machine's engine speaks, ``auto`` to have the docker
+    library ask: it does so by ``/version``, for which an engine runs two programs."""
+    if not (os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:"):
+        return "auto"
+    from docker.constants import MINIMUM_DOCKER_API_VERSION
+
+    client = from_env(timeout=_TIMEOUT, version=MINIMUM_DOCKER_API_VERSION)  # asks nobody
+    try:
+        answer = client.api.get(f"{client.api.base_url}/_ping", timeout=_TIMEOUT)
+        return str(answer.headers.get("Api-Version") or "auto")
+    finally:
+        client.close()
 
 
 @contextlib.contextmanager
@@ -311,12 +339,16 @@ def _load(
     If the engine has an image of this workspace as it was before, and only little was added to it
     or changed since, the layer holds that and is added to that image.
     """
-    content = listing(details.files, details.digests)
     key = json.dumps([LAYER_FORMAT, str(base["Id"]), sources])
-    below, files = _earlier(client, key, base, details.files, content) or (base, details.files)
-    archive = _image_tar(image, details, files, base, below, progress)
-    for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive, quiet=True)):
-        pass
+    known = recall("images", key)
+    with ThreadPoolExecutor(1) as meanwhile:
+        listed = meanwhile.submit(listing, details.files, details.digests)
+        earlier = known and _earlier(client, known, base, details.files, listed.result())
+        below, files = earlier or (base, details.files)
+        archive = _image_tar(image, details, files, base, below, progress)
+        for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive, quiet=True)):
+            pass
+        content = listed.result()
     made = str(client.api.inspect_image(image)["Id"])
     remember("images", key, {"image": made, "content": content})
     return made
@@ -324,20 +356,20 @@ def _load(
 
 def _earlier(
     client: DockerClient,
-    key: str,
+    known: Mapping[str, Any],
     base: Mapping[str, Any],
     files: Sequence[WorkspaceFile],
     content: Mapping[str, str],
 ) -> tuple[dict[str, Any], Sequence[WorkspaceFile]] | None:
-    """Returns the image made last of a workspace, and the files that differ from it.
+    """Returns the image made last of a workspace, which ``known`` is about, and the files that
+    differ from it.
 
-    None if there is none, if something was removed since (which may be in the base, too, and would
-    have to appear again), if much differs, or if the image has many layers already.
+    None if there is none now, if something was removed since (which may be in the base, too, and
+    would have to appear again), if much differs, or if the image has many layers already.
     """
     import docker.errors
 
-    known = recall("images", key)
-    if known is None or not known["content"].keys() <= content.keys():
+    if not known["content"].keys() <= content.keys():
         return None
     try:
         found: dict[str, Any] = client.api.inspect_image(known["image"])

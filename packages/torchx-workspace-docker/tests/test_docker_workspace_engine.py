@@ -1,0 +1,78 @@
+"""How an engine is reached; an HTTP double stands for it."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from torchx_specs.errors import BackendError
+from torchx_workspace_docker.engine_build import connect
+
+
+class EngineDouble(socketserver.ThreadingUnixStreamServer):
+    """Answers what clients ask first; ``ping_version`` is what it says of its API by the way."""
+
+    daemon_threads = True
+    ping_version = ""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), _Handler)
+        self.asked: list[str] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: EngineDouble
+
+    def address_string(self) -> str:
+        return "-"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        body = b'{"ApiVersion": "1.40"}' if self.path == "/version" else b"OK"
+        self.send_response(200)
+        if self.path == "/_ping" and self.server.ping_version:
+            self.send_header("Api-Version", self.server.ping_version)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
+    double = EngineDouble(tmp_path / "docker.sock")
+    threading.Thread(target=double.serve_forever, args=(0.02,)).start()
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    yield double
+    double.shutdown()
+    double.server_close()
+
+
+def test_the_version_of_the_api_is_asked_for_without_programs(engine: EngineDouble) -> None:
+    engine.ping_version = "1.41"
+    client = connect()
+    assert client.api.api_version == "1.41"
+    assert engine.asked == ["/_ping"]
+    client.close()
+
+
+def test_an_engine_that_does_not_say_it_by_the_way_is_asked_as_usual(engine: EngineDouble) -> None:
+    client = connect()
+    assert client.api.api_version == "1.40"
+    assert engine.asked == ["/_ping", "/version"]
+    client.close()
+
+
+def test_no_engine_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nowhere.sock")
+    with pytest.raises(
+        BackendError, match=r"no answer from the Docker Engine at unix:///.*nowhere"
+    ):
+        connect()
