@@ -74,7 +74,7 @@ def is_running(pid: int) -> bool:
     """Whether the process runs; a zombie that nobody waits for does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or read
         return False
     return state != "Z"
 

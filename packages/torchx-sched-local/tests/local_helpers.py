@@ -56,7 +56,7 @@ def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or read
         return False
     return state not in "ZX"
 

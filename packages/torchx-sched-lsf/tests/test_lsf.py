@@ -28,6 +28,7 @@ from torchx_sched_lsf.scheduler import (
     get_submit_script,
 )
 from torchx_specs import AppDef, AppState, BindMount, Resource, Role, VolumeMount, macros
+from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Stream
 
 
@@ -123,6 +124,11 @@ class TestScript:
         assert "--memory=67108864" in made
         assert "--entrypoint python --rm ubuntu:24.04 -m train" in made
         assert re.search(r'--name=myapp-\w+-main-"\$1"', made)
+
+    def test_a_program_that_env_would_take_for_a_variable(self, scheduler: LsfScheduler) -> None:
+        assert "exec -- a=b -m" in text(scheduler, role(entrypoint="a=b"))
+        with pytest.raises(RequestError, match=r"role 'main': entrypoint 'a=b' holds a ="):
+            text(scheduler, role(entrypoint="a=b", env={"odd-name": "1"}))
 
     def test_a_folder_is_no_image(self, scheduler: LsfScheduler) -> None:
         made = text(scheduler, role(image="/work", args=[macros.img_root]))

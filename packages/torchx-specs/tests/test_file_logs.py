@@ -15,8 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.schedulers import file_events, following
-from torchx_specs.schedulers.file_logs import FileLog, Tail, follow_all, log_lines, prefixed
+from torchx_specs.schedulers import Stream, file_events, following
+from torchx_specs.schedulers.file_logs import (
+    FileLog,
+    Tail,
+    follow_all,
+    follow_files,
+    log_lines,
+    prefixed,
+    read_files,
+    stream_files,
+)
 from torchx_specs.schedulers.following import BLOCK_BYTES
 
 METHODS = ["events", "poll"] if sys.platform.startswith("linux") else ["poll"]
@@ -392,10 +401,12 @@ def test_idle_following_uses_no_processor_time(tmp_path: Path) -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
 def test_many_followers_share_one_inotify_instance(tmp_path: Path) -> None:
     finished = threading.Event()
+    (tmp_path / "end").touch()
     followers = []
     for i in range(200):
         (tmp_path / str(i)).write_text("x\n")
-        followers.append(Follower(tmp_path / str(i), tail(finished, "events", check_every=60)))
+        how = tail(finished, "events", tmp_path / "end", check_every=60)
+        followers.append(Follower(tmp_path / str(i), how))
     for follower in followers:
         follower.until(1)
     time.sleep(0.1)
@@ -408,12 +419,14 @@ def test_many_followers_share_one_inotify_instance(tmp_path: Path) -> None:
         assert follower.until(2) == ["x\n", "y\n"]
     finished.set()
     for i in range(200):
-        (tmp_path / str(i)).touch()
         with (tmp_path / str(i)).open("a") as log:
             log.write("z\n")
-    # nobody watches what says that it is finished: what is written lets none of them wait forever
+    # nobody has looked at what says that it is finished: what is written is given all the same
     for follower in followers:
-        follower.until(3)
+        assert follower.until(3) == ["x\n", "y\n", "z\n"]
+    (tmp_path / "end").write_text("now")
+    for follower in followers:
+        assert follower.result() == ["x\n", "y\n", "z\n"]
 
 
 def _is_link(entry: os.DirEntry[str]) -> bool:
@@ -694,3 +707,34 @@ def test_prefix_goes_before_whole_lines() -> None:
         yield "b"
 
     assert list(prefixed("role/0 ", lines())) == ["role/0 a\n", "role/0 b\n"]
+
+
+class TestSeveralFiles:
+    def test_those_of_a_stream(self) -> None:
+        assert stream_files("/a/b", Stream.STDOUT) == ["/a/b.out"]
+        assert stream_files("/a/b", Stream.STDERR) == ["/a/b.err"]
+        assert stream_files("/a/b", Stream.COMBINED) == ["/a/b.out", "/a/b.err"]
+
+    def test_read_one_after_the_other(self, tmp_path: Path) -> None:
+        (tmp_path / "x.out").write_text("a1\nb1\n")
+        (tmp_path / "x.err").write_text("a2\n")
+        paths = stream_files(str(tmp_path / "x"), Stream.COMBINED)
+        assert list(read_files(paths, None)) == ["a1\n", "b1\n", "a2\n"]
+        assert list(read_files(paths, "^a")) == ["a1\n", "a2\n"]
+        with pytest.raises(RequestError, match="not a regular expression"):
+            read_files(paths, "(")
+        with pytest.raises(BackendError, match="no log at"):
+            list(read_files([str(tmp_path / "none")], None))
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_followed_until_all_is_written(self, tmp_path: Path, count: int) -> None:
+        finished = threading.Event()
+        paths = [tmp_path / "x.out", tmp_path / "x.err"][:count]
+        lines = iter(follow_files(map(str, paths), "seen", tail(finished, "poll")))
+        for path in paths:
+            path.write_text("seen 1\nhidden\n")
+        assert [next(lines) for _ in paths] == ["seen 1\n"] * count
+        with open(paths[-1], "a") as log:
+            log.write("seen 2")
+        finished.set()
+        assert list(lines) == (["seen 2"] if count == 1 else ["seen 2\n"])

@@ -23,7 +23,7 @@ from torchx_sched_aws.sagemaker_options import (
 from torchx_sched_aws.sagemaker_script import is_script, script_hyperparameters, split_script
 from torchx_sched_aws.tags import MOST_TAGS, make_tags
 from torchx_specs.app import AppDef, RetryPolicy, Role
-from torchx_specs.constants import MISSING
+from torchx_specs.constants import ENV_RANK0_HOST, MISSING
 from torchx_specs.errors import RequestError
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.schedulers.ids import random_id
@@ -34,8 +34,6 @@ from torchx_specs.templates import RoleTemplate, macros
 REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
 #: Variable with the role's name, for whoever describes the job.
 ENV_TORCHX_ROLE_NAME = "TORCHX_ROLE_NAME"
-#: Variable with the host of rank 0.
-ENV_TORCHX_RANK0_HOST = "TORCHX_RANK0_HOST"
 #: Variable with the job's name where no runner gave a handle.
 ENV_TORCHX_JOB_ID = "TORCHX_JOB_ID"
 #: What SageMaker calls the first instance.
@@ -92,7 +90,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         img_root="",
         app_id=name,
         replica_id=REPLICA_MARK,
-        rank0_env=ENV_TORCHX_RANK0_HOST,
+        rank0_env=ENV_RANK0_HOST,
     )
     template = RoleTemplate(role)
     args = template.args(values)
@@ -101,7 +99,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         **(opts.environment or {}),
         ENV_TORCHX_JOB_ID: name,
         ENV_TORCHX_ROLE_NAME: role.name,
-        ENV_TORCHX_RANK0_HOST: FIRST_HOST if instances > 1 else "localhost",
+        ENV_RANK0_HOST: FIRST_HOST if instances > 1 else "localhost",
         **template.env(values),
     }
     request = _request(app, role, opts, name, instances, region, problems)

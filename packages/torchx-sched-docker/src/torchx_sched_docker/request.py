@@ -18,7 +18,7 @@ from torchx_sched_docker.labels import (
 )
 from torchx_sched_docker.options import PUBLISH_POLICIES, PULL_POLICIES, DockerOpts
 from torchx_specs.app import AppDef, Role
-from torchx_specs.constants import MISSING
+from torchx_specs.constants import ENV_RANK0_HOST, MISSING
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.schedulers.devices import get_device_mounts
@@ -27,8 +27,6 @@ from torchx_specs.schedulers.names import CONTAINER, NameRule, fit_name, fit_nam
 from torchx_specs.templates import RoleTemplate, macros
 from torchx_specs.version import __version__
 
-#: The variable that names the host of the first replica.
-ENV_RANK0_HOST = "TORCHX_RANK0_HOST"
 #: The variable with the image of the replica.
 ENV_IMAGE = "TORCHX_IMAGE"
 #: The network that upstream's containers share, and the beginning of the names of ours.

@@ -14,14 +14,12 @@ from torchx_sched_k8s.labels import ANNOTATION_ISTIO_SIDECAR, LABEL_INSTANCE_TYP
 from torchx_sched_k8s.names import port_names
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_specs.app import Role
-from torchx_specs.constants import MISSING, NONE
+from torchx_specs.constants import ENV_RANK0_HOST, MISSING, NONE
 from torchx_specs.errors import RequestError
 from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.resources import Resource
 from torchx_specs.templates import RoleTemplate, macros
 
-#: The variable that names the host of the first replica.
-ENV_RANK0_HOST = "TORCHX_RANK0_HOST"
 #: The variable with the image of the replica.
 ENV_IMAGE = "TORCHX_IMAGE"
 #: The variable with the index of the replica, where one template makes all replicas of a role.

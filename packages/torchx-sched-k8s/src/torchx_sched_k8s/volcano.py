@@ -26,9 +26,10 @@ from torchx_sched_k8s.overlaying import (
     overlay_pod,
     substituted,
 )
-from torchx_sched_k8s.pods import ENV_RANK0_HOST, REPLICA_MARK, Place, PodMaker
+from torchx_sched_k8s.pods import REPLICA_MARK, Place, PodMaker
 from torchx_sched_k8s.retries import RETRY_POLICIES, policy_of
 from torchx_specs.app import AppDef, RetryPolicy, Role
+from torchx_specs.constants import ENV_RANK0_HOST
 from torchx_specs.errors import RequestError
 from torchx_specs.templates import RoleTemplate, macros
 

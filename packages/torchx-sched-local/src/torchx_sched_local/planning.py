@@ -10,12 +10,11 @@ from torchx_sched_local.images import ImageProvider
 from torchx_sched_local.layout import COMBINED_LOG, ERROR_FILE, STDERR_LOG, STDOUT_LOG
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_specs.app import AppDef, Role
+from torchx_specs.constants import ENV_RANK0_HOST
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers.names import FILE, fit_names
 from torchx_specs.templates import RoleTemplate, macros
 
-#: The variable that names the host of the first replica.
-ENV_RANK0_HOST = "TORCHX_RANK0_HOST"
 #: The variable that names the folder for torchelastic's logs.
 ENV_PET_LOG_DIR = "PET_LOG_DIR"
 

@@ -26,6 +26,7 @@ from typing import Any
 from torchx_sched_local.history import AppRun, Event
 from torchx_sched_local.layout import NA, PRIVATE, SUCCESS, base_folder, index_folder
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, request_from_dict
+from torchx_specs.atomic_files import write_atomically
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.streams import write_all
 from torchx_specs.status import AppState
@@ -140,7 +141,7 @@ class AppFolder:
 
     def _write_once(self, name: str, data: dict[str, Any]) -> None:
         # escapes every byte that is no ASCII, so that odd ones come back as they were
-        _write_once(os.path.join(self._private, name), json.dumps(data), 0o600)
+        write_atomically(os.path.join(self._private, name), json.dumps(data))
 
     # -- reading
 
@@ -252,7 +253,7 @@ def write_success(
         for role, ended in roles.items()
     ]
     lines.append('  "roles": {\n' + ",\n".join(replicas) + "\n  }")
-    _write_once(os.path.join(folder, SUCCESS), "{\n" + ",\n".join(lines) + "\n}", 0o666)
+    write_atomically(os.path.join(folder, SUCCESS), "{\n" + ",\n".join(lines) + "\n}", 0o666)
 
 
 def link(app_id: str, folder: str) -> None:
@@ -301,19 +302,6 @@ def all_ids() -> list[str]:
         return sorted(name for name in os.listdir(index_folder()) if not name.startswith("."))
     except OSError:
         return []
-
-
-def _write_once(path: str, text: str, mode: int) -> None:
-    temporary = f"{path}.{os.getpid()}.new"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        write_all(fd, text.encode("utf-8", "surrogateescape"))
-    except OSError:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(fd)
-    os.replace(temporary, path)
 
 
 def _read(path: str) -> dict[str, Any] | None:

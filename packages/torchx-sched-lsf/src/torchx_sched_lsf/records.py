@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.home import home_path
+from torchx_specs.atomic_files import write_atomically
+from torchx_specs.errors import RequestError
+from torchx_specs.schedulers.job_index import JobIndex
 
 RECORDS = ".torchx-lsf"
 SCRIPT = "torchx-bsub.sh"
@@ -109,55 +109,11 @@ def replica(record: str, role: int, k: int) -> ReplicaRecord | None:
     return found
 
 
-class Index:
+class Index(JobIndex[Entry]):
     """The apps submitted by this user from this home."""
 
     def __init__(self) -> None:
-        self._folder = home_path("lsf", "apps")
-
-    def get(self, app_id: str) -> Entry | None:
-        """Returns the entry of an app, None if there is none."""
-        if os.sep in app_id or app_id in ("", ".", ".."):
-            return None
-        return self._read(f"{app_id}.json")
-
-    def put(self, entry: Entry) -> None:
-        """Enters an app, or writes its entry anew.
-
-        Raises:
-            BackendError: it cannot be written
-        """
-        import json
-
-        try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            path = os.path.join(self._folder, f"{entry.app_id}.json")
-            write_private(path, json.dumps(asdict(entry)))
-        except OSError as e:
-            raise BackendError(
-                f"cannot write to {self._folder}: {e.strerror or e};"
-                " set TORCHX_HOME to a folder you can write to"
-            ) from None
-
-    def entries(self) -> Iterator[Entry]:
-        """Yields the entries of all apps."""
-        try:
-            names = sorted(os.listdir(self._folder))
-        except OSError:
-            return
-        for name in names:
-            entry = self._read(name) if name.endswith(".json") else None
-            if entry is not None:
-                yield entry
-
-    def _read(self, name: str) -> Entry | None:
-        import json
-
-        try:
-            with open(os.path.join(self._folder, name), encoding="utf-8") as file:
-                return Entry.from_dict(json.load(file))
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        super().__init__("lsf", "apps", from_dict=Entry.from_dict)
 
 
 def make_record(folder: str, app_id: str, text: str) -> str:
@@ -170,7 +126,7 @@ def make_record(folder: str, app_id: str, text: str) -> str:
     path = os.path.join(record, SCRIPT)
     try:
         os.makedirs(record, mode=0o700, exist_ok=True)
-        write_private(path, text)
+        write_atomically(path, text)
     except OSError as e:
         raise RequestError(
             f"cannot write to {folder}, the job's folder: {e.strerror or e};"
@@ -186,21 +142,3 @@ def remove_record(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(path))
-
-
-def write_private(path: str, text: str) -> None:
-    """Writes a file that only its owner can read; a reader sees it whole or not at all.
-
-    Raises:
-        OSError: it cannot be written
-    """
-    partial = f"{path}.{os.urandom(6).hex()}.partial"  # threads of one process write at once
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise

@@ -11,8 +11,10 @@ from torchx_sched_lsf.names import job_name as name_of_job
 from torchx_sched_lsf.names import role_names
 from torchx_sched_lsf.options import LsfOpts
 from torchx_specs.app import AppDef, Role
+from torchx_specs.constants import ENV_RANK0_HOST
 from torchx_specs.errors import RequestError
 from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.schedulers.job_script import env_words
 from torchx_specs.schedulers.shell import join, quote_ascii
 from torchx_specs.version import __version__
 
@@ -73,13 +75,12 @@ class LsfBsub:
 
     def _command(self, role: Role, name: str, mask: bool) -> list[str]:
         kind = container_of(role, self.cfg)
-        values = script.values(self.app_id, role.image if kind == "none" else "")
-        lines, by_env = script.exports(role.env, values, mask=mask)
-        command = [script.word(role.entrypoint, values, "entrypoint")]
-        command += [script.word(arg, values, f"args[{i}]") for i, arg in enumerate(role.args)]
+        words_of_role = script.role_words(self.app_id, role.image if kind == "none" else "")
+        lines, by_env = words_of_role.exports(role.env, mask=mask)
+        command = words_of_role.command(role.entrypoint, role.args)
         if kind == "none":
-            words = ["/usr/bin/env", "--", *by_env] if by_env else []
-            return [*lines, " ".join(["exec", "--", *words, *command])]
+            command = [*env_words(by_env, role.entrypoint), *command]
+            return [*lines, " ".join(["exec", "--", *command])]
         if by_env:
             # both take variables from their own environment, by name
             lines.append(f"exec -- /usr/bin/env -- {' '.join(by_env)} \\")
@@ -89,7 +90,7 @@ class LsfBsub:
         job = f'{self.app_id}-{name}-"$1"'
         words = [quote_ascii(word) for word in docker_words("\0", role, self.cfg)[1:]]
         words = ["docker", "run", f"--name={job}", *words]
-        words += ["-e", script.RANK0_ENV, "-e", "TORCHX_REPLICA_ID"]
+        words += ["-e", ENV_RANK0_HOST, "-e", "TORCHX_REPLICA_ID"]
         for key in role.env:
             words += ["-e", quote_ascii(key)]
         words += ["--entrypoint", command[0], "--rm", quote_ascii(role.image), *command[1:]]

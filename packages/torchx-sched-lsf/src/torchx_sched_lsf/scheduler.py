@@ -329,7 +329,8 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         Raises:
             BackendError: there is no such app, or no such log although the app has ended
         """
-        from torchx_sched_lsf import logs
+        from torchx_sched_lsf.logs import missing
+        from torchx_specs.schedulers.file_logs import Tail, follow_files, read_files, stream_files
 
         if since is not None or until is not None:
             import warnings
@@ -348,14 +349,15 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
                 if role.name == role_name:
                     name, number = role.job_name, n
         base = os.path.join(folder, job_name(app_id, name, k))
-        paths = logs.log_files(base, streams or Stream.COMBINED)
+        paths = stream_files(base, streams or Stream.COMBINED)
         if should_tail and not is_terminal(found.state):
             watch = [records.replica_file(entry.record, number, k)] if entry else []
-            return logs.follow(paths, regex, lambda: self._has_ended(app_id), watch)
+            tail = Tail(lambda: self._has_ended(app_id), watch)
+            return follow_files(paths, regex, tail)
         there = [path for path in paths if os.path.exists(path)]
         if not there and is_terminal(found.state):
-            raise logs.missing(paths, f"{base}.submit.out")
-        return logs.read(there, regex)
+            raise missing(paths, f"{base}.submit.out")
+        return read_files(there, regex)
 
     def _has_ended(self, app_id: str) -> bool:
         found = self._described(app_id)

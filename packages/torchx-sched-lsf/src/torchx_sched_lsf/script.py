@@ -7,79 +7,21 @@ arguments and environment are on no command line of LSF's, and are read by one s
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from torchx_specs.errors import RequestError
-from torchx_specs.redaction import MASK, is_secret
-from torchx_specs.schedulers.shell import is_variable_name, quote_around, quote_ascii
-from torchx_specs.templates import substitute
-
-RANK0_ENV = "TORCHX_RANK0_HOST"
+from torchx_specs.constants import ENV_RANK0_HOST
+from torchx_specs.schedulers.job_script import RoleWords, comments, role_functions, role_table
+from torchx_specs.schedulers.shell import quote_ascii
+from torchx_specs.templates import macros
 
 # Stands for what only the job knows; no word can hold a NUL.
 _REPLICA = "\0replica\0"
-_SHELL = {_REPLICA: '"$1"'}
-
-# Variables that bash keeps for itself or acts upon; env(1) sets them without asking bash.
-_BASH_OWN = re.compile(
-    r"BASH.*|LC_.*|LANG|_|UID|EUID|PPID|SHELLOPTS|SHLVL|PWD|OLDPWD|POSIXLY_CORRECT|RANDOM|SRANDOM"
-    r"|SECONDS|EPOCHSECONDS|EPOCHREALTIME|LINENO|GROUPS|FUNCNAME|FUNCNEST|DIRSTACK|HISTCMD|COMP_.*"
-    r"|PIPESTATUS|TIMEFORMAT|COPROC|MAPFILE|REPLY|IFS|OPTIND|OPTERR|OPTARG|HOSTNAME|HOSTTYPE"
-    r"|MACHTYPE|OSTYPE|IGNOREEOF|TMOUT|HISTSIZE|HISTFILESIZE|HISTFILE|GLOBIGNORE|COLUMNS|LINES"
-)
 
 
-def values(app_id: str, img_root: str) -> dict[str, str]:
-    """Returns what the macros stand for in the script."""
-    return {
-        "img_root": img_root,
-        "base_img_root": "DEPRECATED",
-        "app_id": app_id,
-        "replica_id": _REPLICA,
-        "rank0_env": RANK0_ENV,
-    }
-
-
-def word(text: str, macro_values: Mapping[str, str], where: str = "a word") -> str:
-    """Returns one word, quoted, macros filled in.
-
-    Raises:
-        RequestError: it cannot be passed to a process
-    """
-    if "\0" in text:
-        raise RequestError(f"{where} holds a NUL character, which no process can be given")
-    try:
-        return quote_around(substitute(text, macro_values), _SHELL, quote_ascii) or "''"
-    except RequestError as e:
-        raise RequestError(f"{where}: {e}") from None
-
-
-def exports(
-    env: Mapping[str, str], macro_values: Mapping[str, str], *, mask: bool = False
-) -> tuple[list[str], list[str]]:
-    """Returns lines that export variables, and words for env(1) with those that bash can't.
-
-    Args:
-        env: the variables, with macros
-        macro_values: what the macros stand for
-        mask: hides the values of what is named like a secret
-
-    Raises:
-        RequestError: one cannot be passed to a process
-    """
-    lines, by_env = [], []
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name:
-            raise RequestError(f"env has {name!r}, which is no variable's name")
-        if mask and value and is_secret(name):
-            value = MASK
-        quoted = word(value, macro_values, f"env['{name}']")
-        if is_variable_name(name) and not _BASH_OWN.fullmatch(name):
-            lines.append(f"export {name}={quoted}")
-        else:
-            by_env.append(f"{quote_ascii(name)}={quoted}")
-    return lines, by_env
+def role_words(app_id: str, img_root: str) -> RoleWords:
+    """Returns how the words of a role are written into the script."""
+    values = macros.Values(img_root, app_id, _REPLICA, ENV_RANK0_HOST)
+    return RoleWords(values, {_REPLICA: '"$1"'})
 
 
 def render(
@@ -101,18 +43,13 @@ def render(
         commands: the lines of each role's command
         submissions: words for bsub, one line for each replica
     """
-    table = [f'    "{count} {tries} {name}"' for count, tries, name in roles]
-    functions = []
-    for number, lines in enumerate(commands):
-        name = table[number].split()[-1].rstrip('"')
-        body = "\n".join(f"    {line}" for line in lines)
-        functions.append(f"role_{number}() {{ # {name}\n{body}\n}}")
+    roles = list(roles)
     return _SCRIPT.format(
-        header="\n".join("# " + re.sub(r"[^ -~]+", "?", line) for line in header),
+        header=comments(header),
         app_id=app_id,
         folder=quote_ascii(folder) if folder else '"$PWD"',
-        table="\n".join(table),
-        functions="\n".join(functions),
+        table=role_table(roles),
+        functions=role_functions(roles, commands),
         submissions="\n".join(submissions),
     )
 

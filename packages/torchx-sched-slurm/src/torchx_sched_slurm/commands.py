@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 
 from torchx_specs.errors import BackendError
+from torchx_specs.schedulers.cluster_commands import ClusterCommands
 
 # What commands say when the controller (or the accounting daemon) could not be reached. Whether it
 # has taken the request is not known then.
@@ -34,24 +33,15 @@ class UnreachableError(SlurmError):
     """The controller does not answer; whether it has taken a request is not known."""
 
 
-class Slurm:
-    """Runs the commands.
+class Slurm(ClusterCommands):
+    """Runs the commands; what they fail with is a :class:`SlurmError`."""
 
-    Args:
-        timeout: seconds that one call may take
-        patience: seconds to try again for while the controller does not answer
-        sleep: how to wait
-    """
-
-    def __init__(
-        self,
-        timeout: float = 30.0,
-        patience: float = 60.0,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.timeout = timeout
-        self.patience = patience
-        self.sleep = sleep
+    failed = SlurmError
+    unreachable = UnreachableError
+    absent = (
+        "no Slurm here: there is no command {name} on PATH;"
+        " run this on a node of the cluster that users log in to"
+    )
 
     def run(self, *command: str) -> str:
         """Returns what a command prints.
@@ -59,28 +49,8 @@ class Slurm:
         Raises:
             SlurmError: it is not there, failed or did not answer
         """
-        import subprocess
-
         name = command[0]
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="surrogateescape",
-                timeout=self.timeout,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise SlurmError(
-                f"no Slurm here: there is no command {name} on PATH;"
-                " run this on a node of the cluster that users log in to"
-            ) from None
-        except PermissionError as e:
-            raise SlurmError(f"cannot run {name}: {e.strerror}") from None
-        except subprocess.TimeoutExpired:
-            raise UnreachableError(f"{name} did not answer within {self.timeout:g} s") from None
+        done = self.call(command)
         if done.returncode:
             said = own_words(done.stderr or done.stdout) or f"exit code {done.returncode}"
             if is_unreachable(said):
@@ -94,16 +64,7 @@ class Slurm:
         Raises:
             SlurmError: it is not there, failed or nobody answered in time
         """
-        deadline = time.monotonic() + self.patience
-        pause = 0.5
-        while True:
-            try:
-                return self.run(*command)
-            except UnreachableError:
-                if time.monotonic() + pause > deadline:
-                    raise
-            self.sleep(pause)
-            pause = min(pause * 2, 10.0)
+        return self.again_for_a_while(lambda: self.run(*command))
 
 
 def is_unreachable(said: str) -> bool:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_sched_slurm.script import RECORDS
-from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.home import home_path
+from torchx_specs.atomic_files import write_atomically
+from torchx_specs.errors import RequestError
+from torchx_specs.schedulers.job_index import JobIndex
 
 #: Upstream's file of jobs and their folders, in the folder from which they were submitted.
 SLURM_JOB_DIRS = ".torchxslurmjobdirs"
@@ -192,73 +192,11 @@ def record_of(folder: str, mark: str) -> str:
     return os.path.join(folder, RECORDS, mark)
 
 
-class Index:
+class Index(JobIndex[Entry]):
     """The jobs submitted by this user from this home."""
 
     def __init__(self) -> None:
-        self._folder = home_path("slurm", "jobs")
-
-    def get(self, app_id: str) -> Entry | None:
-        """Returns the entry of a job, None if there is none."""
-        return self._read(os.path.join(self._folder, f"{app_id}.json"))
-
-    def put(self, entry: Entry) -> None:
-        """Enters a job, or writes its entry anew.
-
-        Raises:
-            BackendError: it cannot be written
-        """
-        import json
-
-        try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            write_private(
-                os.path.join(self._folder, f"{entry.app_id}.json"), json.dumps(asdict(entry))
-            )
-        except OSError as e:
-            raise BackendError(
-                f"cannot write to {self._folder}: {e.strerror or e};"
-                " set TORCHX_HOME to a folder you can write to"
-            ) from None
-
-    def entries(self) -> Iterator[Entry]:
-        """Yields the entries of all jobs, deleted ones too."""
-        try:
-            names = sorted(os.listdir(self._folder))
-        except OSError:
-            return
-        for name in names:
-            if name.endswith(".json"):
-                entry = self._read(os.path.join(self._folder, name))
-                if entry is not None:
-                    yield entry
-
-    def _read(self, path: str) -> Entry | None:
-        import json
-
-        try:
-            with open(path, encoding="utf-8") as file:
-                return Entry.from_dict(json.load(file))
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-
-
-def write_private(path: str, text: str) -> None:
-    """Writes a file that only its owner can read; a reader sees it whole or not at all.
-
-    Raises:
-        OSError: it cannot be written
-    """
-    partial = f"{path}.{os.urandom(6).hex()}.partial"  # threads of one process write at once
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
+        super().__init__("slurm", "jobs", from_dict=Entry.from_dict)
 
 
 def _get_job_dirs(folder: str = "") -> dict[str, str]:
@@ -305,7 +243,7 @@ def make_record(folder: str, mark: str, text: str) -> tuple[str, str]:
     path = os.path.join(record, SCRIPT)
     try:
         os.makedirs(record, mode=0o700)
-        write_private(path, text)
+        write_atomically(path, text)
     except OSError as e:
         raise RequestError(
             f"cannot write to {folder}, the job's folder: {e.strerror or e};"

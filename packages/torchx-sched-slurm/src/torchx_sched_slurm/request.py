@@ -107,7 +107,7 @@ class SlurmReplicaRequest:
         directives = " ".join(
             script.option(name, value) for name, value in self.component_opts(self.name).items()
         )
-        words = script.words_of([self.entrypoint, *self.args], self.img_root)
+        words = script.role_words(self.img_root).command(self.entrypoint, self.args)
         return directives, " ".join([script.srun_words(self.srun_opts), *words]).strip()
 
     def component_opts(self, job_name: str, replicas: int | None = None) -> dict[str, str | None]:

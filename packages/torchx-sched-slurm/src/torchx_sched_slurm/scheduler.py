@@ -268,7 +268,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         Raises:
             BackendError: there is no such job, or no such log although the job has ended
         """
-        from torchx_sched_slurm import logs
+        from torchx_sched_slurm.logs import missing
+        from torchx_specs.schedulers.file_logs import Tail, follow_files, read_files, stream_files
 
         if since is not None or until is not None:
             import warnings
@@ -282,15 +283,17 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         if found is None and app_id not in _get_job_dirs():
             raise BackendError(f"no job {app_id}")
         folder, file_name, role = _place_of(app_id, entry, role_name)
-        paths = logs.log_files(folder, number, file_name, k, streams or Stream.COMBINED)
+        base = os.path.join(folder, f"slurm-{number}-{file_name}-{k}")
+        paths = stream_files(base, streams or Stream.COMBINED)
         if should_tail and found is not None and not is_terminal(found.state):
             record = Record(entry.record) if entry else None
             watch = record.watched(role, k) if record else []
-            return logs.follow(paths, regex, lambda: self._has_ended(app_id, record), watch)
+            tail = Tail(lambda: self._has_ended(app_id, record), watch)
+            return follow_files(paths, regex, tail)
         there = [path for path in paths if os.path.exists(path)]
         if not there and (found is None or is_terminal(found.state)):
-            raise logs.missing(paths, folder, number)
-        return logs.read(there, regex)
+            raise missing(paths, folder, number)
+        return read_files(there, regex)
 
     def _has_ended(self, app_id: str, record: Record | None) -> bool:
         """Returns True once a job has ended; its own word is looked at often, Slurm's rarely."""

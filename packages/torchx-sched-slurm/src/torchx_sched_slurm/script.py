@@ -13,10 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from torchx_specs.constants import ENV_RANK0_HOST
 from torchx_specs.errors import RequestError
-from torchx_specs.redaction import MASK, is_secret
-from torchx_specs.schedulers.shell import is_variable_name, quote_around, quote_ascii
-from torchx_specs.templates import substitute
+from torchx_specs.schedulers.job_script import (
+    RoleWords,
+    comments,
+    env_words,
+    role_functions,
+    role_table,
+)
+from torchx_specs.schedulers.shell import quote_around, quote_ascii
+from torchx_specs.templates import macros
 
 #: Beside the logs: folders with what jobs say of themselves.
 RECORDS = ".torchx-slurm"
@@ -26,28 +33,12 @@ _JOB = "\0job\0"
 _REPLICA = "\0replica\0"
 #: In options of srun, for a mount of the job's working directory.
 WORK_FOLDER = "\0folder\0"
-_SHELL = {_JOB: '"$1"', _REPLICA: '"$2"'}
-
-#: The environment variable that holds the host of rank 0.
-RANK0_ENV = "TORCHX_RANK0_HOST"
-
-# Variables that bash keeps for itself or acts upon; env(1) sets them without asking bash.
-_BASH_OWN = re.compile(
-    r"BASH.*|LC_.*|LANG|_|UID|EUID|PPID|SHELLOPTS|SHLVL|PWD|OLDPWD|POSIXLY_CORRECT|RANDOM|SRANDOM"
-    r"|SECONDS|EPOCHSECONDS|EPOCHREALTIME|LINENO|GROUPS|FUNCNAME|FUNCNEST|DIRSTACK|HISTCMD|COMP_.*"
-    r"|PIPESTATUS|TIMEFORMAT|COPROC|MAPFILE|REPLY|IFS|OPTIND|OPTERR|OPTARG|HOSTNAME|HOSTTYPE"
-    r"|MACHTYPE|OSTYPE|IGNOREEOF|TMOUT|HISTSIZE|HISTFILESIZE|HISTFILE|GLOBIGNORE|COLUMNS|LINES"
-)
 
 
-def words_of(words: Iterable[str], img_root: str) -> list[str]:
-    """Returns a command's words, quoted for the script, macros filled in.
-
-    Raises:
-        RequestError: one cannot be passed to a process
-    """
-    values = _values(img_root)
-    return [_word(word, values) for word in words]
+def role_words(img_root: str) -> RoleWords:
+    """Returns how the words of a role are written into the script."""
+    values = macros.Values(img_root, _JOB, _REPLICA, ENV_RANK0_HOST)
+    return RoleWords(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
 
 
 def command_lines(
@@ -72,29 +63,10 @@ def command_lines(
     Raises:
         RequestError: a word cannot be passed to a process
     """
-    values = _values(img_root)
-    lines = []
-    by_env = []
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name:
-            raise RequestError(f"env has {name!r}, which is no variable's name")
-        if mask and value and is_secret(name):
-            value = MASK
-        word = _word(value, values, f"env['{name}']")
-        if is_variable_name(name) and not _BASH_OWN.fullmatch(name):
-            lines.append(f"export {name}={word}")
-        else:
-            by_env.append(f"{quote_ascii(name)}={word}")
-    if "=" in entrypoint and by_env:
-        raise RequestError(
-            f"entrypoint {entrypoint!r} holds a =, which env(1) takes for a variable"
-        )
-    command = [_word(entrypoint, values, "entrypoint")]
-    command += [_word(arg, values, f"args[{i}]") for i, arg in enumerate(args)]
-    if by_env:
-        command = ["/usr/bin/env", "--", *by_env, *command]
-    lines.append(" ".join(["exec", "--", *(quote_ascii(word) for word in prefix), *command]))
-    return lines
+    words = role_words(img_root)
+    lines, by_env = words.exports(env, mask=mask)
+    command = [*env_words(by_env, entrypoint), *words.command(entrypoint, args)]
+    return [*lines, " ".join(["exec", "--", *map(quote_ascii, prefix), *command])]
 
 
 def directive_line(opts: Mapping[str, str | None]) -> str:
@@ -126,25 +98,6 @@ def srun_words(opts: Mapping[str, str | None]) -> str:
     return " ".join(quote_around(word, {WORK_FOLDER: '"$PWD:$PWD"'}, quote_ascii) for word in words)
 
 
-def _values(img_root: str) -> dict[str, str]:
-    return {
-        "img_root": img_root,
-        "base_img_root": "DEPRECATED",
-        "app_id": _JOB,
-        "replica_id": _REPLICA,
-        "rank0_env": RANK0_ENV,
-    }
-
-
-def _word(text: str, values: Mapping[str, str], where: str = "a word") -> str:
-    if "\0" in text:
-        raise RequestError(f"{where} holds a NUL character, which no process can be given")
-    try:
-        return quote_around(substitute(text, values), _SHELL, quote_ascii) or "''"
-    except RequestError as e:
-        raise RequestError(f"{where}: {e}") from None
-
-
 def render(
     *,
     header: Iterable[str],
@@ -167,26 +120,17 @@ def render(
         max_retries: how often the job is requeued
         record: folder for what the job says of itself, None for one named by the job's id
     """
-    table = [f'    "{count} {tries} {name}"' for count, tries, name in roles]
-    functions = []
-    for number, lines in enumerate(commands):
-        name = table[number].split()[-1].rstrip('"')
-        body = "\n".join(f"    {line}" for line in lines)
-        functions.append(f"role_{number}() {{ # {name}\n{body}\n}}")
+    roles = list(roles)
     place = quote_ascii(record) if record else f'"$PWD/{RECORDS}/$SLURM_JOB_ID"'
     return _SCRIPT.format(
-        header="\n".join(f"# {_comment(line)}" for line in header),
+        header=comments(header),
         directives=directives,
-        table="\n".join(table),
-        functions="\n".join(functions),
+        table=role_table(roles),
+        functions=role_functions(roles, commands),
         srun=srun,
         max_retries=max_retries,
         place=place,
     )
-
-
-def _comment(line: str) -> str:
-    return re.sub(r"[^ -~]+", "?", line)
 
 
 # Names that begin with tx_ are the script's own: whatever a user's environment exports, none of it

@@ -10,6 +10,7 @@ from dataclasses import replace
 from torchx_sched_slurm import queries, records
 from torchx_sched_slurm.commands import Slurm, SlurmError, UnreachableError
 from torchx_sched_slurm.request import SlurmBatchRequest
+from torchx_specs.atomic_files import write_atomically
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers.ids import random_id
 
@@ -42,7 +43,7 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
             if _MEMORY not in str(e).lower() or not _manages_no_memory(slurm, request):
                 raise
             logger.warning("this partition's memory is not managed: asking for none")
-            records.write_private(path, _without_memory(request).materialize())
+            write_atomically(path, _without_memory(request).materialize())
             job_id = _submit_once(slurm, [*command, path], mark)
     except UnreachableError:
         raise  # it may have been taken, and then needs its record

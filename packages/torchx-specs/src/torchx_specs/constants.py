@@ -11,6 +11,10 @@ NONE: Final = "<NONE>"
 UNKNOWN: Final = "<UNKNOWN>"
 NA: Final = "<<NA>>"
 
+#: Environment variable, in each replica, with the host of the first one: what the macro
+#: ``rank0_env`` names.
+ENV_RANK0_HOST: Final = "TORCHX_RANK0_HOST"
+
 #: Environment variable naming what started this process (the command sets ``cli_run``).
 TORCHX_CONTEXT_NAME: Final = "TORCHX_CONTEXT_NAME"
 

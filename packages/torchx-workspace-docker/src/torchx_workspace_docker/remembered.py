@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from typing import Any
 
+from torchx_specs.atomic_files import write_atomically
 from torchx_specs.home import home_path
 
 #: How many things of a kind are remembered; those written longest ago are forgotten.
@@ -43,14 +43,7 @@ def remember(kind: str, key: str, what: dict[str, Any]) -> None:
     data = json.dumps({**what, "key": key}).encode()
     with contextlib.suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        fd, partial = tempfile.mkstemp(prefix=".", dir=folder)  # mode 0600
-        try:
-            with open(fd, "wb") as file:
-                file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
-            os.replace(partial, path)
-        except BaseException:
-            os.unlink(partial)
-            raise
+        write_atomically(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
         with os.scandir(folder) as scan:
             found = [(entry.stat().st_mtime, entry.path) for entry in scan]
         for _, old in sorted(found)[: -MOST[kind]]:

@@ -28,5 +28,17 @@ __getattr__, __dir__, __all__ = attach(
             "split_lines_iterator",
         ),
     },
-    submodules=("api", "devices", "file_logs", "ids", "names", "sharing", "shell", "streams"),
+    submodules=(
+        "api",
+        "cluster_commands",
+        "devices",
+        "file_logs",
+        "ids",
+        "job_index",
+        "job_script",
+        "names",
+        "sharing",
+        "shell",
+        "streams",
+    ),
 )

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.schedulers.api import filter_regex
+from torchx_specs.schedulers.api import Stream, filter_regex
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _LONGEST_POLL = 1.0
+_SUFFIXES = {
+    Stream.STDOUT: ("out",),
+    Stream.STDERR: ("err",),
+    Stream.COMBINED: ("out", "err"),
+}
 
 
 class LogTimes(Protocol):
@@ -172,6 +177,32 @@ def merged(logs: Sequence[FileLog]) -> Iterator[str]:
         if isinstance(found, Exception):
             raise found
         yield from prefixed("", found)
+
+
+def stream_files(base: str, stream: Stream) -> list[str]:
+    """Returns the files ``<base>.out`` and ``<base>.err`` as far as they hold that stream."""
+    return [f"{base}.{suffix}" for suffix in _SUFFIXES[stream]]
+
+
+def read_files(paths: Iterable[str], regex: str | None) -> Iterator[str]:
+    """Returns the lines that are there now, those of one file after those of the other.
+
+    Raises:
+        BackendError: (while reading) a file can't be read
+        RequestError: ``regex`` is no regular expression
+    """
+    return chain.from_iterable([log_lines(path, regex) for path in paths])
+
+
+def follow_files(paths: Iterable[str], regex: str | None, tail: Tail) -> Iterator[str]:
+    """Returns the lines of one or more files as they are written, each when it comes.
+
+    Raises:
+        BackendError: (while reading) a file can't be read
+        RequestError: ``regex`` is no regular expression
+    """
+    logs = [log_lines(path, regex, tail=tail) for path in paths]
+    return logs[0] if len(logs) == 1 else merged(logs)
 
 
 def prefixed(prefix: str, lines: Iterable[str]) -> Iterator[str]:

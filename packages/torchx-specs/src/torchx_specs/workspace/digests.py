@@ -151,7 +151,8 @@ class FileDigests:
         import contextlib
         import hashlib
         import itertools
-        import tempfile
+
+        from torchx_specs.atomic_files import write_atomically
 
         if self._path is None or not self._changed:
             return
@@ -160,14 +161,7 @@ class FileDigests:
         folder = os.path.dirname(self._path)
         with contextlib.suppress(OSError):
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            fd, partial = tempfile.mkstemp(prefix=".", dir=folder)  # mode 0600
-            try:
-                with open(fd, "wb") as file:
-                    file.write(_HEADER + hashlib.sha256(body).digest() + body)
-                os.replace(partial, self._path)
-            except BaseException:
-                os.unlink(partial)
-                raise
+            write_atomically(self._path, _HEADER + hashlib.sha256(body).digest() + body)
             self._changed = False
             _forget_oldest(folder)
 

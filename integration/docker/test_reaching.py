@@ -1,4 +1,4 @@
-"""How an engine is reached; an HTTP double stands for it."""
+"""How builds reach the engine: a real one, and an HTTP double that answers as others do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from docker.client import from_env
 
 from torchx_workspace_docker.engine_build import connect
 
@@ -45,7 +46,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
+def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
     double = EngineDouble(tmp_path / "docker.sock")
     threading.Thread(target=double.serve_forever, args=(0.02,)).start()
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
@@ -54,16 +55,26 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDo
     double.server_close()
 
 
-def test_the_version_of_the_api_is_asked_for_without_programs(engine: EngineDouble) -> None:
-    engine.ping_version = "1.41"
+def test_the_version_of_the_api_is_asked_for_without_programs(double: EngineDouble) -> None:
+    double.ping_version = "1.41"
     client = connect()
     assert client.api.api_version == "1.41"
-    assert engine.asked == ["/_ping"]
+    assert double.asked == ["/_ping"]
     client.close()
 
 
-def test_an_engine_that_does_not_say_it_by_the_way_is_asked_as_usual(engine: EngineDouble) -> None:
+def test_an_engine_that_does_not_say_it_by_the_way_is_asked_as_usual(double: EngineDouble) -> None:
     client = connect()
     assert client.api.api_version == "1.40"
-    assert engine.asked == ["/_ping", "/version"]
+    assert double.asked == ["/_ping", "/version"]
     client.close()
+
+
+def test_the_real_one(engine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in engine.items():
+        monkeypatch.setenv(name, value)
+    ours, usual = connect(), from_env()
+    assert ours.api.api_version == usual.api.api_version
+    assert ours.ping()
+    ours.close()
+    usual.close()
