@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers import DescribeAppResponse, Scheduler
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.prefix) / "bin"
@@ -58,3 +63,21 @@ def torchx(environment: dict[str, str], tmp_path: Path) -> Torchx:
         )
 
     return call
+
+
+@pytest.fixture
+def ended(scheduler: Scheduler[Any]) -> Callable[[str], DescribeAppResponse]:
+    """Waits until an app of the folder's scheduler has ended, and describes it."""
+    from torchx_specs import is_terminal
+
+    def wait(app_id: str) -> DescribeAppResponse:
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            found = scheduler.describe(app_id)
+            assert found is not None
+            if is_terminal(found.state):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"{app_id} does not end: {found}")
+
+    return wait

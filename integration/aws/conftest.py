@@ -6,10 +6,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import botocore.session
 import pytest
@@ -22,10 +20,6 @@ from aws_double import AwsDouble
 from aws_moto import ADDRESSES, NETWORK, QUEUE, Moto, make_queue
 
 from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
-from torchx_specs import is_terminal
-from torchx_specs.schedulers import DescribeAppResponse, Scheduler
-
-Ended = Callable[[str], DescribeAppResponse]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -118,20 +112,3 @@ def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSBatchScheduler]
     scheduler = AWSBatchScheduler("conformance", log_settle=0.5)
     yield scheduler
     scheduler.close()
-
-
-@pytest.fixture
-def ended(scheduler: Scheduler[Any]) -> Ended:
-    """Waits until an app has ended, and describes it."""
-
-    def wait(app_id: str) -> DescribeAppResponse:
-        deadline = time.monotonic() + 40
-        while time.monotonic() < deadline:
-            found = scheduler.describe(app_id)
-            assert found is not None
-            if is_terminal(found.state):
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"{app_id} does not end: {found}")
-
-    return wait

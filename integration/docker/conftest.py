@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
 import docker_engine
 
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
-from torchx_specs import is_terminal
-from torchx_specs.schedulers import DescribeAppResponse
 
 
 @pytest.fixture(scope="session")
@@ -48,20 +45,3 @@ def scheduler(
     assert api.containers(all=True) == []
     assert [n["Name"] for n in api.networks() if n["Name"].startswith("torchx")] == []
     scheduler.close()
-
-
-@pytest.fixture
-def finished(scheduler: DockerScheduler) -> Callable[[str], DescribeAppResponse]:
-    """Waits until an app has ended, and describes it."""
-
-    def wait(app_id: str) -> DescribeAppResponse:
-        deadline = time.monotonic() + 40
-        while time.monotonic() < deadline:
-            described = scheduler.describe(app_id)
-            assert described is not None
-            if is_terminal(described.state):
-                return described
-            scheduler.wait(app_id, 1)
-        raise AssertionError(f"{app_id} does not end: {described}")
-
-    return wait

@@ -40,7 +40,7 @@ from torchx_specs import (
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers import DescribeAppResponse, Stream
 
-Finished = Callable[[str], DescribeAppResponse]
+Ended = Callable[[str], DescribeAppResponse]
 
 # Everything that has ever been changed on its way to a process.
 HOSTILE = [
@@ -64,22 +64,20 @@ def output(scheduler: DockerScheduler, app_id: str, k: int = 0, **options: Any) 
     return "".join(scheduler.log_iter(app_id, "main", k, should_tail=True, **options))
 
 
-def test_hostile_values_arrive_exact(scheduler: DockerScheduler, finished: Finished) -> None:
+def test_hostile_values_arrive_exact(scheduler: DockerScheduler, ended: Ended) -> None:
     values = HOSTILE + [f"{value}x" for value in HOSTILE] + [f"x {value}" for value in HOSTILE]
     assert len(values) >= 235
     code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
     env = {f"VALUE_{i}": value for i, value in enumerate(values)}
     role = Role("main", PYTHON, entrypoint="python", args=["-c", code, *values], env=env)
     app_id = scheduler.submit(AppDef("app", [role]), {})
-    assert finished(app_id).state == AppState.SUCCEEDED
+    assert ended(app_id).state == AppState.SUCCEEDED
     args, environment = json.loads(output(scheduler, app_id))
     assert args == values
     assert {key: environment.get(key) for key in env} == env
 
 
-def test_replicas_find_each_other_by_stable_names(
-    scheduler: DockerScheduler, finished: Finished
-) -> None:
+def test_replicas_find_each_other_by_stable_names(scheduler: DockerScheduler, ended: Ended) -> None:
     fetch = f"wget -q -O- http://$${macros.rank0_env}:4000/passwd"
     script = f"until {fetch} | grep root; do sleep 0.1; done; hostname -i"
     listen = "timeout 8 httpd -f -p 4000 -h /etc; true"
@@ -92,7 +90,7 @@ def test_replicas_find_each_other_by_stable_names(
     )
     app_id = scheduler.submit(app, {})
     other = scheduler.submit(shell("sleep 1"), {})
-    described = finished(app_id)
+    described = ended(app_id)
     assert described.state == AppState.SUCCEEDED, described
     assert [role.name for role in described.roles] == ["a/b", "main"]
     assert [role.num_replicas for role in described.roles] == [1, 2]
@@ -105,7 +103,7 @@ def test_replicas_find_each_other_by_stable_names(
 
 def test_what_a_role_asks_for(
     scheduler: DockerScheduler,
-    finished: Finished,
+    ended: Ended,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,7 +129,7 @@ def test_what_a_role_asks_for(
     cfg: dict[str, Any] = {"copy_env": ["COPIED_*"], "env": {"GIVEN": "g", "ROLE": "lost"}}
     try:
         app_id = scheduler.submit(shell(script, **role), cfg)
-        assert finished(app_id).state == AppState.SUCCEEDED
+        assert ended(app_id).state == AppState.SUCCEEDED
         assert output(scheduler, app_id).split("\n")[:-1] == [
             "from the host",
             "read-only",
@@ -148,18 +146,16 @@ def test_what_a_role_asks_for(
         scheduler._docker_client.api.remove_volume("torchx-test-volume")
 
 
-def test_privileged_containers_have_all_rights(
-    scheduler: DockerScheduler, finished: Finished
-) -> None:
+def test_privileged_containers_have_all_rights(scheduler: DockerScheduler, ended: Ended) -> None:
     script = "mkdir -p /mnt; mount -t tmpfs none /mnt"
-    assert finished(scheduler.submit(shell(script), {})).state == AppState.FAILED
+    assert ended(scheduler.submit(shell(script), {})).state == AppState.FAILED
     try:
         privileged = scheduler.submit(shell(script), {"privileged": True})
     except BackendError as e:
         if "unable to apply caps" not in str(e):
             raise
         pytest.skip("this machine is a sandbox without all rights itself: privileged not tried")
-    assert finished(privileged).state == AppState.SUCCEEDED
+    assert ended(privileged).state == AppState.SUCCEEDED
 
 
 def test_ports_are_reached_at_the_address_that_describe_tells(scheduler: DockerScheduler) -> None:
@@ -181,9 +177,9 @@ def test_ports_are_reached_at_the_address_that_describe_tells(scheduler: DockerS
         assert answer.startswith(b"root")
 
 
-def test_failures_are_retried_and_told(scheduler: DockerScheduler, finished: Finished) -> None:
+def test_failures_are_retried_and_told(scheduler: DockerScheduler, ended: Ended) -> None:
     app_id = scheduler.submit(shell("echo try; exit 7", max_retries=2), {})
-    described = finished(app_id)
+    described = ended(app_id)
     replica = described.roles_statuses[0].replicas[0]
     assert (described.state, replica.exit_code, replica.restarts) == (AppState.FAILED, 7, 2)
     assert described.num_restarts == 2
@@ -194,17 +190,17 @@ def test_failures_are_retried_and_told(scheduler: DockerScheduler, finished: Fin
 
 
 def test_a_follower_sees_a_replica_through_its_restarts(
-    scheduler: DockerScheduler, finished: Finished
+    scheduler: DockerScheduler, ended: Ended
 ) -> None:
     script = "echo begin; sleep 0.4; echo end; exit 1"
     app_id = scheduler.submit(shell(script, max_retries=2), {})
     assert output(scheduler, app_id) == "begin\nend\n" * 3
-    finished(app_id)
+    ended(app_id)
 
 
-def test_out_of_memory_is_told(scheduler: DockerScheduler, finished: Finished) -> None:
+def test_out_of_memory_is_told(scheduler: DockerScheduler, ended: Ended) -> None:
     app = shell("x=a; while true; do x=$x$x; done", resource=Resource(cpu=1, gpu=0, memMB=16))
-    described = finished(scheduler.submit(app, {}))
+    described = ended(scheduler.submit(app, {}))
     replica = described.roles_statuses[0].replicas[0]
     assert described.state == AppState.FAILED
     assert "OOMKilled: over its limit of 16 MB" in replica.reason
@@ -278,18 +274,14 @@ def test_cancelled_is_remembered_by_the_engine(scheduler: DockerScheduler) -> No
     other.close()
 
 
-def test_cancel_leaves_an_ended_app_as_it_is(
-    scheduler: DockerScheduler, finished: Finished
-) -> None:
+def test_cancel_leaves_an_ended_app_as_it_is(scheduler: DockerScheduler, ended: Ended) -> None:
     app_id = scheduler.submit(shell("exit 0"), {})
-    finished(app_id)
+    ended(app_id)
     scheduler.cancel(app_id)
-    assert finished(app_id).state == AppState.SUCCEEDED
+    assert ended(app_id).state == AppState.SUCCEEDED
 
 
-def test_logs_are_whole_lines_of_the_asked_output(
-    scheduler: DockerScheduler, finished: Finished
-) -> None:
+def test_logs_are_whole_lines_of_the_asked_output(scheduler: DockerScheduler, ended: Ended) -> None:
     code = (
         "import sys, time\n"
         "sys.stdout.write('x' * 100_000 + '\\n')\n"
@@ -303,7 +295,7 @@ def test_logs_are_whole_lines_of_the_asked_output(
     assert list(scheduler.log_iter(app_id, "main", should_tail=True, streams=Stream.STDOUT)) == (
         expected
     )
-    finished(app_id)
+    ended(app_id)
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == expected
     errors = ["error é\n", "e" * 40_000]
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR)) == errors
@@ -312,10 +304,10 @@ def test_logs_are_whole_lines_of_the_asked_output(
     assert list(scheduler.log_iter(app_id, "main", regex=r"line 1999\d")) == expected[19_991:20_001]
 
 
-def test_since_and_until_cut_exactly(scheduler: DockerScheduler, finished: Finished) -> None:
+def test_since_and_until_cut_exactly(scheduler: DockerScheduler, ended: Ended) -> None:
     script = "echo one; sleep 1; echo two; sleep 1; echo three"
     app_id = scheduler.submit(shell(script), {})
-    finished(app_id)
+    ended(app_id)
     container = scheduler._get_container(app_id, "main", 0)
     stamped = container.logs(timestamps=True).decode().split("\n")[:-1]
     times = [datetime.fromisoformat(line[:26] + "+00:00") for line in stamped]
@@ -327,7 +319,7 @@ def test_since_and_until_cut_exactly(scheduler: DockerScheduler, finished: Finis
     assert list(tail) == ["two\n"]
 
 
-def test_unknown_apps_and_replicas(scheduler: DockerScheduler, finished: Finished) -> None:
+def test_unknown_apps_and_replicas(scheduler: DockerScheduler, ended: Ended) -> None:
     assert scheduler.describe("none") is None
     assert not scheduler.exists("none")
     scheduler.cancel("none")
@@ -339,7 +331,7 @@ def test_unknown_apps_and_replicas(scheduler: DockerScheduler, finished: Finishe
         scheduler.log_iter(app_id, "mian")
     with pytest.raises(RequestError, match="no replica 5, it has 1"):
         scheduler.log_iter(app_id, "main", 5)
-    finished(app_id)
+    ended(app_id)
 
 
 def test_wait_returns_when_the_app_ends(scheduler: DockerScheduler) -> None:

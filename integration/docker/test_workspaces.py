@@ -14,7 +14,7 @@ from torchx_sched_docker.scheduler import DockerScheduler
 from torchx_specs import AppDef, AppState, Role, Workspace
 from torchx_specs.schedulers import DescribeAppResponse
 
-Finished = Callable[[str], DescribeAppResponse]
+Ended = Callable[[str], DescribeAppResponse]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def reader(name: str, workspace: Path | None) -> Role:
 
 def test_roles_that_share_image_and_workspace_share_a_build(
     scheduler: DockerScheduler,
-    finished: Finished,
+    ended: Ended,
     projects: dict[str, Path],
     images: Callable[[], dict[str, str]],
 ) -> None:
@@ -63,7 +63,7 @@ def test_roles_that_share_image_and_workspace_share_a_build(
     def submit() -> None:
         roles = [reader(name, projects.get(project)) for name, project in of_roles.items()]
         app_id = scheduler.submit(AppDef("app", roles), {"pull": "never", "quiet": True})
-        assert finished(app_id).state == AppState.SUCCEEDED
+        assert ended(app_id).state == AppState.SUCCEEDED
         for name, project in of_roles.items():
             sent = (projects[project] / "which.txt").read_text() if project else "none\n"
             assert list(scheduler.log_iter(app_id, name))[-1] == sent
