@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
-from pathlib import Path
 
 from torchx_cli.colors import paint
 from torchx_specs.errors import RequestError, nearest
@@ -50,7 +50,7 @@ def is_shown(record: logging.LogRecord) -> bool:
     if record.levelno >= logging.WARNING or logging.getLogger().level < logging.INFO:
         return True
     package = record.name.partition(".")[0]
-    if package.startswith("torchx") or _INSTALLED.isdisjoint(Path(record.pathname).parts):
+    if package.startswith("torchx") or _INSTALLED.isdisjoint(record.pathname.split(os.sep)):
         return True
     from torchx_specs.plugins.entry_points import entry_points
 

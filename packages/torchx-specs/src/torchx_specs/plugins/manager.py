@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from torchx_specs.errors import PluginError, nearest
 from torchx_specs.hookspecs import HOOKS, PROJECT
@@ -34,8 +34,7 @@ R = TypeVar("R", bound=Record)
 _INTERRUPTS = (KeyboardInterrupt, GeneratorExit)
 
 
-@dataclass(frozen=True)
-class PluginProblem:
+class PluginProblem(NamedTuple):
     """Something that went wrong with a plugin."""
 
     origin: Origin
@@ -53,8 +52,7 @@ class PluginProblem:
         return f"plugin {self.origin}{name} {what}: {self.message}"
 
 
-@dataclass(frozen=True)
-class Registration:
+class Registration(NamedTuple):
     """A plugin that takes part, or is blocked."""
 
     origin: Origin
@@ -161,7 +159,7 @@ class PluginManager:
             self._disabled |= further
             self._catalogs.clear()
             self.registrations = [
-                replace(r, enabled=r.enabled and not self._is_blocked(r.origin))
+                r._replace(enabled=r.enabled and not self._is_blocked(r.origin))
                 for r in self.registrations
             ]
 

