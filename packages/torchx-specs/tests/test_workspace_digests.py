@@ -245,3 +245,39 @@ def test_many_bytes_are_read_in_threads_with_the_same_result(
     (project / "more7").unlink()
     with pytest.raises(WorkspaceError, match=r"cannot read .*more7"):
         FileDigests().digests(files)
+
+
+@pytest.mark.usefixtures("old")
+def test_what_was_just_found_is_not_asked_for_again(
+    project: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = look(project)
+    read.clear()
+    known = FileDigests.of(workspace := Workspace({str(project): ""}))
+    files = workspace_files(workspace)
+    asked: list[object] = []
+    stat_of = os.stat
+
+    def noted(path: str, **how: object) -> os.stat_result:
+        asked.append(path)
+        return stat_of(path, **how)  # type: ignore[call-overload,no-any-return]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", noted)
+        assert tree_digest(files, known, just_found=True) == first
+    assert (asked, read) == ([], [])
+    (project / "b").write_text("changed")
+    assert tree_digest(files, known, just_found=True) == first  # as it was found
+    assert read == []
+    assert tree_digest(files, known) != first
+    assert read == ["b"]
+
+
+@pytest.mark.usefixtures("old")
+def test_what_changes_after_it_was_found_is_read(project: Path, read: list[str]) -> None:
+    look(project)
+    (project / "b").write_text("changed")
+    read.clear()
+    known = FileDigests.of(workspace := Workspace({str(project): ""}))
+    assert tree_digest(workspace_files(workspace), known, just_found=True) == look(project)
+    assert read[0] == "b"

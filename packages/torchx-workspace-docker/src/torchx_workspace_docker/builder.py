@@ -118,7 +118,7 @@ class DockerBuilder(WorkspaceBuilder):
         files = workspace_files(workspace, IGNORE_FILES)
         _check_size(files, cfg)
         digests = FileDigests.of(workspace)
-        tree = tree_digest(files, digests)
+        tree = tree_digest(files, digests, just_found=True)
         digest = hashlib.sha256()
         for part in (_FORMAT, role_image, str(workspace) if _dockerfile(files) else "", tree):
             digest.update(b"%d %s\n" % (len(part.encode()), part.encode()))

@@ -77,13 +77,17 @@ class FileDigests:
                 whole.update(chunk)
             return whole.digest()
         try:
-            return self._recalled(entry) or self._read(entry.source)
+            return self._recalled(_seen(entry)) or self._read(entry.source)
         except OSError as e:
             raise unreadable(entry.source, e) from None
 
-    def digests(self, entries: Sequence[WorkspaceFile]) -> list[bytes]:
+    def digests(self, entries: Sequence[WorkspaceFile], *, just_found: bool = False) -> list[bytes]:
         """Returns the SHA-256 of each file's content, empty for links; what must be read is read in
         parallel.
+
+        Args:
+            entries: the files
+            just_found: what the file system said when they were found is new enough
 
         Raises:
             WorkspaceError: a file cannot be read
@@ -93,7 +97,8 @@ class FileDigests:
         for i, entry in enumerate(entries):
             if entry.link is None:
                 try:
-                    found[i] = b"" if entry.fs is not None else self._recalled(entry)
+                    if entry.fs is None:
+                        found[i] = self._recalled(entry.stamp if just_found else _seen(entry))
                 except OSError as e:
                     raise unreadable(entry.source, e) from None
                 if not found[i]:
@@ -118,9 +123,8 @@ class FileDigests:
                     call.result()
         return found
 
-    def _recalled(self, entry: WorkspaceFile) -> bytes:
+    def _recalled(self, stamp: bytes) -> bytes:
         """Returns the digest of a file that did not change, empty if it is not known."""
-        stamp = _stamp(os.stat(entry.source))
         known = self._known.get(stamp, b"")
         if known:
             self._used[stamp] = known
@@ -138,8 +142,8 @@ class FileDigests:
             while chunk := file.read(min(_CHUNK, max(left, 0) + 1)):
                 digest.update(chunk)
                 left -= len(chunk)
-            stamp = _stamp(before)
-            same = _stamp(os.fstat(file.fileno())) == stamp
+            stamp = stamp_of(before)
+            same = stamp_of(os.fstat(file.fileno())) == stamp
         found = digest.digest()
         if same and max(before.st_mtime, before.st_ctime) + RACY_SECONDS < now:
             self._known[stamp] = self._used[stamp] = found
@@ -166,7 +170,12 @@ class FileDigests:
             _forget_oldest(folder)
 
 
-def _stamp(status: os.stat_result) -> bytes:
+def _seen(entry: WorkspaceFile) -> bytes:
+    return stamp_of(os.stat(entry.source))
+
+
+def stamp_of(status: os.stat_result) -> bytes:
+    """Returns that of what the file system says of a file which changes when the file does."""
     return _STAMP.pack(
         status.st_dev,
         status.st_ino,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from torchx_specs.errors import WorkspaceError
+from torchx_specs.workspace.digests import stamp_of
 from torchx_specs.workspace.ignore import TORCHX_IGNORE, IgnoreRules
 from torchx_specs.workspace.walk import (
     is_local,
@@ -46,6 +47,9 @@ class WorkspaceFile(NamedTuple):
     """What a link that stays a link points to, relative to its folder; None for a file."""
     fs: AbstractFileSystem | None = None
     """The file system of ``source``, None for this machine's."""
+    stamp: bytes = b""
+    """What this machine's file system said of a file when it was found; see
+    :mod:`torchx_specs.workspace.digests`."""
 
     def chunks(self) -> Iterator[bytes]:
         """Yields the content in pieces of at most 1 MiB.
@@ -117,7 +121,12 @@ def workspace_files(
     return [found[path] for path in paths]
 
 
-def tree_digest(files: Iterable[WorkspaceFile], digests: FileDigests | None = None) -> str:
+def tree_digest(
+    files: Iterable[WorkspaceFile],
+    digests: FileDigests | None = None,
+    *,
+    just_found: bool = False,
+) -> str:
     """Returns the SHA-256 of a tree in hexadecimal.
 
     Of paths, contents, executable bits and links; times and owners make no difference.
@@ -125,6 +134,7 @@ def tree_digest(files: Iterable[WorkspaceFile], digests: FileDigests | None = No
     Args:
         files: the tree
         digests: what is known of the files' contents; without it, every file is read
+        just_found: what the file system said when they were found is new enough
 
     Raises:
         WorkspaceError: a file cannot be read
@@ -136,7 +146,7 @@ def tree_digest(files: Iterable[WorkspaceFile], digests: FileDigests | None = No
     known = FileDigests() if digests is None else digests
     entries = list(files)
     tree = hashlib.sha256()
-    for entry, content in zip(entries, known.digests(entries), strict=True):
+    for entry, content in zip(entries, known.digests(entries, just_found=just_found), strict=True):
         path = entry.path.encode("utf-8", "surrogateescape")
         if entry.link is not None:
             kind, content = b"link", entry.link.encode("utf-8", "surrogateescape")
@@ -206,7 +216,7 @@ def _local_files(root: str, rules: IgnoreRules) -> Iterator[WorkspaceFile]:
                 raise unreadable(entry.path, e) from None
             mode = status.st_mode
             if stat.S_ISREG(mode):
-                yield WorkspaceFile(path, entry.path, status.st_size, stat.S_IMODE(mode))
+                yield _regular(path, entry.path, status)
             elif stat.S_ISLNK(mode):
                 kept = _link(path, entry.path, real_root, rules)
                 if kept is not None:
@@ -243,7 +253,12 @@ def _local_file(path: str, source: str) -> WorkspaceFile:
         status = os.stat(source)
     except OSError as e:
         raise unreadable(source, e) from None
-    return WorkspaceFile(path, source, status.st_size, stat.S_IMODE(status.st_mode))
+    return _regular(path, source, status)
+
+
+def _regular(path: str, source: str, status: os.stat_result) -> WorkspaceFile:
+    mode = stat.S_IMODE(status.st_mode)
+    return WorkspaceFile(path, source, status.st_size, mode, stamp=stamp_of(status))
 
 
 def _fsspec_files(fs: AbstractFileSystem, root: str, rules: IgnoreRules) -> Iterator[WorkspaceFile]:
