@@ -339,16 +339,12 @@ def _load(
     If the engine has an image of this workspace as it was before, and only little was added to it
     or changed since, the layer holds that and is added to that image.
     """
+    content = listing(details.files, details.digests)
     key = json.dumps([LAYER_FORMAT, str(base["Id"]), sources])
-    known = recall("images", key)
-    with ThreadPoolExecutor(1) as meanwhile:
-        listed = meanwhile.submit(listing, details.files, details.digests)
-        earlier = known and _earlier(client, known, base, details.files, listed.result())
-        below, files = earlier or (base, details.files)
-        archive = _image_tar(image, details, files, base, below, progress)
-        for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive, quiet=True)):
-            pass
-        content = listed.result()
+    below, files = _earlier(client, key, base, details.files, content) or (base, details.files)
+    archive = _image_tar(image, details, files, base, below, progress)
+    for _ in _to_the_end(f"cannot make {image}", client.api.load_image(archive, quiet=True)):
+        pass
     made = str(client.api.inspect_image(image)["Id"])
     remember("images", key, {"image": made, "content": content})
     return made
@@ -356,20 +352,20 @@ def _load(
 
 def _earlier(
     client: DockerClient,
-    known: Mapping[str, Any],
+    key: str,
     base: Mapping[str, Any],
     files: Sequence[WorkspaceFile],
     content: Mapping[str, str],
 ) -> tuple[dict[str, Any], Sequence[WorkspaceFile]] | None:
-    """Returns the image made last of a workspace, which ``known`` is about, and the files that
-    differ from it.
+    """Returns the image made last of a workspace, and the files that differ from it.
 
-    None if there is none now, if something was removed since (which may be in the base, too, and
-    would have to appear again), if much differs, or if the image has many layers already.
+    None if there is none, if something was removed since (which may be in the base, too, and would
+    have to appear again), if much differs, or if the image has many layers already.
     """
     import docker.errors
 
-    if not known["content"].keys() <= content.keys():
+    known = recall("images", key)
+    if known is None or not known["content"].keys() <= content.keys():
         return None
     try:
         found: dict[str, Any] = client.api.inspect_image(known["image"])

@@ -152,12 +152,14 @@ def layers_of(files: Iterable[WorkspaceFile]) -> list[list[WorkspaceFile]]:
 
 
 def listing(files: Iterable[WorkspaceFile], digests: FileDigests) -> dict[str, str]:
-    """Returns what goes into a layer: of each path mode and digest, or where a link leads."""
+    """Returns what goes into a layer, as it was found: of each path mode and digest, or where a
+    link leads."""
+    entries = list(files)
     return {
-        entry.path: f"{entry.mode & 0o777:o} {digests.digest(entry).hex()}"
+        entry.path: f"{entry.mode & 0o777:o} {content.hex()}"
         if entry.link is None
         else f"-> {entry.link}"
-        for entry in files
+        for entry, content in zip(entries, digests.digests(entries, just_found=True), strict=True)
     }
 
 
