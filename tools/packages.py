@@ -105,9 +105,9 @@ def render(distribution: Distribution, present: set[str]) -> str:
 def import_contracts() -> str:
     """The ``.importlinter`` file: the floors of the design, for the members that have code."""
     coded = [distribution for distribution in members() if distribution.exists]
-    plugins = [d.module for d in coded if d.floor == 1]
-    hosts = [d.module for d in coded if d.floor > 1 and d.name != "torchx"]
-    floors = [sorted(d.module for d in coded if d.floor == floor) for floor in (4, 3, 2, 1, 0)]
+    plugins = [d.module for d in coded if d.floor == 2]
+    hosts = [d.module for d in coded if d.floor > 2 and d.name != "torchx"]
+    floors = [sorted(d.module for d in coded if d.floor == floor) for floor in (5, 4, 3, 2, 1, 0)]
     config = configparser.ConfigParser()
     config["importlinter"] = {
         "root_packages": _ini_list([distribution.module for distribution in coded]),

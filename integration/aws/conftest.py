@@ -19,7 +19,7 @@ import docker_engine
 from aws_double import AwsDouble
 from aws_moto import ADDRESSES, NETWORK, QUEUE, Moto, make_queue
 
-from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -103,7 +103,7 @@ def use_double(aws: None, double: AwsDouble, monkeypatch: pytest.MonkeyPatch) ->
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Schedulers look often."""
     monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (0.05, 0.2))
-    monkeypatch.setattr("torchx_sched_aws.sagemaker_jobs._PAUSES", (0.05, 0.2))
+    monkeypatch.setattr("torchx_sched_aws.sagemaker.jobs._PAUSES", (0.05, 0.2))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
-from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_specs import AppDef
 from torchx_testing.hostile import HostileValue
 from torchx_testing.schedulers import SchedulerConformance

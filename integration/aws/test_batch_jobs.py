@@ -13,7 +13,7 @@ import pytest
 from aws_double import AwsDouble, Fault
 from aws_moto import QUEUE
 
-from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.cloudwatch import NoLogError
 from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.errors import RequestError

@@ -16,11 +16,11 @@ import registry
 from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
-from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_specs import AppDef, AppState, BindMount, Resource, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
-from torchx_workspace_docker.credentials import credentials_for
+from torchx_workspace_docker.registry.credentials import credentials_for
 
 RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
 Ended = Callable[[str], DescribeAppResponse]

@@ -17,9 +17,9 @@ import pytest
 from aws_double import AwsDouble, Fault
 
 from torchx_runner import Runner
-from torchx_sched_aws.batch_request import DEFINITION_PREFIX
-from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
-from torchx_sched_aws.clients import AccessDeniedError, ThrottledError
+from torchx_sched_aws.batch.request import DEFINITION_PREFIX
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
+from torchx_sched_aws.client import AccessDeniedError, ThrottledError
 from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue

@@ -14,9 +14,9 @@ import pytest
 from aws_double import AwsDouble, Fault
 
 from torchx_runner import Runner
-from torchx_sched_aws.clients import AccessDeniedError, AwsError, ThrottledError
-from torchx_sched_aws.sagemaker_logs import LOG_GROUP
-from torchx_sched_aws.sagemaker_scheduler import AWSSageMakerScheduler
+from torchx_sched_aws.client import AccessDeniedError, AwsError, ThrottledError
+from torchx_sched_aws.sagemaker.logs import LOG_GROUP
+from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from docker.client import from_env
 
-from torchx_workspace_docker.engine_build import connect
+from torchx_workspace_docker.engine.build import connect
 
 
 class EngineDouble(socketserver.ThreadingUnixStreamServer):

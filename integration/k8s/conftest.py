@@ -15,7 +15,7 @@ import double_client
 import k8s_apps
 from k8s_double.handle import Double
 
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

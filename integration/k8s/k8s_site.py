@@ -11,7 +11,7 @@ import pytest
 from k8s_apps import described, shell
 from k8s_double.handle import Double
 
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse
 

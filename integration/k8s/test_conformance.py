@@ -10,7 +10,7 @@ import pytest
 from k8s_double.handle import Double
 from k8s_site import KUBECONFIG
 
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import Resource
 from torchx_testing.schedulers import SchedulerConformance
 

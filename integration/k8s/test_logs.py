@@ -12,7 +12,7 @@ import pytest
 from k8s_apps import app, described, running, shell
 from k8s_double.handle import Double
 
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler
+from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState, RetryPolicy
 from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay

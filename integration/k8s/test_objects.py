@@ -13,7 +13,7 @@ import yaml
 from k8s_apps import IMAGE, app, described, shell
 from k8s_double.handle import Double
 
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import (
     AppState,
     BindMount,

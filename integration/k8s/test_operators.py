@@ -13,8 +13,8 @@ import pytest
 from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 
-from torchx_sched_k8s import mcad_scheduler
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.mcad import scheduler as mcad_scheduler
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, RetryPolicy, Role, macros
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Scheduler

@@ -20,7 +20,7 @@ from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 from k8s_double.identity import ACCOUNT, ACCOUNT_VARIABLE
 
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.overlays import set_overlay

@@ -15,8 +15,8 @@ from double_client import Client
 from k8s_apps import app, described, reason, running, shell
 from k8s_double.handle import Double
 
-from torchx_sched_k8s import connection
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.cluster import client as connection
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.errors import BackendError, RequestError
 
@@ -174,7 +174,7 @@ def test_a_thousand_pods_in_three_requests(
     before = double.counted()
     code = (
         "import re, sys\n"
-        "from torchx_sched_k8s.kubernetes_scheduler import create_scheduler\n"
+        "from torchx_sched_k8s.scheduler import create_scheduler\n"
         "found = create_scheduler('x').describe(sys.argv[1])\n"
         "print(found.state.name, len(found.roles_statuses[0].replicas))\n"
         # getrusage knows the most of who started it, too

@@ -22,7 +22,7 @@ from k8s_apps import reason, running
 from k8s_double.handle import Double
 from k8s_site import KUBECONFIG, Site
 
-from torchx_sched_k8s.kubernetes_scheduler import create_scheduler
+from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import (
     AppDef,
     AppState,

@@ -20,8 +20,8 @@ from registry_double import RegistryDouble, answer
 from token_service import TokenService, make_certificate
 
 from torchx_specs.errors import TorchXError, WorkspaceError
-from torchx_workspace_docker import registry as client
 from torchx_workspace_docker.references import Reference
+from torchx_workspace_docker.registry import client
 
 #: An address of this machine that does not look like one: nothing about it is trusted.
 ADDRESS = "10.215.77.1"

@@ -18,7 +18,7 @@ from docker_engine import BUSYBOX
 from images import docker, make, tags, uploads
 
 from torchx_specs.errors import WorkspaceError
-from torchx_workspace_docker.engine_build import FullEngineError
+from torchx_workspace_docker.engine.build import FullEngineError
 
 BOTH = pytest.mark.parametrize("remote", [True, False], ids=["registry", "engine"])
 
@@ -150,7 +150,8 @@ def test_a_file_that_changes_meanwhile_leaves_no_image(
     remote: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torchx_workspace_docker import engine_build, registry_build
+    from torchx_workspace_docker.engine import build as engine_build
+    from torchx_workspace_docker.registry import build as registry_build
 
     module = registry_build if remote else engine_build
     check = module.check_unchanged

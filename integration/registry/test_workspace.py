@@ -19,7 +19,7 @@ from registry_double import RegistryDouble, answer
 
 from torchx_specs.errors import BackendError, RequestError, TorchXError, WorkspaceError
 from torchx_specs.workspace import Built
-from torchx_workspace_docker import registry as client
+from torchx_workspace_docker.registry import client
 
 
 def test_an_image_made_without_an_engine_holds_the_workspace(

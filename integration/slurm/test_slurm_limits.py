@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from slurm_jobs import TimedJobs, wait_for
 
-from torchx_sched_slurm import describing
+from torchx_sched_slurm import describe as describing
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppState
 from torchx_specs.schedulers import Stream

@@ -59,9 +59,9 @@ def test_what_is_revealed() -> None:
     assert texts == [
         'Revealed type is "dict[str, str]"',
         'Revealed type is "int"',
-        'Revealed type is "torchx_specs.status.AppStatus | None"',
+        'Revealed type is "torchx_specs.model.status.AppStatus | None"',
         'Revealed type is "torchx_sched_local.scheduler.LocalScheduler"',
-        'Revealed type is "list[torchx_specs.app.Role]"',
+        'Revealed type is "list[torchx_specs.model.app.Role]"',
         'Unexpected keyword argument "nme" for "AppDef"; did you mean "name"?  [call-arg]',
         'Module has no attribute "Rol"; maybe "Role"?  [attr-defined]',
     ]

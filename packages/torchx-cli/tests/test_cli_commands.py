@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from torchx_specs import AppState, serialize
+from torchx_specs import AppState
+from torchx_specs.formats import serialize
 from torchx_specs.schedulers import Stream
 
 HANDLE = "fake://torchx/job-0"

@@ -92,7 +92,7 @@ def test_version(site: Site) -> None:
 @pytest.mark.parametrize("words", [["--help"], ["--version"], []])
 def test_help_imports_nothing_heavy(site: Site, words: list[str]) -> None:
     heavy = ["rich", "yaml", "asyncio", "importlib.metadata", "torchx_runner.api", "difflib"]
-    heavy += ["logging", "configparser", "json", "subprocess", "torchx_runner.finder"]
+    heavy += ["logging", "configparser", "json", "subprocess", "torchx_runner.components.finder"]
     heavy += ["torchx_sched_local.scheduler", "torchx_components.dist", "argparse"]
     code = (
         "import sys, click\nbefore = set(sys.modules)\n"  # click's own imports are its own
@@ -364,7 +364,7 @@ def test_another_torchx_beside_ours(site: Site) -> None:
 
 
 def test_upstreams_in_the_place_of_ours(tmp_path: Path) -> None:
-    from torchx_cli.twice_installed import problems
+    from torchx_cli.conflicting_install import problems
     from torchx_specs.version import __version__
 
     install_torchx(tmp_path, "torchx", "0.7.0")

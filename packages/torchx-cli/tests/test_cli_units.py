@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from torchx_cli import config_merge, log_lines, output, times
-from torchx_cli.waiting import has_reached, intervals
+from torchx_cli import config_merge
+from torchx_cli.launch.waiting import has_reached, intervals
+from torchx_cli.logs import log_lines
+from torchx_cli.output import printing as output
+from torchx_cli.output import times
+from torchx_kit.logs import file_logs
+from torchx_kit.logs.file_logs import Tail
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, ConfigError, RequestError
-from torchx_specs.schedulers import file_logs
-from torchx_specs.schedulers.file_logs import Tail
 
 if TYPE_CHECKING:
     from torchx_runner import Runner

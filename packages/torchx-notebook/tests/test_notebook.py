@@ -14,9 +14,10 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 import torchx_notebook
+from torchx_kit.workspace import copy_workspace
 from torchx_notebook import get_workspace, write_file
 from torchx_specs.errors import WorkspaceError
-from torchx_specs.workspace import Workspace, copy_workspace
+from torchx_specs.workspace import Workspace
 
 Execute = Callable[..., "list[str]"]
 
@@ -26,7 +27,7 @@ import subprocess
 from torchx_runner import Runner
 from torchx_specs import AppDef, AppDryRunInfo, Resource, Role
 from torchx_specs.schedulers import Scheduler
-from torchx_specs.workspace.dir import TmpDirWorkspaceMixin
+from torchx_kit.workspace.dir_builder import TmpDirWorkspaceMixin
 from torchx_notebook import get_workspace
 
 class InFolder(TmpDirWorkspaceMixin, Scheduler):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from torchx_runner import Runner, config_files, events, session
+from torchx_runner import Runner, session
+from torchx_runner.config import files as config_files
+from torchx_runner.events import api as events
 from torchx_specs import AppDef, AppDryRunInfo, AppState, CfgVal, Resource, Role, runopts
 from torchx_specs.plugins import Origin, PluginManager, set_manager
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream

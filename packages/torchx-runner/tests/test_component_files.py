@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from torchx_runner import component_files, finder
-from torchx_runner.component_files import load_component_file
+from torchx_runner.components import files as component_files
+from torchx_runner.components import finder
+from torchx_runner.components.files import load_component_file
 from torchx_specs import ComponentError, ComponentNotFoundException
 
 COMPONENT = "from torchx_specs import AppDef\ndef f() -> AppDef:\n    return AppDef(NAME)\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from torchx_runner import finder
+from torchx_runner.components import finder
 from torchx_specs import (
     AppDef,
     ComponentError,

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from torchx_runner import Runner, events, session
-from torchx_runner.event_handlers import get_logging_handler
-from torchx_runner.events import SourceType, TorchxEvent, log_event, record
+from torchx_runner import Runner, session
+from torchx_runner.events import api as events
+from torchx_runner.events.api import SourceType, TorchxEvent, log_event, record
+from torchx_runner.events.handlers import get_logging_handler
 from torchx_specs import AppDef, AppState, InvalidRunConfigException, Workspace
 from torchx_specs.hookspecs import EventHandlerPlugin
 
@@ -175,7 +176,7 @@ def test_a_broken_handler_ends_nothing(
 ) -> None:
     plugins.add("torchx_event_handlers", EventHandlerPlugin("null", factory))
     assert runner.run(app, "fake") == "fake://test/app1"
-    assert len([r for r in caplog.records if r.name == "torchx_runner.events"]) >= 1
+    assert len([r for r in caplog.records if r.name == "torchx_runner.events.api"]) >= 1
 
 
 def test_two_handlers_of_one_name_are_told(

@@ -37,8 +37,8 @@ def imported_by(code: str) -> set[str]:
         "import torchx_runner",
         "from torchx_runner import Runner, get_runner",
         "from torchx_runner import get_runner; get_runner().close()",
-        "import torchx_runner.config; torchx_runner.config.get_cli_defaults('run')",
-        "import torchx_runner.finder",
+        "import torchx_runner.config.api; torchx_runner.config.api.get_cli_defaults('run')",
+        "import torchx_runner.components.finder",
     ],
 )
 def test_nothing_heavy_is_imported(code: str) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from torchx_runner import config, get_runner
-from torchx_runner.config_files import parse_config
+from torchx_runner import get_runner
+from torchx_runner.config import api as config
+from torchx_runner.config.files import parse_config
 from torchx_specs import CfgVal, ConfigError, UnknownSchedulerException, runopts
 from torchx_specs.hookspecs import SchedulerPlugin
 from torchx_specs.plugins import get_manager

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from torchx_sched_aws.batch_command import PROLOGUE, make_command, read_command, replica_mark
+from torchx_sched_aws.batch.command import PROLOGUE, make_command, read_command, replica_mark
 from torchx_specs import macros
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)] or ["sh"]

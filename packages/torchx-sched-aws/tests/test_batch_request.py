@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from torchx_sched_aws.batch_request import LARGEST_DEFINITION, LARGEST_OVERRIDES, BatchJob
-from torchx_sched_aws.batch_scheduler import (
+from torchx_sched_aws.batch.request import LARGEST_DEFINITION, LARGEST_OVERRIDES, BatchJob
+from torchx_sched_aws.batch.scheduler import (
     AWSBatchScheduler,
     _role_to_node_properties,
     create_scheduler,
@@ -23,7 +23,7 @@ from torchx_sched_aws.batch_scheduler import (
     to_datetime,
     to_millis_since_epoch,
 )
-from torchx_sched_aws.batch_submission import fingerprint
+from torchx_sched_aws.batch.submit import fingerprint
 from torchx_specs import (
     AppDef,
     BindMount,
@@ -468,7 +468,7 @@ def test_the_dry_run_changes_no_app(scheduler: AWSBatchScheduler) -> None:
 def test_a_dry_run_imports_neither_boto3_nor_yaml() -> None:
     code = (
         "import sys\n"
-        "from torchx_sched_aws.batch_scheduler import create_scheduler\n"
+        "from torchx_sched_aws.batch.scheduler import create_scheduler\n"
         "import torchx_sched_aws.plugin\n"
         "from torchx_specs import AppDef, Resource, Role\n"
         "role = Role('r', 'i', entrypoint='e', resource=Resource(1, 0, 64))\n"

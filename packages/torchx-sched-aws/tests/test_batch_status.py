@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_aws.batch_jobs import Jobs, describe, job_ui_url, roles_of
-from torchx_sched_aws.batch_scheduler import (
+from torchx_sched_aws.batch.jobs import Jobs, describe, job_ui_url, roles_of
+from torchx_sched_aws.batch.scheduler import (
     JOB_STATE,
     AWSBatchScheduler,
     _job_ui_url,
     _parse_num_replicas,
     _parse_start_and_end_idx,
 )
-from torchx_sched_aws.batch_states import exit_code, job_state, reason_of, restarts
-from torchx_sched_aws.clients import Clients
+from torchx_sched_aws.batch.states import exit_code, job_state, reason_of, restarts
+from torchx_sched_aws.client import Clients
 from torchx_specs import (
     AppDef,
     AppState,

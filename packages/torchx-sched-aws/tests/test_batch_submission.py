@@ -8,9 +8,9 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from torchx_sched_aws.batch_scheduler import AWSBatchScheduler
-from torchx_sched_aws.batch_submission import TAG_FINGERPRINT, fingerprint
-from torchx_sched_aws.clients import AccessDeniedError, AwsError
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
+from torchx_sched_aws.batch.submit import TAG_FINGERPRINT, fingerprint
+from torchx_sched_aws.client import AccessDeniedError, AwsError
 from torchx_specs import AppDef, Resource, Role
 from torchx_specs.errors import RequestError
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore import exceptions as sdk
 
-from torchx_sched_aws.clients import (
+from torchx_sched_aws.client import (
     AccessDeniedError,
     AwsError,
     Clients,
@@ -167,7 +167,7 @@ def test_given_clients_are_used_and_left_open() -> None:
 
 def test_boto3_is_imported_by_the_first_request() -> None:
     code = (
-        "import sys, torchx_sched_aws.clients as c, torchx_sched_aws.cloudwatch\n"
+        "import sys, torchx_sched_aws.client as c, torchx_sched_aws.cloudwatch\n"
         "clients = c.Clients()\n"
         "print('boto3' in sys.modules)\n"
         "clients.region\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from torchx_sched_aws.clients import AccessDeniedError, Clients, ExpiredCredentialsError
+from torchx_sched_aws.client import AccessDeniedError, Clients, ExpiredCredentialsError
 from torchx_sched_aws.cloudwatch import (
     PAUSES,
     SETTLE,

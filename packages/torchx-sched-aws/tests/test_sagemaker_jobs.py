@@ -10,12 +10,12 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from torchx_sched_aws import sagemaker_jobs
-from torchx_sched_aws.clients import AwsError, Clients, NoCredentialsError, NoRegionError
-from torchx_sched_aws.sagemaker_command import make_command
-from torchx_sched_aws.sagemaker_request import AWSSageMakerJob
-from torchx_sched_aws.sagemaker_scheduler import AWSSageMakerScheduler
-from torchx_sched_aws.sagemaker_states import exit_code_of, job_state, reason_of, restarts_of
+from torchx_sched_aws.client import AwsError, Clients, NoCredentialsError, NoRegionError
+from torchx_sched_aws.sagemaker import jobs as sagemaker_jobs
+from torchx_sched_aws.sagemaker.command import make_command
+from torchx_sched_aws.sagemaker.request import AWSSageMakerJob
+from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
+from torchx_sched_aws.sagemaker.states import exit_code_of, job_state, reason_of, restarts_of
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Stream

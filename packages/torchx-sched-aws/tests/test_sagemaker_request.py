@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from torchx_sched_aws import sagemaker_command, sagemaker_options, sagemaker_request
-from torchx_sched_aws.sagemaker_options import AWSSageMakerOpts
-from torchx_sched_aws.sagemaker_request import AWSSageMakerJob, find_region
-from torchx_sched_aws.sagemaker_scheduler import AWSSageMakerScheduler, create_scheduler
+from torchx_sched_aws.sagemaker import command as sagemaker_command
+from torchx_sched_aws.sagemaker import options as sagemaker_options
+from torchx_sched_aws.sagemaker import request as sagemaker_request
+from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts
+from torchx_sched_aws.sagemaker.request import AWSSageMakerJob, find_region
+from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler, create_scheduler
 from torchx_specs import (
     AppDef,
     BindMount,
@@ -521,7 +523,7 @@ def test_a_dry_run_changes_nothing_and_imports_no_sdk() -> None:
     code = f"""
 import sys
 from torchx_specs import AppDef, Role
-from torchx_sched_aws.sagemaker_scheduler import create_scheduler
+from torchx_sched_aws.sagemaker.scheduler import create_scheduler
 app = AppDef("a", [Role("r", "i", entrypoint="echo", args=["x" * 300])])
 print(create_scheduler("s").submit_dryrun(app, {CFG!r}))
 loaded = [m for m in ("boto3", "botocore", "sagemaker") if m in sys.modules]

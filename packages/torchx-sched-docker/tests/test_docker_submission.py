@@ -10,7 +10,7 @@ import docker.errors
 import pytest
 
 from torchx_sched_docker.scheduler import create_scheduler
-from torchx_sched_docker.submission import start
+from torchx_sched_docker.submit import start
 from torchx_specs import AppDef, BindMount, Role, VolumeMount
 from torchx_specs.errors import BackendError
 

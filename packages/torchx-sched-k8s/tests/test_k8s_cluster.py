@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s.connection import ApiError, Cluster, NoClusterError, translated
-from torchx_sched_k8s.kubernetes_scheduler import create_scheduler
+from torchx_sched_k8s.cluster.client import ApiError, Cluster, NoClusterError, translated
+from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 
@@ -127,7 +127,7 @@ def test_contexts_and_their_namespaces(
 ) -> None:
     import yaml
 
-    from torchx_sched_k8s.kubeconfig import namespace_of_context
+    from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
 
     assert (namespace_of_context(), namespace_of_context("other")) == ("team", "default")
     config = yaml.safe_load(api.kubeconfig.read_text())
@@ -252,7 +252,7 @@ def test_a_token_that_was_rotated(api: ApiDouble) -> None:
 def test_many_whose_token_was_rotated_read_it_once(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchx_sched_k8s import kubeconfig
+    from torchx_sched_k8s.cluster import kubeconfig
 
     connect, made = kubeconfig.connect, []
     everybody = threading.Barrier(16)
@@ -601,7 +601,7 @@ def test_waiting_does_not_fail(api: ApiDouble, answer: Any) -> None:
 
 
 def test_within_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from torchx_sched_k8s import kubeconfig
+    from torchx_sched_k8s.cluster import kubeconfig
 
     monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)

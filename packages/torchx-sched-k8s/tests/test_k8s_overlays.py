@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s import mcad_scheduler as mcad
-from torchx_sched_k8s.kubernetes_scheduler import create_scheduler
+from torchx_sched_k8s.mcad import scheduler as mcad
+from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.overlays import JOIN, set_overlay

@@ -15,10 +15,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from torchx_sched_k8s import kubernetes_scheduler as k8s
-from torchx_sched_k8s import mcad_scheduler as mcad
-from torchx_sched_k8s.kubernetes_scheduler import KubernetesScheduler, create_scheduler
-from torchx_sched_k8s.pods import MountTypeError, escape
+from torchx_sched_k8s import scheduler as k8s
+from torchx_sched_k8s.mcad import scheduler as mcad
+from torchx_sched_k8s.request.pods import MountTypeError, escape
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import (
     AppDef,
     BindMount,
@@ -798,8 +798,8 @@ def test_run_options() -> None:
 def test_a_dry_run_imports_no_client() -> None:
     code = (
         "import sys; from torchx_specs import AppDef, Role\n"
-        "from torchx_sched_k8s.kubernetes_scheduler import create_scheduler as k\n"
-        "from torchx_sched_k8s.mcad_scheduler import create_scheduler as m\n"
+        "from torchx_sched_k8s.scheduler import create_scheduler as k\n"
+        "from torchx_sched_k8s.mcad.scheduler import create_scheduler as m\n"
         "app = AppDef('a', [Role('r', 'i', entrypoint='e')])\n"
         "for cfg in {}, {'job_api': 'jobset'}, {'queue': 'q'}:\n"
         "    str(k('t').submit_dryrun(app, cfg))\n"

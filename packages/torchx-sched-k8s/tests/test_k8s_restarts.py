@@ -18,10 +18,13 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from torchx_sched_k8s import ending, labels, supervisor
-from torchx_sched_k8s.connection import ApiError
-from torchx_sched_k8s.kubernetes_scheduler import create_scheduler
-from torchx_sched_k8s.supervisor import (
+from torchx_sched_k8s import cancel as ending
+from torchx_sched_k8s.cluster import labels
+from torchx_sched_k8s.cluster.client import ApiError
+from torchx_sched_k8s.scheduler import create_scheduler
+from torchx_sched_k8s.status.views import AppView, batch_view
+from torchx_sched_k8s.supervisor import program as supervisor
+from torchx_sched_k8s.supervisor.program import (
     ENDED,
     MAX_RESTARTS,
     REASON,
@@ -33,7 +36,6 @@ from torchx_sched_k8s.supervisor import (
     Supervisor,
     UnreachableError,
 )
-from torchx_sched_k8s.views import AppView, batch_view
 from torchx_specs import AppDef, AppState, Resource, RetryPolicy, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
@@ -252,7 +254,7 @@ def test_a_policy_that_nobody_chose_names_the_option(caplog: pytest.LogCaptureFi
 
 
 def test_the_program_suits_the_pythons_of_images() -> None:
-    text = files("torchx_sched_k8s").joinpath("supervisor.py").read_text("utf-8")
+    text = files("torchx_sched_k8s.supervisor").joinpath("program.py").read_text("utf-8")
     assert text.isascii()
     assert len(text) < 100_000  # one argument of a process
     tree = ast.parse(text, feature_version=(3, 7))

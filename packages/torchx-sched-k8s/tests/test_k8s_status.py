@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s.appwrapper import appwrapper_view
-from torchx_sched_k8s.describing import described_role
-from torchx_sched_k8s.mcad_scheduler import get_appwrapper_status, get_role_information
+from torchx_sched_k8s.mcad.appwrapper import appwrapper_view
+from torchx_sched_k8s.mcad.scheduler import get_appwrapper_status, get_role_information
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.pod_states import latest, read_pod
-from torchx_sched_k8s.pods import Place, PodMaker
-from torchx_sched_k8s.views import (
+from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.status.describe import described_role
+from torchx_sched_k8s.status.pod_states import latest, read_pod
+from torchx_sched_k8s.status.views import (
     RoleView,
     batch_view,
     combined,
@@ -22,7 +22,7 @@ from torchx_sched_k8s.views import (
     volcano_view,
 )
 from torchx_specs import AppState, Resource, Role
-from torchx_specs.templates import RoleTemplate
+from torchx_specs.model.templates import RoleTemplate
 
 P, R, S, F = AppState.PENDING, AppState.RUNNING, AppState.SUCCEEDED, AppState.FAILED
 

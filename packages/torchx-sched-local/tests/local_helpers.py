@@ -10,8 +10,8 @@ from typing import Any
 
 from torchx_sched_local.scheduler import LocalScheduler
 from torchx_specs import AppDef, Role
+from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers import DescribeAppResponse
-from torchx_specs.status import is_terminal
 
 
 def sh(script: str, name: str = "main", **fields: Any) -> Role:

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from local_helpers import finish, is_running, lines, python, read_pids, run, sh, submit, until
 
-from torchx_sched_local import records
-from torchx_sched_local.history import AppRun
-from torchx_sched_local.retention import seconds_to_keep
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.stored import StoredApp
+from torchx_sched_local.store import records
+from torchx_sched_local.store.history import AppRun
+from torchx_sched_local.store.retention import seconds_to_keep
+from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs import AppDef, AppState, Role, macros
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.status import is_terminal
+from torchx_specs.model.status import is_terminal
 
 
 @pytest.fixture
@@ -423,7 +423,13 @@ def test_index_that_cannot_be_written_is_a_warning_with_a_log_dir_of_ones_own(
 
 
 def test_supervisor_module_can_be_run(home: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torchx_sched_local.supervisor", "run", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "torchx_sched_local.supervise.supervisor",
+        "run",
+        str(tmp_path),
+    ]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 1

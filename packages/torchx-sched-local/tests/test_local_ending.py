@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from local_helpers import finish, is_running, lines, read_pids, sh, submit, until
 
-from torchx_sched_local import ending
-from torchx_sched_local.guard import Guard
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_sched_local.supervise import terminate as ending
+from torchx_sched_local.supervise.guard import Guard
 from torchx_specs import AppState
 
 # A leader, its child, a daemon with a session of its own whose parent is gone, and one that has

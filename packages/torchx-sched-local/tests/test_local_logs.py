@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from local_helpers import finish, lines, run, sh, submit, until
 
-from torchx_sched_local.merging import RecordedTimes, ReplicaLogs
+from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
 from torchx_specs import Role
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from local_helpers import is_running, read_pids, until
 
-from torchx_sched_local import processes
-from torchx_sched_local.ending import end_all
-from torchx_sched_local.processes import ENV_REPLICA, Leader, ProcessId
+from torchx_sched_local.supervise import processes
+from torchx_sched_local.supervise.processes import ENV_REPLICA, Leader, ProcessId
+from torchx_sched_local.supervise.terminate import end_all
 
 pytestmark = pytest.mark.skipif(not processes.HAS_PROC, reason="reads /proc")
 
@@ -99,7 +99,7 @@ def test_what_is_older_than_the_app_is_never_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_app_of_which_nobody_knows_when_it_began_has_no_processes() -> None:
-    from torchx_sched_local.history import AppRun
+    from torchx_sched_local.store.history import AppRun
 
     run = AppRun("app", {"main": 1})
     run.apply(["start", 0, 0, os.getpid(), processes.identify(os.getpid()).start, 1.0])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm import describing, queries, records, states
+from torchx_sched_slurm import describe as describing
+from torchx_sched_slurm import queries, records, states
 from torchx_sched_slurm.scheduler import (
     SLURM_JOB_DIRS,
     SLURM_STATES,

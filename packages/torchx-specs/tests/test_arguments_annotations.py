@@ -7,8 +7,8 @@ from typing import Any, Callable, Optional
 
 import pytest
 
-from torchx_specs.app import AppDef
-from torchx_specs.arguments import component_args_from_str
+from torchx_specs.components import component_args_from_str
+from torchx_specs.model.app import AppDef
 
 
 class Color(enum.Enum):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Dict, List, Literal, NewType, Optional, Tuple
 
 import pytest
 
-from torchx_specs.arguments.converters import UnsupportedTypeError, converter_for
+from torchx_specs.components.converters import UnsupportedTypeError, converter_for
 
 
 class Color(enum.Enum):

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Optional
 
 import pytest
 
-from torchx_specs.app import AppDef
-from torchx_specs.arguments import ComponentHelpRequested, component_help, materialize_appdef
+from torchx_specs.components import ComponentHelpRequested, component_help, materialize_appdef
+from torchx_specs.model.app import AppDef
 
 
 class Color(enum.Enum):

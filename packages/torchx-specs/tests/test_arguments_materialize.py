@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Union
 
 import pytest
 
-from torchx_specs.app import AppDef, Role
-from torchx_specs.arguments import (
+from torchx_specs.components import (
     ComponentArgs,
     ComponentHelpRequested,
     component_args_from_str,
@@ -23,6 +22,7 @@ from torchx_specs.arguments import (
     parse_args,
 )
 from torchx_specs.errors import ComponentArgumentError, ComponentError, ComponentTypeError
+from torchx_specs.model.app import AppDef, Role
 
 if TYPE_CHECKING:
     from somewhere_not_installed import Result

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_specs.arguments import notation
-from torchx_specs.arguments.notation import split_list, split_pairs
+from torchx_specs.components import notation
+from torchx_specs.components.notation import split_list, split_pairs
 
 
 def test_examples_in_the_docstrings() -> None:

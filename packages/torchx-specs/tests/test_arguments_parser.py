@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 
-from torchx_specs.app import AppDef
-from torchx_specs.arguments import ComponentHelpRequested, component_args_from_str
+from torchx_specs.components import ComponentHelpRequested, component_args_from_str
 from torchx_specs.errors import ComponentArgumentError, ComponentTypeError
+from torchx_specs.model.app import AppDef
 
 
 def values(fn: Callable[..., Any], *words: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Union
 
 import pytest
 
-from torchx_specs.arguments.types import (
+from torchx_specs.components.types import (
     decode,
     decode_from_string,
     decode_optional,

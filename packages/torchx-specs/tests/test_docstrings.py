@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_specs.docstrings import Docstring, parse
+from torchx_specs.components.docstrings import Docstring, parse
 
 GOOGLE = """Short.
 

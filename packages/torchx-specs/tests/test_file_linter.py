@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from torchx_specs import file_linter
-from torchx_specs.app import AppDef
-from torchx_specs.arguments.converters import UnsupportedTypeError, converter_for
+from torchx_specs.components.converters import UnsupportedTypeError, converter_for
 from torchx_specs.file_linter import (
     ArgTypeValidator,
     ComponentFunctionValidator,
@@ -24,6 +23,7 @@ from torchx_specs.file_linter import (
     get_fn_docstring,
     validate,
 )
+from torchx_specs.model.app import AppDef
 
 Lint = Callable[..., list[LinterMessage]]
 

@@ -46,7 +46,12 @@ def loaded_by(code: str, *names: str) -> set[str]:
 
 
 def test_the_package_alone() -> None:
-    own = ["torchx_specs.app", "torchx_specs.resources", "torchx_specs.plugins", "dataclasses"]
+    own = [
+        "torchx_specs.model.app",
+        "torchx_specs.model.resources",
+        "torchx_specs.plugins",
+        "dataclasses",
+    ]
     assert loaded_by("import torchx_specs", *HEAVY, *own) == set()
 
 
@@ -58,8 +63,7 @@ def test_the_package_alone() -> None:
         "from torchx_specs import StructuredOpts, CapabilityKey, RoleTemplate, parse_mounts",
         "from torchx_specs import AppStatusError, TorchXError, resource, named_resources",
         "from torchx_specs.schedulers import Scheduler, DescribeAppResponse",
-        "from torchx_specs.workspace import BuilderWorkspaceMixin, WorkspaceBuilder",
-        "from torchx_specs.workspace import walk_workspace, workspace_files, copy_workspace",
+        "from torchx_specs.workspace import WorkspaceMixin, WorkspaceBuilder",
         "from torchx_specs.trackers import TrackerBase",
         "from torchx_specs.hookspecs import SchedulerPlugin, hookimpl",
         "from torchx_specs.plugins import PluginManager",
@@ -82,7 +86,7 @@ Resource(cpu=1, gpu=0, memMB=1)
 
 
 def test_making_a_job_loads_no_plugin() -> None:
-    plugins = ["torchx_specs.plugins.manager", "torchx_specs.resource_registry"]
+    plugins = ["torchx_specs.plugins.manager", "torchx_specs.resources.registry"]
     assert loaded_by(USES, *HEAVY, *plugins) == set()
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from torchx_specs import overlays
-from torchx_specs.app import AppDef, Role
 from torchx_specs.errors import TorchXError
+from torchx_specs.model.app import AppDef, Role
 from torchx_specs.overlays import (
     DEL,
     JOIN,

@@ -17,13 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from torchx_specs import serialize
-from torchx_specs.app import AppDef, RetryPolicy, Role
 from torchx_specs.errors import SerializationError
-from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
-from torchx_specs.overlays import DEL, JOIN, PUT, get_overlay, set_overlay
-from torchx_specs.resources import NULL_RESOURCE, Resource
-from torchx_specs.serialize import (
+from torchx_specs.formats import serialize
+from torchx_specs.formats.serialize import (
     from_dict,
     from_json,
     from_yaml,
@@ -33,6 +29,10 @@ from torchx_specs.serialize import (
     to_json,
     to_yaml,
 )
+from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.model.resources import NULL_RESOURCE, Resource
+from torchx_specs.overlays import DEL, JOIN, PUT, get_overlay, set_overlay
 from torchx_specs.workspace.spec import Workspace
 
 SCHEMA = jsonschema.Draft202012Validator(json_schema())

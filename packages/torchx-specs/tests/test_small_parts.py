@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchx_specs
-from torchx_specs import TORCHX_HOME, app_metadata, cases, get_type_name, images
-from torchx_specs.errors import ConfigError, nearest
-from torchx_specs.home import home_path
-from torchx_specs.schedulers.ids import (
+from torchx_kit.names.ids import (
     END_CANDIDATES,
     START_CANDIDATES,
     make_unique,
     random_id,
     random_uint64,
 )
+from torchx_specs import TORCHX_HOME, app_metadata, cases, get_type_name, images
+from torchx_specs.errors import ConfigError, nearest
+from torchx_specs.home import home_path
 from torchx_specs.settings import tracker_config_env_var_name
 
 

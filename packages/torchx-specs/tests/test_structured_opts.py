@@ -9,7 +9,7 @@ from typing import Any, Optional
 import pytest
 
 from torchx_specs import CfgVal, InvalidRunConfigException, StructuredOpts
-from torchx_specs.structured_opts import is_structured_opts
+from torchx_specs.options.structured import is_structured_opts
 
 
 @dataclass

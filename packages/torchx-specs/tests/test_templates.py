@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_specs import Role, RoleTemplate, macros
-from torchx_specs.templates import is_template, substitute
+from torchx_specs.model.templates import is_template, substitute
 
 VALUES = macros.Values(img_root="/img", app_id="job-1", replica_id="3", rank0_env="RANK0")
 NAMES = ["img_root", "app_id", "replica_id", "rank0_env", "base_img_root"]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from torchx_kit.names.ids import make_unique
 from torchx_specs import (
     AppDef,
     AppDryRunInfo,
@@ -23,10 +24,9 @@ from torchx_specs import (
     RoleTemplate,
     macros,
 )
+from torchx_specs.model.status import ReplicaStatus
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
 from torchx_specs.schedulers.api import filter_regex, split_lines
-from torchx_specs.schedulers.ids import make_unique
-from torchx_specs.status import ReplicaStatus
 
 
 @dataclass

@@ -8,7 +8,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 
-from torchx_specs.templates import is_template
+from torchx_specs.model.templates import is_template
 from torchx_testing.hostile import (
     HOSTILE_VALUES,
     NOT_UTF8,

@@ -9,7 +9,7 @@ from suite_runs import Case, Run, run_cases
 
 IMPORTS = """
 import fake_builder
-from torchx_specs.workspace.dir import DirBuilder
+from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_testing.workspaces import WorkspaceBuilderConformance, read_folder
 """
 

@@ -83,11 +83,11 @@ class Failing(Recorded):
 def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     """What stands in for the configuration files, which are the runner's."""
     configs: dict[str, str | None] = {f"{HERE}:Recorded": None}
-    runner = type(sys)("torchx_runner.trackers_config")
+    runner = type(sys)("torchx_runner.config.trackers")
     runner.get_configured_trackers = lambda: configs  # type: ignore[attr-defined]
     package = sys.modules.get("torchx_runner") or type(sys)("torchx_runner")
     monkeypatch.setitem(sys.modules, "torchx_runner", package)
-    monkeypatch.setitem(sys.modules, "torchx_runner.trackers_config", runner)
+    monkeypatch.setitem(sys.modules, "torchx_runner.config.trackers", runner)
     monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])
     return configs
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from torchx_specs.errors import WorkspaceError
-from torchx_workspace_docker.credentials import credentials_for
-from torchx_workspace_docker.ecr import ecr_login
+from torchx_workspace_docker.registry.credentials import credentials_for
+from torchx_workspace_docker.registry.ecr import ecr_login
 
 REGISTRY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 
@@ -104,7 +104,7 @@ def test_without_a_token_the_login_counts(boto3: Boto3Double, tmp_path: Path) ->
 
 
 def test_the_engine_is_given_the_token_for_amazons_registries_only(boto3: Boto3Double) -> None:
-    from torchx_workspace_docker.engine_build import _login
+    from torchx_workspace_docker.engine.build import _login
 
     assert _login(f"{REGISTRY}/train:1") == {"username": "AWS", "password": "pass:word"}
     assert _login("example.com/train:1") is None

@@ -15,16 +15,17 @@ from typing import Any
 
 import pytest
 
+from torchx_kit.workspace import workspace_files
 from torchx_specs.errors import RequestError, WorkspaceError
-from torchx_specs.workspace import Workspace, workspace_files
+from torchx_specs.workspace import Workspace
 from torchx_workspace_docker.builder import DockerBuilder
-from torchx_workspace_docker.credentials import credentials_for
 from torchx_workspace_docker.docker_workspace import print_push_events
-from torchx_workspace_docker.engine_build import _ahead
+from torchx_workspace_docker.engine.build import _ahead
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import make_layer
 from torchx_workspace_docker.progress import Progress
 from torchx_workspace_docker.references import Reference
+from torchx_workspace_docker.registry.credentials import credentials_for
 
 REPO = {"image_repo": "example.com/jobs"}
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from torchx_specs.workspace import FileDigests, Workspace, WorkspaceFile, workspace_files
-from torchx_workspace_docker import remembered
+from torchx_kit.workspace import FileDigests, WorkspaceFile, workspace_files
+from torchx_specs.workspace import Workspace
+from torchx_workspace_docker import build_cache as remembered
+from torchx_workspace_docker.build_cache import recall, remember
 from torchx_workspace_docker.builder import DockerBuilder
 from torchx_workspace_docker.layer import (
     layers_of,
@@ -20,7 +22,6 @@ from torchx_workspace_docker.layer import (
     tar_pieces,
     tar_size,
 )
-from torchx_workspace_docker.remembered import recall, remember
 
 
 @pytest.fixture(autouse=True)

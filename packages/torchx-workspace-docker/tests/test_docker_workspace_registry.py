@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from torchx_workspace_docker.registry import _seconds
+from torchx_workspace_docker.registry.client import _seconds
 
 
 @pytest.mark.parametrize(("said", "seconds"), [("7", 7), ("0", 0), ("", 3), ("soon", 3)])

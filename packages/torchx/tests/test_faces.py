@@ -59,23 +59,23 @@ def test_star_import_brings_the_documented_names() -> None:
 
 
 def test_a_patch_at_the_older_path_takes_effect_and_is_undone() -> None:
-    from torchx_specs import run_options
+    from torchx_specs.options import run_options
 
     original = run_options.runopts.resolve
     with mock.patch("torchx.specs.api.runopts.resolve", return_value={"patched": 1}):
         assert torchx_specs.runopts().resolve({}) == {"patched": 1}
     assert run_options.runopts.resolve is original
 
-    plain = importlib.import_module("torchx_specs.schedulers.ids").make_unique
+    plain = importlib.import_module("torchx_kit.names.ids").make_unique
     with mock.patch("torchx.schedulers.ids.make_unique", lambda name: name + "-0"):
-        from torchx_specs.schedulers import ids
+        from torchx_kit.names import ids
 
         assert ids.make_unique("a") == "a-0"
-    assert importlib.import_module("torchx_specs.schedulers.ids").make_unique is plain
+    assert importlib.import_module("torchx_kit.names.ids").make_unique is plain
 
 
 def test_pytest_s_monkeypatch_is_undone_too() -> None:
-    from torchx_specs.schedulers import ids
+    from torchx_kit.names import ids
 
     plain = ids.make_unique
     for _ in range(2):

@@ -10,7 +10,7 @@ from api import specs
 FILES = 20_000
 
 try:
-    from torchx_specs.workspace.dir import DirWorkspaceMixin
+    from torchx_kit.workspace.dir_builder import DirWorkspaceMixin
 except ModuleNotFoundError:  # the peer
     from torchx.workspace.dir_workspace import DirWorkspaceMixin
 

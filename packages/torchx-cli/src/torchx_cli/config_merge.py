@@ -30,7 +30,7 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
     Raises:
         ConfigError: the file is malformed
     """
-    from torchx_runner.config_files import parse_config
+    from torchx_runner.config.files import parse_config
 
     have = {
         name: {_fold(key) for key in keys}

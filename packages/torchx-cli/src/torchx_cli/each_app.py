@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.boundary import Frame, ended_by, fail
+from torchx_cli.exit_codes import Frame, ended_by, fail
 from torchx_cli.session import open_runner
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli import boundary
-from torchx_runner.installed import plugin_manager
+from torchx_cli import exit_codes as boundary
+from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.plugins.manager import get_manager
 

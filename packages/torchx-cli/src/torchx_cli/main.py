@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from torchx_cli.boundary import Frame, guarded
+from torchx_cli.exit_codes import Frame, guarded
 from torchx_cli.group import CommandGroup
 from torchx_cli.standard_streams import usable
 
@@ -75,7 +75,7 @@ def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 def _narrate(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     # while the options are parsed: what is wrong with plugins shows as soon as commands are sought
     if not ctx.resilient_parsing:
-        from torchx_cli import narration
+        from torchx_cli import logging_setup as narration
 
         narration.configure(value or os.environ.get("LOGLEVEL") or "INFO")
 

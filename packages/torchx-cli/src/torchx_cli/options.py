@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from torchx_cli.boundary import WORDS
-from torchx_cli.output import JSON, TABLE, YAML
+from torchx_cli.exit_codes import WORDS
+from torchx_cli.output.printing import JSON, TABLE, YAML
 from torchx_specs.errors import ConfigError, RequestError, nearest
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_specs.run_options import CfgVal
+    from torchx_specs.options.run_options import CfgVal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,7 +89,7 @@ def _long_name(option: click.Option) -> str:
 
 def _configured(command: Command, ctx: click.Context) -> Iterator[tuple[str, Any]]:
     """Yields the name and value of each option that the configuration files set."""
-    from torchx_runner.config import get_cli_defaults
+    from torchx_runner.config.api import get_cli_defaults
 
     section = f"cli:{command.name}"
     known = {
@@ -207,7 +207,7 @@ def handles_argument(function: F) -> F:
 
 def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not ctx.resilient_parsing:
-        from torchx_specs.handles import parse_app_handle
+        from torchx_specs.model.handles import parse_app_handle
 
         parse_app_handle(value)
     return value
@@ -262,7 +262,7 @@ def read_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[st
             if key in cfg and cfg[key] != value:
                 raise RequestError(f"-cfg {key} is given twice, as {cfg[key]} and as {value}")
             cfg[key] = value
-    from torchx_runner import config
+    from torchx_runner.config import api as config
 
     config.apply(scheduler, cfg)
     return cfg
@@ -280,7 +280,7 @@ def complete_components(ctx: click.Context, param: click.Parameter, incomplete: 
     if ctx.params.get(param.name or ""):
         return []
     try:
-        from torchx_runner.finder import get_components
+        from torchx_runner.components.finder import get_components
 
         return [name for name in sorted(get_components()) if name.startswith(incomplete)]
     except Exception:  # a shell that completes nothing is better than a traceback in it

@@ -10,7 +10,7 @@ from torchx_specs.errors import UnknownAppException
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_specs.status import AppStatus
+    from torchx_specs.model.status import AppStatus
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class ComponentTestCase(unittest.TestCase):
             ComponentTypeError: No command line can fill its parameters.
         """
         from torchx_specs import file_linter
-        from torchx_specs.arguments import component_help
+        from torchx_specs.components import component_help
 
         function = getattr(module, function_name, None)
         if not callable(function):

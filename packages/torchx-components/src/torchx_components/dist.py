@@ -26,7 +26,7 @@ from torchx_components.structured_arg import (
 )
 from torchx_specs.errors import ComponentArgumentError
 from torchx_specs.images import IMAGE
-from torchx_specs.templates import macros
+from torchx_specs.model.templates import macros
 
 _TORCH_DEBUG_FLAGS: dict[str, str] = {
     "CUDA_LAUNCH_BLOCKING": "1",

@@ -10,7 +10,7 @@ from typing import Any
 
 import torchx_specs as specs
 from torchx_specs.errors import ComponentArgumentError, ComponentError, TorchXError
-from torchx_specs.templates import macros
+from torchx_specs.model.templates import macros
 
 _MACROS = {
     "app_id": macros.app_id,

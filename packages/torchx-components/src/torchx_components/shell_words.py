@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from shlex import quote
 
-from torchx_specs.templates import is_template
+from torchx_specs.model.templates import is_template
 
 
 class Unquoted(str):

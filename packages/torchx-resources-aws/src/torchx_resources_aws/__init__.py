@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchx_specs._lazy import attach
+from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
     from torchx_resources_aws.resources import EFA_DEVICE as EFA_DEVICE

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from torchx_resources_aws.instances import INSTANCES
-from torchx_specs.resources import FRACTIONAL_TAG, NAME_TAG, Resource
+from torchx_specs.model.resources import FRACTIONAL_TAG, NAME_TAG, Resource
 
 #: Capability by which schedulers choose the instance type.
 K8S_ITYPE = "node.kubernetes.io/instance-type"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchx_specs._lazy import attach
+from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
     from torchx_runner.api import Runner as Runner

@@ -6,10 +6,9 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from torchx_runner import events
+from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
+from torchx_runner.events import api as events
 from torchx_runner.older_plugins import call_with_accepted
-from torchx_runner.trackers_config import get_configured_trackers as get_configured_trackers
-from torchx_specs.app import AppDef, Role
 from torchx_specs.errors import (
     ComponentError,
     RequestError,
@@ -17,8 +16,9 @@ from torchx_specs.errors import (
     UnknownAppException,
     UnknownSchedulerException,
 )
-from torchx_specs.handles import AppHandle, make_app_handle, parse_app_handle
-from torchx_specs.status import AppState, AppStatus
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
+from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from torchx_runner.installed import SchedulerFactory
-    from torchx_specs.dryrun import AppDryRunInfo
-    from torchx_specs.run_options import CfgVal, runopts
+    from torchx_runner.installed_schedulers import SchedulerFactory
+    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.options.run_options import CfgVal, runopts
     from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
     from torchx_specs.workspace import Workspace
 
@@ -71,7 +71,7 @@ class Runner:
         import threading
 
         if scheduler_factories is None:
-            from torchx_runner.installed import InstalledSchedulers
+            from torchx_runner.installed_schedulers import InstalledSchedulers
 
             scheduler_factories = InstalledSchedulers()
         self._name = name
@@ -165,8 +165,8 @@ class Runner:
         return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
 
     def _materialize(self, component: str, component_args: list[str] | dict[str, Any]) -> AppDef:
-        from torchx_runner import finder
-        from torchx_specs.arguments import materialize_appdef
+        from torchx_runner.components import finder
+        from torchx_specs.components import materialize_appdef
 
         found = finder.get_component(component)
         words, values = (
@@ -602,7 +602,7 @@ def _detached_copy(app: AppDef) -> AppDef:
 
 
 def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
-    from torchx_specs.role_overrides import resolve_override
+    from torchx_specs.model.role_overrides import resolve_override
 
     return copy.deepcopy(resolve_override(overrides, name, lambda: vars(role).get(name)))
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from torchx_runner.session import get_session_id_or_create_new
-from torchx_specs.handles import make_app_handle
+from torchx_specs.model.handles import make_app_handle
+from torchx_specs.model.templates import macros
 from torchx_specs.settings import (
     ENV_TORCHX_INTERNAL_SESSION_ID,
     ENV_TORCHX_JOB_ID,
     ENV_TORCHX_PARENT_RUN_ID,
 )
-from torchx_specs.templates import macros
 
 if TYPE_CHECKING:
-    from torchx_specs.app import AppDef
+    from torchx_specs.model.app import AppDef
 
 
 def split_names(app: AppDef) -> None:

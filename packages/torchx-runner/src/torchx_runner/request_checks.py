@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_origin
 
 from torchx_runner.older_plugins import call_with_accepted
-from torchx_specs.app import AppDef, Role
-from torchx_specs.constants import MISSING
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
-from torchx_specs.resources import Resource
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.constants import MISSING
+from torchx_specs.model.resources import Resource
 
 if TYPE_CHECKING:
-    from torchx_specs.run_options import CfgVal, runopt, runopts
+    from torchx_specs.options.run_options import CfgVal, runopt, runopts
     from torchx_specs.schedulers import Scheduler
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import TorchXError
-from torchx_specs.status import AppState, AppStatus
+from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
-    from torchx_specs.handles import AppHandle
+    from torchx_specs.model.handles import AppHandle
     from torchx_specs.schedulers import Scheduler
 
 #: The first pause between two looks at an app, in seconds.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
-    from torchx_specs.app import Role
-    from torchx_specs.run_options import CfgVal
+    from torchx_specs.model.app import Role
+    from torchx_specs.options.run_options import CfgVal
     from torchx_specs.schedulers import Scheduler
     from torchx_specs.workspace.api import WorkspaceMixin
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_aws.clients import (
+from torchx_sched_aws.client import (
     AwsError,
     Clients,
     ExpiredCredentialsError,

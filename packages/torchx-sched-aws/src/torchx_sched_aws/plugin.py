@@ -12,11 +12,11 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
     """Gives the schedulers."""
     yield SchedulerPlugin(
         "aws_batch",
-        "torchx_sched_aws.batch_scheduler:create_scheduler",
+        "torchx_sched_aws.batch.scheduler:create_scheduler",
         summary="AWS Batch: jobs of one node or several, logs from CloudWatch",
     )
     yield SchedulerPlugin(
         "aws_sagemaker",
-        "torchx_sched_aws.sagemaker_scheduler:create_scheduler",
+        "torchx_sched_aws.sagemaker.scheduler:create_scheduler",
         summary="Amazon SageMaker: training jobs",
     )

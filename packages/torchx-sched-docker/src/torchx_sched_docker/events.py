@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from torchx_sched_docker.engine import NoEngineError, engine_errors
+from torchx_sched_docker.client import NoEngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID
 
 if TYPE_CHECKING:

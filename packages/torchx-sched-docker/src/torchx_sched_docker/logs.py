@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_docker.engine import NoEngineError, engine_errors, is_status, translated
+from torchx_sched_docker.client import NoEngineError, engine_errors, is_status, translated
 from torchx_sched_docker.states import inspected_state
 from torchx_specs.errors import BackendError
-from torchx_specs.status import is_terminal
+from torchx_specs.model.status import is_terminal
 
 if TYPE_CHECKING:
     from datetime import datetime

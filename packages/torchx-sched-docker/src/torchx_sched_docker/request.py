@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_kit.devices import get_device_mounts
+from torchx_kit.names.ids import make_unique
+from torchx_kit.names.limits import CONTAINER, NameRule, fit_name, fit_names
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_APP_NAME,
@@ -17,14 +20,11 @@ from torchx_sched_docker.labels import (
     LABEL_VERSION,
 )
 from torchx_sched_docker.options import PUBLISH_POLICIES, PULL_POLICIES, DockerOpts
-from torchx_specs.app import AppDef, Role
-from torchx_specs.constants import ENV_RANK0_HOST, MISSING
 from torchx_specs.errors import RequestError, nearest
-from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
-from torchx_specs.schedulers.devices import get_device_mounts
-from torchx_specs.schedulers.ids import make_unique
-from torchx_specs.schedulers.names import CONTAINER, NameRule, fit_name, fit_names
-from torchx_specs.templates import RoleTemplate, macros
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING
+from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.model.templates import RoleTemplate, macros
 from torchx_specs.version import __version__
 
 #: The variable with the image of the replica.

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_docker.engine import NoEngineError, connect, engine_errors
-from torchx_sched_docker.engine import ensure_network as ensure_network
-from torchx_sched_docker.engine import has_docker as has_docker
+from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
+from torchx_sched_docker.client import NoEngineError, connect, engine_errors
+from torchx_sched_docker.client import ensure_network as ensure_network
+from torchx_sched_docker.client import has_docker as has_docker
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
@@ -26,10 +27,11 @@ from torchx_sched_docker.request import DockerJob as DockerJob
 from torchx_sched_docker.request import check, format_request, make_request
 from torchx_sched_docker.states import CANCELLED_SUFFIX
 from torchx_sched_docker.states import CONTAINER_STATE as CONTAINER_STATE
-from torchx_specs.app import AppDef
-from torchx_specs.dryrun import AppDryRunInfo
 from torchx_specs.errors import RequestError, UnknownAppException, nearest
-from torchx_specs.run_options import CfgVal
+from torchx_specs.model.app import AppDef
+from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import (
     DescribeAppResponse,
     ListAppResponse,
@@ -37,8 +39,7 @@ from torchx_specs.schedulers.api import (
     Stream,
     filter_regex,
 )
-from torchx_specs.status import AppState, is_terminal
-from torchx_specs.workspace.builder import METADATA_KEY, BuilderWorkspaceMixin, Product
+from torchx_specs.workspace.builder import METADATA_KEY, Product
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -129,7 +130,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             BackendError: the engine does not answer, or refuses; nothing is left of the app
             WorkspaceError: its workspace cannot be built
         """
-        from torchx_sched_docker.submission import start
+        from torchx_sched_docker.submit import start
 
         built = self.build_pending(dryrun_info)
         job = dryrun_info.request
@@ -145,7 +146,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         While the engine is away, perhaps to start again, the state of an app that was seen before
         is UNKNOWN; once that has lasted for long, it is an error.
         """
-        from torchx_sched_docker.description import describe
+        from torchx_sched_docker.describe import describe
         from torchx_sched_docker.logs import PATIENCE
 
         begun = time.time()
@@ -203,7 +204,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     def _cancel_existing(self, app_id: str) -> None:
         """Ends the containers that have not ended; they stay, named as cancelled."""
         from torchx_sched_docker.states import summary_state
-        from torchx_sched_docker.submission import in_parallel
+        from torchx_sched_docker.submit import in_parallel
 
         in_parallel(
             self._cancel_container,
@@ -229,7 +230,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         """Removes an app's containers, running or not, and its network; does nothing if there is
         none of that id.
         """
-        from torchx_sched_docker.submission import remove_app
+        from torchx_sched_docker.submit import remove_app
 
         remove_app(self._docker_client, app_id)
 
@@ -271,7 +272,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # -- containers
 
     def _summaries(self, app_id: str) -> Sequence[dict[str, Any]]:
-        from torchx_sched_docker.description import summaries
+        from torchx_sched_docker.describe import summaries
 
         return summaries(self._docker_client, app_id)
 

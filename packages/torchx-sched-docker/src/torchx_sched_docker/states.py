@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchx_specs.status import AppState, is_terminal
+from torchx_specs.model.status import AppState, is_terminal
 
 #: States of the engine, but ``exited``, which needs the exit code.
 CONTAINER_STATE: dict[str, AppState] = {

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.options import RESERVED_MEMMB, RESERVED_MILLICPU, KubernetesOpts
-from torchx_sched_k8s.pods import Place, PodMaker
-from torchx_specs.app import AppDef, Role
-from torchx_specs.status import AppState
-from torchx_specs.templates import RoleTemplate
+from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.status import AppState
+from torchx_specs.model.templates import RoleTemplate
 
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
@@ -90,7 +90,7 @@ def app_to_resource(
     efa_device_count: int | None = None,
 ) -> dict[str, Any]:
     """Returns the Volcano Job of an app, as plain data."""
-    from torchx_sched_k8s.volcano import make_job
+    from torchx_sched_k8s.request.volcano import make_job
 
     opts = KubernetesOpts(
         queue=queue,

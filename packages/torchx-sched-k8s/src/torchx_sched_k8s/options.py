@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_specs.app import RetryPolicy
+from torchx_kit.names.limits import DNS_LABEL, NameRule
 from torchx_specs.errors import RequestError, nearest
-from torchx_specs.schedulers.names import DNS_LABEL, NameRule
-from torchx_specs.structured_opts import StructuredOpts
+from torchx_specs.model.app import RetryPolicy
+from torchx_specs.options.structured import StructuredOpts
 
 RESERVED_MILLICPU = 100
 RESERVED_MEMMB = 1024
@@ -264,11 +264,11 @@ def affinity(opts: KubernetesOpts) -> dict[str, Any] | None:
         return None
     text = opts.affinity.strip()
     if text.startswith("{"):
-        from torchx_specs.documents import parse_document
+        from torchx_specs.formats.documents import parse_document
 
         found: Any = parse_document(text, "option affinity")
     else:
-        from torchx_sched_k8s.overlaying import document
+        from torchx_sched_k8s.request.overlays import document
 
         found = document(text)
     kinds = ("nodeAffinity", "podAffinity", "podAntiAffinity")

@@ -12,11 +12,11 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
     """Gives the schedulers of a Kubernetes cluster."""
     yield SchedulerPlugin(
         "kubernetes",
-        "torchx_sched_k8s.kubernetes_scheduler:create_scheduler",
+        "torchx_sched_k8s.scheduler:create_scheduler",
         summary="Pods of a Kubernetes cluster: plain Jobs, JobSet or Volcano",
     )
     yield SchedulerPlugin(
         "kubernetes_mcad",
-        "torchx_sched_k8s.mcad_scheduler:create_scheduler",
+        "torchx_sched_k8s.mcad.scheduler:create_scheduler",
         summary="Pods of a Kubernetes cluster in an AppWrapper (MCAD)",
     )

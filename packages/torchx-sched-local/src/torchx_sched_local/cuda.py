@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchx_sched_local.request import ReplicaParam
-from torchx_specs.app import AppDef
+from torchx_specs.model.app import AppDef
 
 ENV_CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 

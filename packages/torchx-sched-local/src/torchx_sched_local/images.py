@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from torchx_sched_local.request import ReplicaParam
-from torchx_specs.app import Role
 from torchx_specs.errors import RequestError
-from torchx_specs.run_options import CfgVal
+from torchx_specs.model.app import Role
+from torchx_specs.options.run_options import CfgVal
 
 
 class ImageProvider(ABC):

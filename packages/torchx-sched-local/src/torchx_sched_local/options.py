@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchx_specs.structured_opts import StructuredOpts
+from torchx_specs.options.structured import StructuredOpts
 
 
 @dataclass

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torchx_specs.app import AppDef, Role
-from torchx_specs.constants import MISSING
+from torchx_kit.scripts.shell import encode
 from torchx_specs.errors import RequestError
-from torchx_specs.schedulers.shell import encode
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.constants import MISSING
 
 HIDDEN = "<hidden>"
 

@@ -1,8 +1,8 @@
 """``local_cwd``: apps as processes of this machine.
 
-An app is a folder (:mod:`torchx_sched_local.records`) that outlives the program that started it:
-any process of the same user can describe, follow, cancel and delete it. Its processes end with the
-program that started them, however that ends, unless the app was started with ``detach``.
+An app is a folder (:mod:`torchx_sched_local.store.records`) that outlives the program that
+started it: any process of the same user can describe, follow, cancel and delete it. Its processes
+end with the program that started them, however that ends, unless the app was started with ``detach``.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from collections.abc import Callable, Iterable, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_local import layout
+from torchx_kit.names.ids import make_unique
+from torchx_kit.names.limits import FILE, fit_name
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
 from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
 from torchx_sched_local.images import ImageProvider as ImageProvider
 from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
-from torchx_sched_local.layout import COMBINED_LOG as COMBINED_LOG
-from torchx_sched_local.layout import NA as NA
-from torchx_sched_local.layout import STDERR_LOG as STDERR_LOG
-from torchx_sched_local.layout import STDOUT_LOG as STDOUT_LOG
-from torchx_sched_local.log_iterator import LogIterator as LogIterator
+from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_local.options import LocalOpts as LocalOpts
-from torchx_sched_local.planning import join_path, make_request
-from torchx_sched_local.replicas import PopenProtocol as PopenProtocol
-from torchx_sched_local.replicas import _LocalAppDef as _LocalAppDef
-from torchx_sched_local.replicas import _LocalReplica as _LocalReplica
+from torchx_sched_local.plan import join_path, make_request
 from torchx_sched_local.request import ENV_ERROR_FILE, check, format_request
 from torchx_sched_local.request import PopenRequest as PopenRequest
 from torchx_sched_local.request import ReplicaParam as ReplicaParam
-from torchx_specs.app import AppDef
-from torchx_specs.dryrun import AppDryRunInfo
+from torchx_sched_local.store import layout
+from torchx_sched_local.store.layout import COMBINED_LOG as COMBINED_LOG
+from torchx_sched_local.store.layout import NA as NA
+from torchx_sched_local.store.layout import STDERR_LOG as STDERR_LOG
+from torchx_sched_local.store.layout import STDOUT_LOG as STDOUT_LOG
+from torchx_sched_local.supervise.replicas import PopenProtocol as PopenProtocol
+from torchx_sched_local.supervise.replicas import _LocalAppDef as _LocalAppDef
+from torchx_sched_local.supervise.replicas import _LocalReplica as _LocalReplica
 from torchx_specs.errors import BackendError
-from torchx_specs.run_options import CfgVal
+from torchx_specs.model.app import AppDef
+from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
-from torchx_specs.schedulers.ids import make_unique
-from torchx_specs.schedulers.names import FILE, fit_name
-from torchx_specs.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     import signal
     from datetime import datetime
 
-    from torchx_sched_local.log_access import ReplicaLog
-    from torchx_sched_local.reactor import Reactor
-    from torchx_sched_local.stored import StoredApp
+    from torchx_sched_local.logs.locate import ReplicaLog
+    from torchx_sched_local.store.stored_app import StoredApp
+    from torchx_sched_local.supervise.reactor import Reactor
 
 AppId = str
 AppName = str
@@ -228,7 +228,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             BackendError: the machine cannot run it
         """
         from torchx_sched_local.errors import TooManyAppsError
-        from torchx_sched_local.submission import Submission, option
+        from torchx_sched_local.submit import Submission, option
 
         while len(self._apps) >= self._cache_size:
             if not self._evict_lru():
@@ -320,7 +320,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Raises:
             FileExistsError: it is there already
         """
-        from torchx_sched_local.starting import open_log
+        from torchx_sched_local.supervise.start import open_log
 
         return None if file is None else open_log(file, os.O_EXCL)
 
@@ -328,7 +328,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self, replica_params: ReplicaParam
     ) -> tuple[FileIO | None, FileIO | None, Any]:
         """Returns the files for a replica's output, and what merges them."""
-        from torchx_sched_local.starting import output_files
+        from torchx_sched_local.supervise.start import output_files
 
         return output_files(replica_params, self._get_file_io)
 
@@ -345,7 +345,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns what is known of an app, whichever process has started it."""
-        from torchx_sched_local import describing
+        from torchx_sched_local import describe as describing
 
         local_app = self._own_app(app_id)
         if local_app is not None:
@@ -394,8 +394,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns all apps of this user on this machine, of all sessions, that were not deleted."""
-        from torchx_sched_local import records
-        from torchx_sched_local.stored import StoredApp
+        from torchx_sched_local.store import records
+        from torchx_sched_local.store.stored_app import StoredApp
 
         apps = []
         for app_id in records.all_ids():
@@ -508,8 +508,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return self._find_log(app_id, role_name, k, streams).lines(regex, since, until, should_tail)
 
     def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
-        from torchx_sched_local import log_access
         from torchx_sched_local.errors import UnknownLocalAppError
+        from torchx_sched_local.logs import locate as log_access
 
         local_app = self._own_app(app_id)
         if local_app is None:
@@ -543,8 +543,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _stored(self, app_id: str) -> StoredApp | None:
         """Returns an app by its records, None if there is none."""
-        from torchx_sched_local import records
-        from torchx_sched_local.stored import StoredApp
+        from torchx_sched_local.store import records
+        from torchx_sched_local.store.stored_app import StoredApp
 
         cache: dict[str, StoredApp] = self.__dict__.setdefault("_stored_apps", {})
         folder = records.lookup(app_id)
@@ -561,7 +561,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _held_reactor(self) -> Reactor:
         """Returns the reactor of this process's apps, started and held for one more."""
-        from torchx_sched_local.reactor import Reactor
+        from torchx_sched_local.supervise.reactor import Reactor
 
         lock: threading.Lock = self.__dict__.setdefault("_reactor_lock", threading.Lock())
         with lock:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchx_sched_lsf.commands import Lsf, LsfError, UnreachableError
+from torchx_sched_lsf.client import Lsf, LsfError, UnreachableError
 from torchx_sched_lsf.names import cleanup_str, split_job_name
 from torchx_sched_lsf.states import explain, get_job_state
-from torchx_specs.app import Role
-from torchx_specs.constants import NONE
+from torchx_specs.model.app import Role
+from torchx_specs.model.constants import NONE
+from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Stream
-from torchx_specs.status import AppState, ReplicaStatus, RoleStatus
 
 _COLUMNS = "jobid stat proj_name job_name exec_host"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from torchx_specs.schedulers.ids import make_unique
-from torchx_specs.schedulers.names import NameRule, fit_names
+from torchx_kit.names.ids import make_unique
+from torchx_kit.names.limits import NameRule, fit_names
 
 # Of a project and the names of its jobs: no pattern, array or separator of LSF's.
 _PART = NameRule(48, "a-z0-9_-", first="a-z0-9_", lower=True, replacement="_")

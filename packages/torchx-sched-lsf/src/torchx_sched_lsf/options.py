@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchx_specs.errors import nearest
-from torchx_specs.structured_opts import StructuredOpts
+from torchx_specs.options.structured import StructuredOpts
 
 CONTAINERS = ("docker", "apptainer", "none")
 

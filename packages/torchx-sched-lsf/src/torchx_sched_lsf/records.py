@@ -11,9 +11,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_specs.atomic_files import write_atomically
+from torchx_kit.atomic_files import write_atomically
+from torchx_kit.jobs.index import JobIndex
 from torchx_specs.errors import RequestError
-from torchx_specs.schedulers.job_index import JobIndex
 
 RECORDS = ".torchx-lsf"
 SCRIPT = "torchx-bsub.sh"

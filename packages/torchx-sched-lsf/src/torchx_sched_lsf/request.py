@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_kit.scripts.job_script import env_words
+from torchx_kit.scripts.shell import join, quote_ascii
 from torchx_sched_lsf import script
 from torchx_sched_lsf.names import job_name as name_of_job
 from torchx_sched_lsf.names import role_names
 from torchx_sched_lsf.options import LsfOpts
-from torchx_specs.app import AppDef, Role
-from torchx_specs.constants import ENV_RANK0_HOST
 from torchx_specs.errors import RequestError
-from torchx_specs.mounts import BindMount, DeviceMount, VolumeMount
-from torchx_specs.schedulers.job_script import env_words
-from torchx_specs.schedulers.shell import join, quote_ascii
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.constants import ENV_RANK0_HOST
+from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.version import __version__
 
 

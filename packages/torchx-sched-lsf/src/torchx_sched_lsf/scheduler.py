@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_lsf import records
 from torchx_sched_lsf.bjobs import Job, combined, ending_of, jobs_by_id, jobs_of_project
 from torchx_sched_lsf.bjobs import bjobs_msg_to_describe as bjobs_msg_to_describe
@@ -17,9 +18,9 @@ from torchx_sched_lsf.bjobs import find_rank0_host as find_rank0_host
 from torchx_sched_lsf.bjobs import (
     find_rank0_host_from_bhosts_stdout as find_rank0_host_from_bhosts_stdout,
 )
-from torchx_sched_lsf.commands import Lsf as Lsf
-from torchx_sched_lsf.commands import LsfError as LsfError
-from torchx_sched_lsf.commands import UnreachableError as UnreachableError
+from torchx_sched_lsf.client import Lsf as Lsf
+from torchx_sched_lsf.client import LsfError as LsfError
+from torchx_sched_lsf.client import UnreachableError as UnreachableError
 from torchx_sched_lsf.names import cleanup_str as cleanup_str
 from torchx_sched_lsf.names import job_name, make_app_id, role_names, split_job_name
 from torchx_sched_lsf.options import LsfOpts as LsfOpts
@@ -32,14 +33,13 @@ from torchx_sched_lsf.request import get_docker_command as get_docker_command
 from torchx_sched_lsf.request import get_submit_script as get_submit_script
 from torchx_sched_lsf.states import JOB_STATE as JOB_STATE
 from torchx_sched_lsf.states import get_job_state as get_job_state
-from torchx_specs.app import AppDef, Role
-from torchx_specs.constants import MISSING, NONE
-from torchx_specs.dryrun import AppDryRunInfo
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.run_options import CfgVal
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.constants import MISSING, NONE
+from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
+from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
-from torchx_specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
-from torchx_specs.workspace.builder import BuilderWorkspaceMixin
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -329,8 +329,8 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         Raises:
             BackendError: there is no such app, or no such log although the app has ended
         """
+        from torchx_kit.logs.file_logs import Tail, follow_files, read_files, stream_files
         from torchx_sched_lsf.logs import missing
-        from torchx_specs.schedulers.file_logs import Tail, follow_files, read_files, stream_files
 
         if since is not None or until is not None:
             import warnings

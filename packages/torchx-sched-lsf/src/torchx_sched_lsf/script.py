@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.constants import ENV_RANK0_HOST
-from torchx_specs.schedulers.job_script import RoleWords, comments, role_functions, role_table
-from torchx_specs.schedulers.shell import quote_ascii
-from torchx_specs.templates import macros
+from torchx_kit.scripts.job_script import RoleWords, comments, role_functions, role_table
+from torchx_kit.scripts.shell import quote_ascii
+from torchx_specs.model.constants import ENV_RANK0_HOST
+from torchx_specs.model.templates import macros
 
 # Stands for what only the job knows; no word can hold a NUL.
 _REPLICA = "\0replica\0"

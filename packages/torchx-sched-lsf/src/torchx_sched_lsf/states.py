@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from torchx_specs.status import AppState
+from torchx_specs.model.status import AppState
 
 JOB_STATE: dict[str, AppState] = {
     "DONE": AppState.SUCCEEDED,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torchx_specs.errors import RequestError, nearest
-from torchx_specs.structured_opts import StructuredOpts
+from torchx_specs.options.structured import StructuredOpts
 
 #: Options that every component of a heterogeneous job repeats.
 SBATCH_GROUP_OPTIONS = {"partition", "time", "constraint", "qos"}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torchx_sched_slurm.commands import Slurm, SlurmError
+from torchx_sched_slurm.client import Slurm, SlurmError
 from torchx_sched_slurm.states import base_state
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
 

@@ -14,10 +14,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_kit.atomic_files import write_atomically
+from torchx_kit.jobs.index import JobIndex
 from torchx_sched_slurm.script import RECORDS
-from torchx_specs.atomic_files import write_atomically
 from torchx_specs.errors import RequestError
-from torchx_specs.schedulers.job_index import JobIndex
 
 #: Upstream's file of jobs and their folders, in the folder from which they were submitted.
 SLURM_JOB_DIRS = ".torchxslurmjobdirs"

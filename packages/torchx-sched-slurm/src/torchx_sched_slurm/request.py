@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_kit.names.limits import BATCH_JOB, fit_name
 from torchx_sched_slurm import script
 from torchx_sched_slurm.options import DIRECTIVES, SlurmOpts, directive
-from torchx_specs.app import Role
 from torchx_specs.errors import RequestError
-from torchx_specs.mounts import BindMount
-from torchx_specs.schedulers.names import BATCH_JOB, fit_name
+from torchx_specs.model.app import Role
+from torchx_specs.model.mounts import BindMount
 from torchx_specs.version import __version__
 
 # Variables that Apptainer does not let through by themselves.
@@ -239,7 +239,7 @@ class SlurmBatchRequest:
         return list(groups.values())
 
     def __repr__(self) -> str:
-        from torchx_specs.schedulers.shell import join
+        from torchx_kit.scripts.shell import join
 
         banner = "#----------------\n# SBATCH_SCRIPT\n#----------------"
         return f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{self.materialize(mask=True)}"
@@ -276,6 +276,6 @@ def _is_sif(image: str) -> bool:
 
 def _apply_app_id_env(s: str) -> str:
     """Returns a word quoted for the shell, with the job's id for its macro."""
-    from torchx_specs.schedulers.shell import quote, quote_around
+    from torchx_kit.scripts.shell import quote, quote_around
 
     return quote_around(s, {"${app_id}": '"$SLURM_JOB_ID"'}, quote)

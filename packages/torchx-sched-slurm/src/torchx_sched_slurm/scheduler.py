@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_slurm.commands import Slurm as Slurm
-from torchx_sched_slurm.commands import SlurmError as SlurmError
-from torchx_sched_slurm.commands import UnreachableError as UnreachableError
+from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
+from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
+from torchx_sched_slurm.client import Slurm as Slurm
+from torchx_sched_slurm.client import SlurmError as SlurmError
+from torchx_sched_slurm.client import UnreachableError as UnreachableError
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
@@ -30,14 +32,12 @@ from torchx_sched_slurm.request import _apply_app_id_env as _apply_app_id_env
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
 from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from_slurm_state
 from torchx_sched_slurm.states import get_appstate_from_job as get_appstate_from_job
-from torchx_specs.app import AppDef, RetryPolicy, Role
-from torchx_specs.dryrun import AppDryRunInfo
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.run_options import CfgVal
+from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
-from torchx_specs.schedulers.names import BATCH_JOB, fit_name, fit_names
-from torchx_specs.status import AppState, is_terminal
-from torchx_specs.workspace.builder import BuilderWorkspaceMixin
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -132,7 +132,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             SlurmError: Slurm refuses the job, or its controller cannot be reached
             RequestError: the job's folder cannot be written to
         """
-        from torchx_sched_slurm.submission import submit
+        from torchx_sched_slurm.submit import submit
 
         self.build_pending(dryrun_info)
         request = dryrun_info.request
@@ -163,7 +163,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         Raises:
             SlurmError: Slurm cannot be asked, and the job has not said how it has ended
         """
-        from torchx_sched_slurm import describing
+        from torchx_sched_slurm import describe as describing
 
         job_id = JobId.parse(app_id)
         entry = self._index.get(app_id) if job_id else None
@@ -210,7 +210,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         Raises:
             SlurmError: the queue cannot be asked
         """
-        from torchx_sched_slurm import describing
+        from torchx_sched_slurm import describe as describing
 
         jobs = self._accounting.all_jobs()
         jobs.update(all_queued(self._slurm))
@@ -268,8 +268,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         Raises:
             BackendError: there is no such job, or no such log although the job has ended
         """
+        from torchx_kit.logs.file_logs import Tail, follow_files, read_files, stream_files
         from torchx_sched_slurm.logs import missing
-        from torchx_specs.schedulers.file_logs import Tail, follow_files, read_files, stream_files
 
         if since is not None or until is not None:
             import warnings
@@ -338,7 +338,7 @@ def _place_of(app_id: str, entry: Entry | None, role_name: str) -> tuple[str, st
 
 
 def _problems_of_role(role: Role) -> Iterable[str]:
-    from torchx_specs.constants import MISSING
+    from torchx_specs.model.constants import MISSING
 
     if not role.entrypoint or role.entrypoint == MISSING:
         yield f"role '{role.name}': no entrypoint; set Role.entrypoint to the program to run"

@@ -13,17 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from torchx_specs.constants import ENV_RANK0_HOST
-from torchx_specs.errors import RequestError
-from torchx_specs.schedulers.job_script import (
+from torchx_kit.scripts.job_script import (
     RoleWords,
     comments,
     env_words,
     role_functions,
     role_table,
 )
-from torchx_specs.schedulers.shell import quote_around, quote_ascii
-from torchx_specs.templates import macros
+from torchx_kit.scripts.shell import quote_around, quote_ascii
+from torchx_specs.errors import RequestError
+from torchx_specs.model.constants import ENV_RANK0_HOST
+from torchx_specs.model.templates import macros
 
 #: Beside the logs: folders with what jobs say of themselves.
 RECORDS = ".torchx-slurm"

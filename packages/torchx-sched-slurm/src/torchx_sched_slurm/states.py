@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchx_specs.status import AppState
+from torchx_specs.model.status import AppState
 
 #: Slurm's states and ours. What is missing (``COMPLETING`` ...) depends on more than its name.
 SLURM_STATES: Mapping[str, AppState] = {

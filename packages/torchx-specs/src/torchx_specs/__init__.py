@@ -18,25 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchx_specs._lazy import attach
+from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
-    from torchx_specs.app import AppDef as AppDef
-    from torchx_specs.app import RetryPolicy as RetryPolicy
-    from torchx_specs.app import Role as Role
-    from torchx_specs.arguments import ComponentArgs as ComponentArgs
-    from torchx_specs.arguments import component_args_from_str as component_args_from_str
-    from torchx_specs.arguments import materialize_appdef as materialize_appdef
-    from torchx_specs.capabilities import CapabilityKey as CapabilityKey
-    from torchx_specs.constants import ALL as ALL
-    from torchx_specs.constants import MISSING as MISSING
-    from torchx_specs.constants import NA as NA
-    from torchx_specs.constants import NONE as NONE
-    from torchx_specs.constants import TORCHX_CONTEXT_NAME as TORCHX_CONTEXT_NAME
-    from torchx_specs.constants import UNKNOWN as UNKNOWN
-    from torchx_specs.constants import GiB as GiB
-    from torchx_specs.constants import app_metadata as app_metadata
-    from torchx_specs.dryrun import AppDryRunInfo as AppDryRunInfo
+    from torchx_specs.components import ComponentArgs as ComponentArgs
+    from torchx_specs.components import component_args_from_str as component_args_from_str
+    from torchx_specs.components import materialize_appdef as materialize_appdef
     from torchx_specs.errors import AppStatusError as AppStatusError
     from torchx_specs.errors import BackendError as BackendError
     from torchx_specs.errors import ComponentArgumentError as ComponentArgumentError
@@ -56,57 +43,70 @@ if TYPE_CHECKING:
     from torchx_specs.errors import UnknownAppException as UnknownAppException
     from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerException
     from torchx_specs.errors import WorkspaceError as WorkspaceError
-    from torchx_specs.handles import AppHandle as AppHandle
-    from torchx_specs.handles import ParsedAppHandle as ParsedAppHandle
-    from torchx_specs.handles import make_app_handle as make_app_handle
-    from torchx_specs.handles import parse_app_handle as parse_app_handle
     from torchx_specs.home import TORCHX_HOME as TORCHX_HOME
-    from torchx_specs.mounts import BindMount as BindMount
-    from torchx_specs.mounts import DeviceMount as DeviceMount
-    from torchx_specs.mounts import MountType as MountType
-    from torchx_specs.mounts import VolumeMount as VolumeMount
-    from torchx_specs.mounts import parse_mounts as parse_mounts
-    from torchx_specs.resource_registry import ResourceFactory as ResourceFactory
-    from torchx_specs.resource_registry import (
+    from torchx_specs.model.app import AppDef as AppDef
+    from torchx_specs.model.app import RetryPolicy as RetryPolicy
+    from torchx_specs.model.app import Role as Role
+    from torchx_specs.model.constants import ALL as ALL
+    from torchx_specs.model.constants import MISSING as MISSING
+    from torchx_specs.model.constants import NA as NA
+    from torchx_specs.model.constants import NONE as NONE
+    from torchx_specs.model.constants import TORCHX_CONTEXT_NAME as TORCHX_CONTEXT_NAME
+    from torchx_specs.model.constants import UNKNOWN as UNKNOWN
+    from torchx_specs.model.constants import GiB as GiB
+    from torchx_specs.model.constants import app_metadata as app_metadata
+    from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+    from torchx_specs.model.handles import AppHandle as AppHandle
+    from torchx_specs.model.handles import ParsedAppHandle as ParsedAppHandle
+    from torchx_specs.model.handles import make_app_handle as make_app_handle
+    from torchx_specs.model.handles import parse_app_handle as parse_app_handle
+    from torchx_specs.model.mounts import BindMount as BindMount
+    from torchx_specs.model.mounts import DeviceMount as DeviceMount
+    from torchx_specs.model.mounts import MountType as MountType
+    from torchx_specs.model.mounts import VolumeMount as VolumeMount
+    from torchx_specs.model.mounts import parse_mounts as parse_mounts
+    from torchx_specs.model.resources import NULL_RESOURCE as NULL_RESOURCE
+    from torchx_specs.model.resources import Resource as Resource
+    from torchx_specs.model.resources import resource as resource
+    from torchx_specs.model.status import AppState as AppState
+    from torchx_specs.model.status import AppStatus as AppStatus
+    from torchx_specs.model.status import ReplicaState as ReplicaState
+    from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
+    from torchx_specs.model.status import RoleStatus as RoleStatus
+    from torchx_specs.model.status import is_started as is_started
+    from torchx_specs.model.status import is_terminal as is_terminal
+    from torchx_specs.model.templates import RoleTemplate as RoleTemplate
+    from torchx_specs.model.templates import macros as macros
+    from torchx_specs.options.run_options import CfgVal as CfgVal
+    from torchx_specs.options.run_options import runopt as runopt
+    from torchx_specs.options.run_options import runopts as runopts
+    from torchx_specs.options.structured import StructuredOpts as StructuredOpts
+    from torchx_specs.options.type_names import get_type_name as get_type_name
+    from torchx_specs.resources.capabilities import CapabilityKey as CapabilityKey
+    from torchx_specs.resources.registry import ResourceFactory as ResourceFactory
+    from torchx_specs.resources.registry import (
         _named_resource_factories as _named_resource_factories,
     )
-    from torchx_specs.resource_registry import get_named_resources as get_named_resources
-    from torchx_specs.resource_registry import named_resources as named_resources
-    from torchx_specs.resources import NULL_RESOURCE as NULL_RESOURCE
-    from torchx_specs.resources import Resource as Resource
-    from torchx_specs.resources import resource as resource
-    from torchx_specs.run_options import CfgVal as CfgVal
-    from torchx_specs.run_options import runopt as runopt
-    from torchx_specs.run_options import runopts as runopts
-    from torchx_specs.status import AppState as AppState
-    from torchx_specs.status import AppStatus as AppStatus
-    from torchx_specs.status import ReplicaState as ReplicaState
-    from torchx_specs.status import ReplicaStatus as ReplicaStatus
-    from torchx_specs.status import RoleStatus as RoleStatus
-    from torchx_specs.status import is_started as is_started
-    from torchx_specs.status import is_terminal as is_terminal
-    from torchx_specs.structured_opts import StructuredOpts as StructuredOpts
-    from torchx_specs.templates import RoleTemplate as RoleTemplate
-    from torchx_specs.templates import macros as macros
-    from torchx_specs.typenames import get_type_name as get_type_name
+    from torchx_specs.resources.registry import get_named_resources as get_named_resources
+    from torchx_specs.resources.registry import named_resources as named_resources
     from torchx_specs.version import __version__ as __version__
     from torchx_specs.workspace.spec import Workspace as Workspace
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "torchx_specs.app": (
+        "torchx_specs.model.app": (
             "AppDef",
             "RetryPolicy",
             "Role",
         ),
-        "torchx_specs.arguments": (
+        "torchx_specs.components": (
             "ComponentArgs",
             "component_args_from_str",
             "materialize_appdef",
         ),
-        "torchx_specs.capabilities": ("CapabilityKey",),
-        "torchx_specs.constants": (
+        "torchx_specs.resources.capabilities": ("CapabilityKey",),
+        "torchx_specs.model.constants": (
             "ALL",
             "GiB",
             "MISSING",
@@ -116,7 +116,7 @@ __getattr__, __dir__, __all__ = attach(
             "UNKNOWN",
             "app_metadata",
         ),
-        "torchx_specs.dryrun": ("AppDryRunInfo",),
+        "torchx_specs.model.dryrun": ("AppDryRunInfo",),
         "torchx_specs.errors": (
             "AppStatusError",
             "BackendError",
@@ -138,41 +138,41 @@ __getattr__, __dir__, __all__ = attach(
             "UnknownSchedulerException",
             "WorkspaceError",
         ),
-        "torchx_specs.handles": (
+        "torchx_specs.model.handles": (
             "AppHandle",
             "ParsedAppHandle",
             "make_app_handle",
             "parse_app_handle",
         ),
         "torchx_specs.home": ("TORCHX_HOME",),
-        "torchx_specs.templates": (
+        "torchx_specs.model.templates": (
             "RoleTemplate",
             "macros",
         ),
-        "torchx_specs.mounts": (
+        "torchx_specs.model.mounts": (
             "BindMount",
             "DeviceMount",
             "MountType",
             "VolumeMount",
             "parse_mounts",
         ),
-        "torchx_specs.resource_registry": (
+        "torchx_specs.resources.registry": (
             "ResourceFactory",
             "_named_resource_factories",
             "get_named_resources",
             "named_resources",
         ),
-        "torchx_specs.resources": (
+        "torchx_specs.model.resources": (
             "NULL_RESOURCE",
             "Resource",
             "resource",
         ),
-        "torchx_specs.run_options": (
+        "torchx_specs.options.run_options": (
             "CfgVal",
             "runopt",
             "runopts",
         ),
-        "torchx_specs.status": (
+        "torchx_specs.model.status": (
             "AppState",
             "AppStatus",
             "ReplicaState",
@@ -181,28 +181,27 @@ __getattr__, __dir__, __all__ = attach(
             "is_started",
             "is_terminal",
         ),
-        "torchx_specs.structured_opts": ("StructuredOpts",),
-        "torchx_specs.typenames": ("get_type_name",),
+        "torchx_specs.options.structured": ("StructuredOpts",),
+        "torchx_specs.options.type_names": ("get_type_name",),
         "torchx_specs.version": ("__version__",),
         "torchx_specs.workspace.spec": ("Workspace",),
     },
     submodules=(
-        "arguments",
-        "capabilities",
         "cases",
+        "components",
         "errors",
         "file_linter",
-        "handles",
+        "formats",
         "hookspecs",
         "images",
-        "mounts",
+        "model",
         "named_resources_generic",
+        "options",
         "overlays",
         "plugins",
+        "resources",
         "schedulers",
-        "serialize",
         "settings",
-        "status",
         "trackers",
         "workspace",
     ),

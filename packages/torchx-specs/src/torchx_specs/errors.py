@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from torchx_specs.status import AppStatus
+    from torchx_specs.model.status import AppStatus
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -103,7 +103,7 @@ class ArgTypeValidator(ComponentFunctionValidator):
         try:
             _check_type(argument.annotation)
         except _UnsupportedError as e:
-            from torchx_specs.arguments.converters import SUPPORTED_TYPES
+            from torchx_specs.components.converters import SUPPORTED_TYPES
 
             return self._gen_linter_message(
                 f"Unsupported type '{e}' of argument '{argument.arg}' in function '{function}';"
@@ -205,7 +205,7 @@ def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """
     import inspect
 
-    from torchx_specs import docstrings
+    from torchx_specs.components import docstrings
 
     name = getattr(fn, "__name__", type(fn).__name__)
     doc = docstrings.parse(fn.__doc__)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from torchx_specs.constants import GiB
-from torchx_specs.resources import Resource
+from torchx_specs.model.constants import GiB
+from torchx_specs.model.resources import Resource
 
 
 def _gpu_small() -> Resource:

@@ -53,7 +53,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchx_specs.errors import RequestError
 
 if TYPE_CHECKING:
-    from torchx_specs.app import AppDef, Role
+    from torchx_specs.model.app import AppDef, Role
 
 _PUT = "__put__:"
 _JOIN = "__join__:"
@@ -481,7 +481,7 @@ def _stored(metadata: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
 
 
 def _load(uri: str) -> Mapping[str, Any]:
-    from torchx_specs.documents import parse_document
+    from torchx_specs.formats.documents import parse_document
 
     data = parse_document(_read(uri), uri)
     if not isinstance(data, Mapping):

@@ -244,7 +244,7 @@ def arguments() -> SearchStrategy[str]:
     """Returns a hypothesis strategy for arguments of a role that every back end has to carry."""
     from hypothesis import strategies as st
 
-    from torchx_specs.templates import is_template
+    from torchx_specs.model.templates import is_template
 
     characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
     fixed = st.sampled_from([value.text for value in HOSTILE_VALUES])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchx_specs._lazy import attach
+from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
     from torchx_tracker.api import AppRun as AppRun

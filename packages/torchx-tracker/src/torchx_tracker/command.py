@@ -180,7 +180,7 @@ def _configured(chosen: str | None) -> dict[str, str | None]:
     # The runner stands on the same floor, and its configuration comes with the command that this
     # one is a part of.
     configs: dict[str, str | None] = load_object(
-        "torchx_runner.trackers_config:get_configured_trackers", "torchx tracker"
+        "torchx_runner.config.trackers:get_configured_trackers", "torchx tracker"
     )()
     if not configs:
         raise TrackerError(

@@ -30,7 +30,7 @@ def as_plain(data: dict[str, Any], form: str) -> str:
         import json
 
         return json.dumps(_plain(data, finite=True))
-    from torchx_specs.documents import dump_yaml
+    from torchx_specs.formats.documents import dump_yaml
 
     return dump_yaml(_plain(data))
 

@@ -7,24 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from torchx_kit.workspace import FileDigests, tree_digest, workspace_files
+from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
 from torchx_specs.errors import RequestError, WorkspaceError
-from torchx_specs.run_options import CfgVal, runopts
-from torchx_specs.workspace import (
-    Built,
-    BuiltReference,
-    FileDigests,
-    Workspace,
-    WorkspaceBuilder,
-    tree_digest,
-    workspace_files,
-)
+from torchx_specs.options.run_options import CfgVal, runopts
+from torchx_specs.workspace import Built, BuiltReference, Workspace, WorkspaceBuilder
 from torchx_specs.workspace.builder import Product
-from torchx_specs.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-    from torchx_specs.workspace import WorkspaceFile
+    from torchx_kit.workspace import WorkspaceFile
 
 #: Rules of both files count, those of TorchX last.
 IGNORE_FILES = (".dockerignore", TORCHX_IGNORE)
@@ -137,17 +130,17 @@ class DockerBuilder(WorkspaceBuilder):
             raise WorkspaceError(f"{plan.image} was planned by another builder")
         details.digests.save()  # not while planning: a dry run leaves no file
         if self.remote and not details.has_dockerfile:
-            from torchx_workspace_docker.registry_build import build_in_registry
+            from torchx_workspace_docker.registry.build import build_in_registry
 
             digest = build_in_registry(plan.image, details, cfg)
             return Built(digest, ready=True)
-        from torchx_workspace_docker.engine_build import build_in_engine
+        from torchx_workspace_docker.engine.build import build_in_engine
 
         return Built(build_in_engine(plan, details, cfg, self._client), ready=not self.remote)
 
     def push(self, plan: BuiltReference, built: Built, cfg: Mapping[str, CfgVal]) -> Built:
         """Pushes what the engine made from a ``Dockerfile.torchx``."""
-        from torchx_workspace_docker.engine_build import push_from_engine
+        from torchx_workspace_docker.engine.build import push_from_engine
 
         return Built(push_from_engine(plan.image, cfg), ready=True)
 

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
+from torchx_kit.workspace import workspace_files
+from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
 from torchx_specs.errors import RequestError
-from torchx_specs.run_options import CfgVal, runopts
-from torchx_specs.workspace import Workspace, WorkspaceMixin, workspace_files
-from torchx_specs.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
+from torchx_specs.options.run_options import CfgVal, runopts
+from torchx_specs.workspace import Workspace, WorkspaceMixin
 from torchx_workspace_docker.builder import IGNORE_FILES, DockerBuilder, log
-from torchx_workspace_docker.engine_build import DEFAULT_DOCKERFILE as DEFAULT_DOCKERFILE
-from torchx_workspace_docker.engine_build import connect, engine_errors, one_line
+from torchx_workspace_docker.engine.build import DEFAULT_DOCKERFILE as DEFAULT_DOCKERFILE
+from torchx_workspace_docker.engine.build import connect, engine_errors, one_line
 from torchx_workspace_docker.image_config import LABEL_VERSION
 from torchx_workspace_docker.layer import write_tar
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from docker.client import DockerClient
 
-    from torchx_specs.app import AppDef, Role
+    from torchx_specs.model.app import AppDef, Role
 
 
 class MissingRepositoryError(RequestError, KeyError):

@@ -15,8 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO
 
+from torchx_kit.workspace import FileDigests, WorkspaceFile
 from torchx_specs.errors import WorkspaceError
-from torchx_specs.workspace import FileDigests, WorkspaceFile
 
 #: Folders of an image that do not have the mode of all others.
 _MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}

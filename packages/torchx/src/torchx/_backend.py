@@ -14,16 +14,16 @@ from torchx._forward import forward, install_hint
 
 # What those modules had imported, and other code took from them.
 _BESIDE = {
-    "DirWorkspaceMixin": "torchx_specs.workspace.dir",
+    "DirWorkspaceMixin": "torchx_kit.workspace.dir_builder",
     "DockerWorkspaceMixin": "torchx_workspace_docker.docker_workspace",
     "LogIterator": "torchx_sched_local.scheduler",
     "MultiWorkspaceMixin": "torchx_specs.workspace",
     "PIPE": "subprocess",
     "StructuredNameArgument": "torchx_components.structured_arg",
     "WorkspaceMixin": "torchx_specs.workspace",
-    "get_device_mounts": "torchx_specs.schedulers.devices",
-    "none_throws": "torchx_specs.arguments.types",
-    "walk_workspace": "torchx_specs.workspace",
+    "get_device_mounts": "torchx_kit.devices",
+    "none_throws": "torchx_specs.components.types",
+    "walk_workspace": "torchx_kit.workspace",
 }
 
 
@@ -47,7 +47,7 @@ def forward_backend(module_name: str, source: str, *, extra: str, distribution: 
             source,
             f"{schedulers.__name__}.api",
             "torchx_specs",
-            "torchx_specs.schedulers.ids",
+            "torchx_kit.names.ids",
             names=_BESIDE,
         )
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from torchx_cli.run_request import TorchXRunArgs
-from torchx_specs.run_options import CfgVal
+from torchx_cli.launch.run_request import TorchXRunArgs
+from torchx_specs.options.run_options import CfgVal
 
 HANDLE_HEADER = "APP HANDLE"
 NAME_HEADER = "APP NAME"

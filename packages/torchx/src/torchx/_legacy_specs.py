@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchx_specs.resources import NULL_RESOURCE, Resource
+from torchx_specs.model.resources import NULL_RESOURCE, Resource
 
 YELLOW_BOLD = "\033[1;33m"
 RESET = "\033[0m"

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 import click
 
 from torchx_cli.options import Command, output_option
-from torchx_cli.output import TABLE, write, write_data
+from torchx_cli.output.printing import TABLE, write, write_data
 
 
 @click.command("builtins", cls=Command)
@@ -16,7 +16,7 @@ from torchx_cli.output import TABLE, write, write_data
 @output_option
 def command(source_of: str | None, form: str) -> None:
     """Lists the components that are installed: ours, and those of plugins."""
-    from torchx_runner import finder
+    from torchx_runner.components import finder
 
     if source_of is not None:
         with redirect_stdout(sys.stderr):  # modules of components may print when imported

@@ -10,7 +10,7 @@ import click
 
 from torchx_cli.config_merge import merge, write_atomically
 from torchx_cli.options import Command, choose_scheduler, complete_schedulers
-from torchx_cli.output import write
+from torchx_cli.output.printing import write
 from torchx_specs.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -
 
     If the file is there, what it lacks is added, and the rest stays as it is.
     """
-    from torchx_runner import config
-    from torchx_runner.installed import InstalledSchedulers
+    from torchx_runner.config import api as config
+    from torchx_runner.installed_schedulers import InstalledSchedulers
 
     names = None
     if schedulers is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from torchx_cli.options import Command, handle_argument, output_option
-from torchx_cli.output import TABLE, write
+from torchx_cli.output.printing import TABLE, write
 from torchx_cli.session import open_runner
 from torchx_specs.errors import RequestError, UnknownAppException
 
@@ -31,15 +31,15 @@ def command(app_handle: str, native: bool, form: str) -> None:
             if form == TABLE:
                 write(str(info))
             else:
-                from torchx_cli.app_data import request_data
-                from torchx_cli.output import write_data
+                from torchx_cli.output.app_data import request_data
+                from torchx_cli.output.printing import write_data
 
                 write_data(request_data(info), form)
             return
         app = runner.describe(app_handle)
     if app is None:
         raise UnknownAppException(app_handle)
-    from torchx_cli.app_data import app_document, app_text
+    from torchx_cli.output.app_data import app_document, app_text
     from torchx_cli.standard_streams import write_utf8
 
     if form == TABLE:

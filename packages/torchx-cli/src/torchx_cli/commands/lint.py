@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from torchx_cli.boundary import BAD_REQUEST, fail
+from torchx_cli.exit_codes import BAD_REQUEST, fail
 from torchx_cli.options import Command, output_option
-from torchx_cli.output import TABLE, write, write_data
+from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_specs.errors import RequestError
 
 

@@ -12,10 +12,10 @@ from torchx_cli.options import (
     read_cfg,
     scheduler_option,
 )
-from torchx_cli.output import TABLE, state_name, write_data, write_table
+from torchx_cli.output.printing import TABLE, state_name, write_data, write_table
 from torchx_cli.session import open_runner
 from torchx_specs.errors import RequestError, nearest
-from torchx_specs.status import AppState
+from torchx_specs.model.status import AppState
 
 
 def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:

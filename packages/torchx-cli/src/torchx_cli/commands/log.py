@@ -8,11 +8,11 @@ from datetime import datetime
 
 import click
 
-from torchx_cli.colors import takes_color
-from torchx_cli.log_lines import LogOptions, LogReader, resolve
+from torchx_cli.logs.log_lines import LogOptions, LogReader, resolve
 from torchx_cli.options import Command
+from torchx_cli.output.colors import takes_color
+from torchx_cli.output.times import when_option
 from torchx_cli.session import open_runner
-from torchx_cli.times import when_option
 
 
 def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchx_cli.options import Command, output_option
-from torchx_cli.output import TABLE, format_table, write, write_data
+from torchx_cli.output.printing import TABLE, format_table, write, write_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ def command(form: str) -> None:
 
     The exit code is 0 even if something is.
     """
-    from torchx_runner.installed import plugin_manager
+    from torchx_runner.installed_schedulers import plugin_manager
 
     manager = plugin_manager()
     data = plugins_data(manager)
@@ -79,7 +79,7 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
 
 
 def _installation_problems() -> Iterator[dict[str, Any]]:
-    from torchx_cli.twice_installed import problems
+    from torchx_cli.conflicting_install import problems
 
     for owner, message in problems():
         yield {

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from torchx_cli.app_data import (
-    dryrun_data,
-    dryrun_text,
-    is_document,
-    read_document,
-    rerunnable,
-)
-from torchx_cli.boundary import JOB_FAILED, fail
-from torchx_cli.component_errors import component_errors
+from torchx_cli.exit_codes import JOB_FAILED, fail
+from torchx_cli.launch.component_errors import component_errors
 from torchx_cli.options import (
     Command,
     cfg_option,
@@ -30,19 +23,26 @@ from torchx_cli.options import (
     read_cfg,
     scheduler_option,
 )
-from torchx_cli.output import TABLE, YAML, state_name, write, write_data
+from torchx_cli.output.app_data import (
+    dryrun_data,
+    dryrun_text,
+    is_document,
+    read_document,
+    rerunnable,
+)
+from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
+from torchx_cli.output.status_data import run_data
 from torchx_cli.session import open_runner
 from torchx_cli.standard_streams import read_utf8, write_utf8
-from torchx_cli.status_data import run_data
-from torchx_specs.constants import TORCHX_CONTEXT_NAME
 from torchx_specs.errors import RequestError
-from torchx_specs.status import AppState
+from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
+from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_specs.app import AppDef
-    from torchx_specs.run_options import CfgVal
-    from torchx_specs.status import AppStatus
+    from torchx_specs.model.app import AppDef
+    from torchx_specs.model.status import AppStatus
+    from torchx_specs.options.run_options import CfgVal
     from torchx_specs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ def command(
     A local scheduler's app is waited for, and its logs are shown on standard error. Otherwise the
     command returns once the app is submitted. Standard output has the app's handle only.
     """
-    from torchx_runner import config
+    from torchx_runner.config import api as config
 
     os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
     with open_runner(config.load_sections("component")) as runner:
@@ -165,7 +165,7 @@ def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
     """Returns the component and its arguments; the configuration may name the component."""
     if (words and not words[0].startswith("-")) or words[:1] == ("-",):
         return words[0], list(words[1:])
-    from torchx_runner import config
+    from torchx_runner.config import api as config
 
     component = config.get_cli_defaults("run").get("component")
     if not component:
@@ -186,7 +186,7 @@ def _workspace(given: str | None, component: str) -> Workspace | str | None:
 
 
 def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> _Request:
-    from torchx_cli.run_request import read_stdin_json
+    from torchx_cli.launch.run_request import read_stdin_json
 
     allowed = {"stdin", "dryrun", "form", "as_json"}
     given = [
@@ -227,7 +227,7 @@ def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[
     """Returns scheduler options that came typed, with what the files add."""
     import json
 
-    from torchx_runner import config
+    from torchx_runner.config import api as config
 
     opts = runner.scheduler_run_opts(scheduler)
     cfg = opts.cfg_from_json_repr(json.dumps(given))
@@ -296,7 +296,7 @@ def _warn_of_waiting(ctx: click.Context, request: _Request) -> None:
 
 
 def _attend(runner: Runner, request: _Request, handle: str) -> AppStatus:
-    from torchx_cli.attended import attend
+    from torchx_cli.launch.foreground import attend
 
     owned = request.is_local and not request.is_detached
     logger.info("waiting for the app to finish")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.colors import paint
 from torchx_cli.options import Command, choose_scheduler, complete_schedulers, output_option
-from torchx_cli.output import TABLE, write, write_data
+from torchx_cli.output.colors import paint
+from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.session import open_runner
 from torchx_specs.errors import TorchXError
 
 if TYPE_CHECKING:
-    from torchx_specs.run_options import runopts
+    from torchx_specs.options.run_options import runopts
 
 
 @click.command("runopts", cls=Command)

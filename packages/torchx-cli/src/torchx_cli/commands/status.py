@@ -7,9 +7,9 @@ import logging
 import click
 
 from torchx_cli.options import Command, handle_argument, output_option
-from torchx_cli.output import TABLE, write, write_data
+from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.status_data import status_data
 from torchx_cli.session import existing_status, open_runner
-from torchx_cli.status_data import status_data
 
 logger = logging.getLogger(__name__)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from torchx_cli.boundary import JOB_FAILED, TIMED_OUT, complain, fail
+from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, complain, fail
+from torchx_cli.launch.waiting import has_reached
 from torchx_cli.options import Command, handle_argument, output_option
-from torchx_cli.output import TABLE, state_name, write, write_data
+from torchx_cli.output.printing import TABLE, state_name, write, write_data
+from torchx_cli.output.status_data import status_data
+from torchx_cli.output.times import duration_option
 from torchx_cli.session import open_runner
-from torchx_cli.status_data import status_data
-from torchx_cli.times import duration_option
-from torchx_cli.waiting import has_reached
 from torchx_runner import WaitTimeoutError
 from torchx_specs.errors import UnknownAppException
-from torchx_specs.status import AppState, is_terminal
+from torchx_specs.model.status import AppState, is_terminal
 
 _STATES = ("SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchx_specs._lazy import attach
+from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
@@ -28,17 +28,5 @@ __getattr__, __dir__, __all__ = attach(
             "split_lines_iterator",
         ),
     },
-    submodules=(
-        "api",
-        "cluster_commands",
-        "devices",
-        "file_logs",
-        "ids",
-        "job_index",
-        "job_script",
-        "names",
-        "sharing",
-        "shell",
-        "streams",
-    ),
+    submodules=("api",),
 )

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
-from torchx_specs.app import Role
-from torchx_specs.constants import NONE
-from torchx_specs.resources import NULL_RESOURCE
-from torchx_specs.run_options import CfgVal, runopts
-from torchx_specs.status import AppState, RoleStatus
-from torchx_specs.structured_opts import StructuredOpts as StructuredOpts
-from torchx_specs.structured_opts import is_structured_opts
+from torchx_specs.model.app import Role
+from torchx_specs.model.constants import NONE
+from torchx_specs.model.resources import NULL_RESOURCE
+from torchx_specs.model.status import AppState, RoleStatus
+from torchx_specs.options.run_options import CfgVal, runopts
+from torchx_specs.options.structured import StructuredOpts as StructuredOpts
+from torchx_specs.options.structured import is_structured_opts
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from torchx_specs.app import AppDef
-    from torchx_specs.dryrun import AppDryRunInfo
+    from torchx_specs.model.app import AppDef
+    from torchx_specs.model.dryrun import AppDryRunInfo
     from torchx_specs.workspace.spec import Workspace
 
 DAYS_IN_2_WEEKS = 14

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchx_specs.errors import RequestError, nearest
-from torchx_specs.run_options import CfgVal, runopts
+from torchx_specs.options.run_options import CfgVal, runopts
 
 if TYPE_CHECKING:
-    from torchx_specs.app import AppDef, Role
-    from torchx_specs.dryrun import AppDryRunInfo
+    from torchx_specs.model.app import AppDef, Role
+    from torchx_specs.model.dryrun import AppDryRunInfo
     from torchx_specs.workspace.spec import Workspace
 
 T = TypeVar("T")

@@ -50,7 +50,7 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
     from torchx.bridges.factories import OlderScheduler, forwarding_environment
 
     if entry_points("torchx.schedulers.orchestrator"):
-        from torchx_runner.installed import OPTIONS_ONLY
+        from torchx_runner.installed_schedulers import OPTIONS_ONLY
 
         if options_only not in OPTIONS_ONLY:
             OPTIONS_ONLY.append(options_only)
@@ -105,7 +105,7 @@ def torchx_components() -> Iterator[ComponentPlugin]:
     """
     if entry_points("torchx.file"):
         from torchx.bridges.factories import read_by_plugin
-        from torchx_runner.component_files import SOURCE_READERS
+        from torchx_runner.components.files import SOURCE_READERS
 
         if read_by_plugin not in SOURCE_READERS:
             SOURCE_READERS.append(read_by_plugin)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from torchx_runner.config import get_cli_defaults
+from torchx_runner.config.api import get_cli_defaults
 
 
 class ArgOnceAction(argparse.Action):

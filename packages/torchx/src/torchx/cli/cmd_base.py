@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from torchx_runner.api import Runner as Runner
 from torchx_runner.api import get_runner as get_runner
-from torchx_specs.handles import parse_app_handle as parse_app_handle
+from torchx_specs.model.handles import parse_app_handle as parse_app_handle
 
 logger = logging.getLogger(__name__)
 

@@ -4,6 +4,6 @@ from torchx.cli.cmd_base import AppHandleSubCommand as AppHandleSubCommand
 from torchx.cli.cmd_base import SubCommand as SubCommand
 from torchx_runner.api import Runner as Runner
 from torchx_runner.api import get_runner as get_runner
-from torchx_specs.handles import parse_app_handle as parse_app_handle
+from torchx_specs.model.handles import parse_app_handle as parse_app_handle
 
 class CmdDescribe(_WrappedCommand_): ...

@@ -2,18 +2,18 @@
 from torchx._legacy_cli import ID_FORMAT as ID_FORMAT
 from torchx.cli._wrapped import WrappedCommand as _WrappedCommand_
 from torchx.cli.cmd_base import SubCommand as SubCommand
-from torchx_cli.colors import ENDC as ENDC
-from torchx_cli.colors import GREEN as GREEN
-from torchx_cli.log_lines import _prefix_line as _prefix_line
-from torchx_cli.log_lines import find_role_replicas as find_role_replicas
-from torchx_cli.log_lines import get_logs as get_logs
-from torchx_cli.log_lines import print_log_lines as print_log_lines
-from torchx_cli.log_lines import validate as validate
+from torchx_cli.logs.log_lines import _prefix_line as _prefix_line
+from torchx_cli.logs.log_lines import find_role_replicas as find_role_replicas
+from torchx_cli.logs.log_lines import get_logs as get_logs
+from torchx_cli.logs.log_lines import print_log_lines as print_log_lines
+from torchx_cli.logs.log_lines import validate as validate
+from torchx_cli.output.colors import ENDC as ENDC
+from torchx_cli.output.colors import GREEN as GREEN
 from torchx_runner.api import Runner as Runner
 from torchx_runner.api import get_runner as get_runner
-from torchx_specs.arguments.types import none_throws as none_throws
-from torchx_specs.handles import make_app_handle as make_app_handle
+from torchx_specs.components.types import none_throws as none_throws
+from torchx_specs.model.handles import make_app_handle as make_app_handle
+from torchx_specs.model.status import is_started as is_started
 from torchx_specs.schedulers.api import Stream as Stream
-from torchx_specs.status import is_started as is_started
 
 class CmdLog(_WrappedCommand_): ...

@@ -5,7 +5,7 @@ from torchx.cli.cmd_base import AppHandleSubCommand as AppHandleSubCommand
 from torchx.cli.cmd_base import SubCommand as SubCommand
 from torchx_runner.api import Runner as Runner
 from torchx_runner.api import get_runner as get_runner
-from torchx_specs.handles import parse_app_handle as parse_app_handle
-from torchx_specs.status import AppStatus as AppStatus
+from torchx_specs.model.handles import parse_app_handle as parse_app_handle
+from torchx_specs.model.status import AppStatus as AppStatus
 
 class CmdStatus(_WrappedCommand_): ...

@@ -1,7 +1,7 @@
 # Written by `python tools/faces.py write`: what type checkers see of the module.
 from torchx.cli._wrapped import WrappedCommand as _WrappedCommand_
 from torchx.cli.cmd_base import SubCommand as SubCommand
-from torchx_runner.trackers_config import get_configured_trackers as get_configured_trackers
+from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_specs.trackers.api import TrackerBase as TrackerBase
 from torchx_specs.trackers.lookup import build_trackers as build_trackers
 

@@ -20,9 +20,9 @@ from torchx.cli.cmd_runopts import CmdRunopts as CmdRunopts
 from torchx.cli.cmd_status import CmdStatus as CmdStatus
 from torchx.cli.cmd_tracker import CmdTracker as CmdTracker
 from torchx.util.entrypoints import load_group as load_group
-from torchx_cli.colors import BLUE as BLUE
-from torchx_cli.colors import ENDC as ENDC
-from torchx_cli.colors import GRAY as GRAY
+from torchx_cli.output.colors import BLUE as BLUE
+from torchx_cli.output.colors import ENDC as ENDC
+from torchx_cli.output.colors import GRAY as GRAY
 from torchx_specs.plugins.entry_points import entry_points
 from torchx_specs.version import __version__
 

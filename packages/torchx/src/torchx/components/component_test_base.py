@@ -9,7 +9,7 @@ forward(
     "torchx_components.component_test_base",
     "torchx_specs",
     names={
-        "get_component": "torchx_runner.finder",
+        "get_component": "torchx_runner.components.finder",
         "get_runner": "torchx_runner.api",
         "_create_args_parser": "torchx._argparse",
     },

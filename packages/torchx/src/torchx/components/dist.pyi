@@ -9,7 +9,7 @@ from torchx_components.shell_words import joined as _args_join_
 from torchx_components.structured_arg import StructuredJArgument as StructuredJArgument
 from torchx_components.structured_arg import StructuredNameArgument as StructuredNameArgument
 from torchx_components.structured_arg import main_name as _get_role_name_
-from torchx_specs.templates import macros as macros
+from torchx_specs.model.templates import macros as macros
 
 _args_join = _args_join_
 _noquote = _noquote_

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
-from torchx_specs.constants import GiB
-from torchx_specs.resources import FRACTIONAL_TAG, NAME_TAG, Resource
+from torchx_specs.model.constants import GiB
+from torchx_specs.model.resources import FRACTIONAL_TAG, NAME_TAG, Resource
 
 F = TypeVar("F", bound=Callable[..., Any])
 

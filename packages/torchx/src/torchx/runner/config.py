@@ -6,7 +6,7 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_runner.config",
+    "torchx_runner.config.api",
     "torchx_specs",
     names={
         "ENV_TORCHXCONFIG": "torchx_specs.settings",

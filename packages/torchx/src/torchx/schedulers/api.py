@@ -10,7 +10,7 @@ forward(
     "torchx_specs",
     names={
         "WorkspaceMixin": "torchx_specs.workspace",
-        "_is_structured_opts": "torchx_specs.structured_opts:is_structured_opts",
-        "_unwrap_optional": "torchx_specs.structured_opts",
+        "_is_structured_opts": "torchx_specs.options.structured:is_structured_opts",
+        "_unwrap_optional": "torchx_specs.options.structured",
     },
 )

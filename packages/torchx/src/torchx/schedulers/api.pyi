@@ -1,11 +1,14 @@
 # Written by `python tools/faces.py write`: what type checkers see of the module.
-from torchx_specs.app import AppDef as AppDef
-from torchx_specs.app import Role as Role
-from torchx_specs.constants import NONE as NONE
-from torchx_specs.dryrun import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.errors import InvalidRunConfigException as InvalidRunConfigException
-from torchx_specs.resources import NULL_RESOURCE as NULL_RESOURCE
-from torchx_specs.run_options import runopts as runopts
+from torchx_specs.model.app import AppDef as AppDef
+from torchx_specs.model.app import Role as Role
+from torchx_specs.model.constants import NONE as NONE
+from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.resources import NULL_RESOURCE as NULL_RESOURCE
+from torchx_specs.model.status import AppState as AppState
+from torchx_specs.model.status import RoleStatus as RoleStatus
+from torchx_specs.options.run_options import runopts as runopts
+from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS as DAYS_IN_2_WEEKS
 from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
@@ -14,8 +17,5 @@ from torchx_specs.schedulers.api import Stream as Stream
 from torchx_specs.schedulers.api import filter_regex as filter_regex
 from torchx_specs.schedulers.api import split_lines as split_lines
 from torchx_specs.schedulers.api import split_lines_iterator as split_lines_iterator
-from torchx_specs.status import AppState as AppState
-from torchx_specs.status import RoleStatus as RoleStatus
-from torchx_specs.structured_opts import StructuredOpts as StructuredOpts
 from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace as Workspace

@@ -5,5 +5,5 @@ from __future__ import annotations
 from torchx._backend import forward_backend
 
 forward_backend(
-    __name__, "torchx_sched_aws.batch_scheduler", extra="aws", distribution="torchx-sched-aws"
+    __name__, "torchx_sched_aws.batch.scheduler", extra="aws", distribution="torchx-sched-aws"
 )

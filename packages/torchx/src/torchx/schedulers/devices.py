@@ -6,7 +6,7 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_specs.schedulers.devices",
+    "torchx_kit.devices",
     names={
         "DeviceMount": "torchx_specs",
         "EFA_DEVICE": "torchx._legacy_specs",

@@ -1,7 +1,7 @@
 # Written by `python tools/faces.py write`: what type checkers see of the module.
 from torchx._legacy_specs import EFA_DEVICE as EFA_DEVICE
 from torchx._legacy_specs import NEURON_DEVICE as NEURON_DEVICE
-from torchx_specs.mounts import DeviceMount as DeviceMount
-from torchx_specs.schedulers.devices import DEVICES as DEVICES
-from torchx_specs.schedulers.devices import get_device_mounts as get_device_mounts
-from torchx_specs.schedulers.devices import to_devicemounts as to_devicemounts
+from torchx_kit.devices import DEVICES as DEVICES
+from torchx_kit.devices import get_device_mounts as get_device_mounts
+from torchx_kit.devices import to_devicemounts as to_devicemounts
+from torchx_specs.model.mounts import DeviceMount as DeviceMount

@@ -1,6 +1,8 @@
 # Written by `python tools/faces.py write`: what type checkers see of the module.
-from torchx_sched_docker.engine import ensure_network as ensure_network
-from torchx_sched_docker.engine import has_docker as has_docker
+from torchx_kit.devices import get_device_mounts as get_device_mounts
+from torchx_kit.names.ids import make_unique as make_unique
+from torchx_sched_docker.client import ensure_network as ensure_network
+from torchx_sched_docker.client import has_docker as has_docker
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
@@ -14,28 +16,26 @@ from torchx_sched_docker.scheduler import DockerScheduler as DockerScheduler
 from torchx_sched_docker.scheduler import _to_str as _to_str
 from torchx_sched_docker.scheduler import create_scheduler as create_scheduler
 from torchx_sched_docker.states import CONTAINER_STATE as CONTAINER_STATE
-from torchx_specs.app import AppDef as AppDef
-from torchx_specs.app import Role as Role
-from torchx_specs.constants import UNKNOWN as UNKNOWN
-from torchx_specs.dryrun import AppDryRunInfo as AppDryRunInfo
-from torchx_specs.mounts import BindMount as BindMount
-from torchx_specs.mounts import DeviceMount as DeviceMount
-from torchx_specs.mounts import VolumeMount as VolumeMount
-from torchx_specs.run_options import runopts as runopts
+from torchx_specs.model.app import AppDef as AppDef
+from torchx_specs.model.app import Role as Role
+from torchx_specs.model.constants import UNKNOWN as UNKNOWN
+from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.mounts import BindMount as BindMount
+from torchx_specs.model.mounts import DeviceMount as DeviceMount
+from torchx_specs.model.mounts import VolumeMount as VolumeMount
+from torchx_specs.model.status import AppState as AppState
+from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
+from torchx_specs.model.status import RoleStatus as RoleStatus
+from torchx_specs.model.status import is_terminal as is_terminal
+from torchx_specs.model.templates import macros as macros
+from torchx_specs.options.run_options import runopts as runopts
+from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
 from torchx_specs.schedulers.api import filter_regex as filter_regex
 from torchx_specs.schedulers.api import split_lines as split_lines
-from torchx_specs.schedulers.devices import get_device_mounts as get_device_mounts
-from torchx_specs.schedulers.ids import make_unique as make_unique
-from torchx_specs.status import AppState as AppState
-from torchx_specs.status import ReplicaStatus as ReplicaStatus
-from torchx_specs.status import RoleStatus as RoleStatus
-from torchx_specs.status import is_terminal as is_terminal
-from torchx_specs.structured_opts import StructuredOpts as StructuredOpts
-from torchx_specs.templates import macros as macros
 from torchx_workspace_docker.docker_workspace import DockerWorkspaceMixin as DockerWorkspaceMixin
 
 Opts = _Opts_

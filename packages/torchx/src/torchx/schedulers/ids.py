@@ -6,8 +6,8 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_specs.schedulers.ids",
+    "torchx_kit.names.ids",
     names={
-        "get_len_random_id": "torchx_specs.schedulers.ids:random_id",
+        "get_len_random_id": "torchx_kit.names.ids:random_id",
     },
 )

@@ -1,9 +1,9 @@
 # Written by `python tools/faces.py write`: what type checkers see of the module.
-from torchx_specs.schedulers.ids import END_CANDIDATES as END_CANDIDATES
-from torchx_specs.schedulers.ids import START_CANDIDATES as START_CANDIDATES
-from torchx_specs.schedulers.ids import make_unique as make_unique
-from torchx_specs.schedulers.ids import random_id as _get_len_random_id_
-from torchx_specs.schedulers.ids import random_id as random_id
-from torchx_specs.schedulers.ids import random_uint64 as random_uint64
+from torchx_kit.names.ids import END_CANDIDATES as END_CANDIDATES
+from torchx_kit.names.ids import START_CANDIDATES as START_CANDIDATES
+from torchx_kit.names.ids import make_unique as make_unique
+from torchx_kit.names.ids import random_id as _get_len_random_id_
+from torchx_kit.names.ids import random_id as random_id
+from torchx_kit.names.ids import random_uint64 as random_uint64
 
 get_len_random_id = _get_len_random_id_

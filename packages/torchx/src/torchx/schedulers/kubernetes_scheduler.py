@@ -6,7 +6,7 @@ from torchx._backend import forward_backend
 
 forward_backend(
     __name__,
-    "torchx_sched_k8s.kubernetes_scheduler",
+    "torchx_sched_k8s.scheduler",
     extra="kubernetes",
     distribution="torchx-sched-k8s",
 )

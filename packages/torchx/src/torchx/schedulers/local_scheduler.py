@@ -9,10 +9,10 @@ forward(
     "torchx_sched_local.scheduler",
     "torchx_specs.schedulers.api",
     "torchx_specs",
-    "torchx_specs.schedulers.ids",
+    "torchx_kit.names.ids",
     names={
-        "none_throws": "torchx_specs.arguments.types",
-        "Tee": "torchx_specs.schedulers.streams",
+        "none_throws": "torchx_specs.components.types",
+        "Tee": "torchx_kit.logs.streams",
         "Opts": "torchx_sched_local.scheduler:LocalOpts",
     },
 )

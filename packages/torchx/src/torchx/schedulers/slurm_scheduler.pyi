@@ -1,6 +1,7 @@
 # Written by `python tools/faces.py write`: what type checkers see of the module.
 from typing import Any
-from torchx_sched_local.log_iterator import LogIterator as LogIterator
+from torchx_kit.workspace.dir_builder import DirWorkspaceMixin as DirWorkspaceMixin
+from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
@@ -13,26 +14,25 @@ from torchx_sched_slurm.scheduler import create_scheduler as create_scheduler
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
 from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from_slurm_state
 from torchx_sched_slurm.states import get_appstate_from_job as get_appstate_from_job
-from torchx_specs.app import AppDef as AppDef
-from torchx_specs.app import Role as Role
-from torchx_specs.constants import NONE as NONE
-from torchx_specs.dryrun import AppDryRunInfo as AppDryRunInfo
-from torchx_specs.resources import Resource as Resource
-from torchx_specs.run_options import runopts as runopts
+from torchx_specs.model.app import AppDef as AppDef
+from torchx_specs.model.app import Role as Role
+from torchx_specs.model.constants import NONE as NONE
+from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.resources import Resource as Resource
+from torchx_specs.model.status import AppState as AppState
+from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
+from torchx_specs.model.status import RoleStatus as RoleStatus
+from torchx_specs.model.templates import macros as macros
+from torchx_specs.options.run_options import runopts as runopts
+from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
 from torchx_specs.schedulers.api import filter_regex as filter_regex
 from torchx_specs.schedulers.api import split_lines_iterator as split_lines_iterator
-from torchx_specs.status import AppState as AppState
-from torchx_specs.status import ReplicaStatus as ReplicaStatus
-from torchx_specs.status import RoleStatus as RoleStatus
-from torchx_specs.structured_opts import StructuredOpts as StructuredOpts
-from torchx_specs.templates import macros as macros
 from torchx_specs.workspace.api import MultiWorkspaceMixin as MultiWorkspaceMixin
 from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
-from torchx_specs.workspace.dir import DirWorkspaceMixin as DirWorkspaceMixin
 from torchx_workspace_docker.docker_workspace import DockerWorkspaceMixin as DockerWorkspaceMixin
 
 PIPE: Any

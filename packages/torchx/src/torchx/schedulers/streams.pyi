@@ -1,2 +1,2 @@
 # Written by `python tools/faces.py write`: what type checkers see of the module.
-from torchx_specs.schedulers.streams import Tee as Tee
+from torchx_kit.logs.streams import Tee as Tee

@@ -8,8 +8,8 @@ forward(
     __name__,
     "torchx_specs",
     names={
-        "_named_resource_factories": "torchx_specs.resource_registry",
-        "_NamedResourcesLibrary": "torchx_specs.resource_registry:NamedResources",
+        "_named_resource_factories": "torchx_specs.resources.registry",
+        "_NamedResourcesLibrary": "torchx_specs.resources.registry:NamedResources",
         "GENERIC_NAMED_RESOURCES": "torchx_specs.named_resources_generic:NAMED_RESOURCES",
         "AWS_NAMED_RESOURCES": "torchx_resources_aws:NAMED_RESOURCES",
         "import_attr": "torchx._modules",

@@ -6,5 +6,5 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_specs.capabilities",
+    "torchx_specs.resources.capabilities",
 )

@@ -6,9 +6,9 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_runner.finder",
+    "torchx_runner.components.finder",
     names={
-        "none_throws": "torchx_specs.arguments.types",
+        "none_throws": "torchx_specs.components.types",
         "AppDef": "torchx_specs",
         "ComponentNotFoundException": "torchx_specs",
         "ComponentValidationException": "torchx_specs",

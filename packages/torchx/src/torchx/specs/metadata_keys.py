@@ -6,5 +6,5 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_specs.constants",
+    "torchx_specs.model.constants",
 )

@@ -8,7 +8,7 @@ forward(
     __name__,
     "torchx_resources_aws",
     names={
-        "GiB": "torchx_specs.constants",
+        "GiB": "torchx_specs.model.constants",
         "Resource": "torchx_specs",
         "EFA_DEVICE": "torchx._legacy_specs",
         "NEURON_DEVICE": "torchx._legacy_specs",

@@ -9,8 +9,8 @@ from torchx_resources_aws.resources import NAMED_RESOURCES as NAMED_RESOURCES
 from torchx_resources_aws.resources import instance as instance
 from torchx_resources_aws.resources import instance_type_from_resource as instance_type_from_resource
 from torchx_resources_aws.resources import part as part
-from torchx_specs.constants import GiB as GiB
-from torchx_specs.resources import Resource as Resource
+from torchx_specs.model.constants import GiB as GiB
+from torchx_specs.model.resources import Resource as Resource
 
 aws_c5_18xlarge: Callable[..., Any]
 aws_g4dn_12xlarge: Callable[..., Any]

@@ -8,7 +8,7 @@ forward(
     __name__,
     "torchx_specs.named_resources_generic",
     names={
-        "GiB": "torchx_specs.constants",
+        "GiB": "torchx_specs.model.constants",
         "Resource": "torchx_specs",
     },
 )

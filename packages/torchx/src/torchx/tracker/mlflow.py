@@ -11,7 +11,7 @@ forward(
     names={
         "ENV_TORCHX_JOB_ID": "torchx_specs.settings",
         "TAG_ARTIFACT_MD_PREFIX": "torchx._legacy_tracker",
-        "get_configs": "torchx_runner.config",
+        "get_configs": "torchx_runner.config.api",
         "on_rank0_first": "torchx_apps.distributed",
     },
     missing=install_hint("mlflow", "torchx-tracker-mlflow"),

@@ -6,5 +6,5 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_cli.colors",
+    "torchx_cli.output.colors",
 )

@@ -6,9 +6,9 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_cli.log_lines",
+    "torchx_cli.logs.log_lines",
     names={
-        "none_throws": "torchx_specs.arguments.types",
-        "_find_role_replicas": "torchx_cli.log_lines:find_role_replicas",
+        "none_throws": "torchx_specs.components.types",
+        "_find_role_replicas": "torchx_cli.logs.log_lines:find_role_replicas",
     },
 )

@@ -6,5 +6,5 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_specs.arguments.types",
+    "torchx_specs.components.types",
 )

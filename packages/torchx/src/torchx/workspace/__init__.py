@@ -7,6 +7,7 @@ from torchx._forward import forward
 forward(
     __name__,
     "torchx_specs.workspace",
+    names={"walk_workspace": "torchx_kit.workspace"},
     exported=(
         "MultiWorkspaceMixin",
         "WorkspaceMixin",

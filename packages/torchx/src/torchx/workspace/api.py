@@ -7,7 +7,7 @@ from torchx._forward import forward
 forward(
     __name__,
     "torchx_specs.workspace.api",
-    "torchx_specs.workspace.walk",
+    "torchx_kit.workspace.walk",
     "torchx_specs.workspace",
     "torchx_specs",
     names={

@@ -6,10 +6,10 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_specs.workspace.dir",
+    "torchx_kit.workspace.dir_builder",
     names={
         "WorkspaceMixin": "torchx_specs.workspace",
-        "walk_workspace": "torchx_specs.workspace.walk",
+        "walk_workspace": "torchx_kit.workspace.walk",
         "Role": "torchx_specs",
     },
 )

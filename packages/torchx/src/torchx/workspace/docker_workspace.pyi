@@ -1,10 +1,10 @@
 # Written by `python tools/faces.py write`: what type checkers see of the module.
-from torchx_specs.app import AppDef as AppDef
-from torchx_specs.app import Role as Role
-from torchx_specs.run_options import runopts as runopts
+from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
+from torchx_kit.workspace.walk import walk_workspace as walk_workspace
+from torchx_specs.model.app import AppDef as AppDef
+from torchx_specs.model.app import Role as Role
+from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
-from torchx_specs.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
-from torchx_specs.workspace.walk import walk_workspace as walk_workspace
 from torchx_workspace_docker.docker_workspace import DockerWorkspaceMixin as DockerWorkspaceMixin
 from torchx_workspace_docker.docker_workspace import print_push_events as print_push_events
-from torchx_workspace_docker.engine_build import DEFAULT_DOCKERFILE as DEFAULT_DOCKERFILE
+from torchx_workspace_docker.engine.build import DEFAULT_DOCKERFILE as DEFAULT_DOCKERFILE

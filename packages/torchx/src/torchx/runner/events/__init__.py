@@ -6,9 +6,9 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_runner.events",
+    "torchx_runner.events.api",
     names={
         "get_session_id_or_create_new": "torchx_runner.session",
-        "get_logging_handler": "torchx_runner.event_handlers",
+        "get_logging_handler": "torchx_runner.events.handlers",
     },
 )

@@ -6,5 +6,5 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_runner.events",
+    "torchx_runner.events.api",
 )

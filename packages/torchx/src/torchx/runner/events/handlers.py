@@ -6,7 +6,7 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_runner.event_handlers",
+    "torchx_runner.events.handlers",
     names={
         "PluginType": "torchx.plugins._registration",
         "registry": "torchx.plugins._registry",

@@ -1,0 +1,1 @@
+"""Submitting an app, and staying with it until it has ended."""

@@ -1,0 +1,1 @@
+"""Finding, merging and writing the logs of an app."""

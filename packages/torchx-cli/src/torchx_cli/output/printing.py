@@ -1,0 +1,118 @@
+"""What a command prints on standard output: aligned text, JSON or YAML."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchx_cli.output.colors import is_terminal
+from torchx_cli.standard_streams import write_utf8
+
+if TYPE_CHECKING:
+    from torchx_specs.model.status import AppState
+
+TABLE = "table"
+JSON = "json"
+YAML = "yaml"
+
+
+def write(text: str) -> None:
+    """Writes text to standard output, with a newline at its end."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def write_json(data: object) -> None:
+    """Writes ``data`` as JSON on one line; what JSON cannot hold becomes its ``str()``."""
+    import json
+
+    write_utf8(json.dumps(data, default=str, ensure_ascii=False) + "\n")
+
+
+def write_data(data: object, form: str) -> None:
+    """Writes ``data`` for programs to read.
+
+    Args:
+        data: dicts, lists and scalars
+        form: ``json`` or ``yaml``
+    """
+    if form == JSON:
+        write_json(data)
+        return
+    from torchx_specs.formats.documents import dump_yaml
+
+    write_utf8(dump_yaml(plain(data)))
+
+
+def plain(data: Any) -> Any:
+    """Returns ``data`` as dicts, lists and scalars of the plain types; the rest as ``str()``."""
+    from collections.abc import Mapping
+    from enum import Enum
+
+    if data is None or type(data) in (bool, int, float, str):
+        return data
+    if isinstance(data, Mapping):
+        return {str(plain(key)): plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple, set, frozenset)):
+        return [plain(item) for item in data]
+    if isinstance(data, Enum) and isinstance(data, (str, int)):
+        return data.value  # as in JSON
+    return str(data)
+
+
+def write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Writes a table: aligned text for scripts, coloured on a terminal."""
+    if is_terminal(sys.stdout):
+        _write_rich(headers, rows)
+    else:
+        write(format_table(headers, rows))
+
+
+def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows aligned under their headers, with a rule of dashes between.
+
+    >>> print(format_table(["APP HANDLE", "STATUS"], [["local_cwd://s/a", "RUNNING"]]))
+    APP HANDLE       STATUS
+    ---------------  --------
+    local_cwd://s/a  RUNNING
+    """
+    widths = [
+        max(len(header) + 2, *(len(row[i]) for row in rows), 0) for i, header in enumerate(headers)
+    ]
+    lines = [headers, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+_STATE_STYLES = {
+    "RUNNING": "cyan",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "CANCELLED": "yellow",
+}
+
+
+def _write_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for header in headers:
+        table.add_column(header, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STATE_STYLES.get(cell, "")) for cell in row))
+    # As wide as it gets: a handle that is cut off, or folded over two lines, cannot be copied. The
+    # terminal itself wraps what is too long for it.
+    widest = sum(max(map(cell_len, column)) + 2 for column in zip(headers, *rows, strict=True))
+    console = Console(file=sys.stdout)
+    console.width = max(console.width, widest)
+    console.print(table, soft_wrap=True)
+
+
+def state_name(state: AppState) -> str:
+    """Returns the name of a state, whatever a scheduler put there."""
+    return getattr(state, "name", None) or str(state)

@@ -1,0 +1,43 @@
+"""The status of an app as plain data: what scripts read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchx_cli.output.printing import state_name
+from torchx_specs.model.handles import parse_app_handle
+
+if TYPE_CHECKING:
+    from torchx_specs.model.status import AppStatus
+
+
+def status_data(
+    app_handle: str, status: AppStatus, roles: list[str] | None = None
+) -> dict[str, Any]:
+    """Returns a status with what names its app.
+
+    Args:
+        app_handle: the app
+        status: its status
+        roles: the roles to include, all if None or empty
+    """
+    parsed = parse_app_handle(app_handle)
+    return {
+        **status.to_json(roles),
+        "handle": app_handle,
+        "app_id": parsed.app_id,
+        "scheduler": parsed.scheduler_backend,
+        "ui_url": status.ui_url,
+    }
+
+
+def run_data(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
+    """Returns what a submission gave; state and UI are None while they are not known."""
+    parsed = parse_app_handle(app_handle)
+    return {
+        "handle": app_handle,
+        "app_id": parsed.app_id,
+        "scheduler": parsed.scheduler_backend,
+        "state": None if status is None else state_name(status.state),
+        "ui_url": None if status is None else status.ui_url,
+    }

@@ -1,0 +1,1 @@
+"""What authors of schedulers and workspace builders share."""

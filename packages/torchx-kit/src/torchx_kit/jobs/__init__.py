@@ -1,0 +1,1 @@
+"""Records of submitted jobs, kept on this machine."""

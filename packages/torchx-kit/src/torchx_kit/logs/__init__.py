@@ -1,0 +1,1 @@
+"""Reading and following logs that are files."""

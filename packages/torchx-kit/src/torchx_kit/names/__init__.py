@@ -1,0 +1,1 @@
+"""Ids, and names that fit a service's rules."""

@@ -1,0 +1,174 @@
+"""Making names that a system accepts out of names that users chose.
+
+>>> fit_name("My Trainer", DNS_LABEL)
+'my-trainer'
+>>> fit_name("x" * 70, DNS_LABEL) == fit_name("x" * 70, DNS_LABEL)
+True
+>>> fit_names(["a_b", "a-b"], DNS_LABEL)["a-b"]
+'a-b'
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from torchx_kit.names.ids import END_CANDIDATES, START_CANDIDATES
+
+_TAG_LENGTH = 6
+
+
+@dataclass(frozen=True)
+class NameRule:
+    """What a system accepts as a name.
+
+    Args:
+        max_length: longest name, in characters, or in bytes of UTF-8 if ``in_bytes``
+        allowed: the characters that may stand anywhere, as the inside of a regular expression's
+            ``[...]``
+        first: those a name may begin with, ``allowed`` if empty
+        last: those a name may end with, ``allowed`` if empty
+        replacement: what stands for a run of other characters; also joins a shortened name and its
+            tag
+        lower: upper-case letters become lower-case before anything else
+        fallback: the name, where nothing of it is left
+        in_bytes: ``max_length`` counts bytes
+    """
+
+    max_length: int
+    allowed: str
+    first: str = ""
+    last: str = ""
+    replacement: str = "-"
+    lower: bool = False
+    fallback: str = "x"
+    in_bytes: bool = False
+
+    @functools.cached_property
+    def _patterns(
+        self,
+    ) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+        # compiled when first used: that takes a program's start longer than all the rest here
+        first = self.first or self.allowed
+        last = self.last or self.allowed
+        return (
+            re.compile(f"[{first}](?:[{self.allowed}]*[{last}])?\\Z"),
+            re.compile(f"[^{self.allowed}]+"),
+            re.compile(f"\\A[^{first}]+"),
+            re.compile(f"[^{last}]+\\Z"),
+        )
+
+    def accepts(self, name: str) -> bool:
+        """Returns True if ``name`` is valid as it is."""
+        return self.length(name) <= self.max_length and self._patterns[0].match(name) is not None
+
+    def length(self, name: str) -> int:
+        """Returns how much of ``max_length`` a name takes."""
+        return len(name.encode("utf-8", "surrogatepass")) if self.in_bytes else len(name)
+
+    def within(self, max_length: int) -> NameRule:
+        """Returns the same rule for names of at most ``max_length``."""
+        return replace(self, max_length=max_length)
+
+    def clean(self, name: str) -> str:
+        """Returns ``name`` without what is not allowed, of any length, possibly empty."""
+        if self.lower:
+            name = name.lower()
+        _, others, not_first, not_last = self._patterns
+        return self.trim(not_first.sub("", others.sub(self.replacement, name)), not_last)
+
+    def trim(self, name: str, not_last: re.Pattern[str] | None = None) -> str:
+        """Returns ``name`` without the characters at its end that may not stand there."""
+        return (not_last or self._patterns[3]).sub("", name)
+
+    def cut(self, name: str, length: int) -> str:
+        """Returns the beginning of ``name`` that takes at most ``length``."""
+        if not self.in_bytes:
+            return name[:length]
+        return name.encode("utf-8", "surrogatepass")[:length].decode("utf-8", "ignore")
+
+
+#: Host names, Kubernetes objects (RFC 1123 labels).
+DNS_LABEL = NameRule(63, "a-z0-9-", first="a-z0-9", last="a-z0-9", lower=True)
+#: Kubernetes Services (RFC 1035 labels): a letter comes first.
+DNS_SERVICE = NameRule(63, "a-z0-9-", first="a-z", last="a-z0-9", lower=True)
+#: Values of Kubernetes labels (they may be empty, this gives none that is).
+LABEL_VALUE = NameRule(63, "A-Za-z0-9_.-", first="A-Za-z0-9", last="A-Za-z0-9")
+#: Containers.
+CONTAINER = NameRule(128, "A-Za-z0-9_.-", first="A-Za-z0-9")
+#: Jobs and job definitions of AWS Batch.
+AWS_BATCH = NameRule(128, "A-Za-z0-9_-", first="A-Za-z0-9")
+#: Jobs of Amazon SageMaker.
+SAGEMAKER = NameRule(63, "A-Za-z0-9-", first="A-Za-z0-9", last="A-Za-z0-9")
+#: Jobs of Slurm and LSF: nothing that their file-name patterns, arrays or scripts would read.
+BATCH_JOB = NameRule(128, "A-Za-z0-9_.+-", first="A-Za-z0-9_", replacement="_")
+#: Files and folders: letters and digits of any script, and what neither separates nor hides.
+FILE = NameRule(200, r"\w.,:+=@%~-", first=r"\w,:+=@%~", replacement="_", in_bytes=True)
+
+
+def fit_name(name: str, rule: NameRule, *, distinct: bool = False) -> str:
+    """Returns ``name`` as ``rule`` accepts it; the same name always gives the same result.
+
+    A name that is too long keeps its beginning and ends in a tag made from the whole of it, so that
+    two long names that differ only at their ends stay different.
+
+    Args:
+        name: the name
+        rule: what is accepted
+        distinct: adds the tag whenever the name had to be changed at all
+    """
+    if rule.accepts(name):
+        return name
+    cleaned = rule.clean(name) or rule.fallback
+    if rule.accepts(cleaned) and not distinct:
+        return cleaned
+    return _tagged(cleaned, name, rule)
+
+
+def fit_names(names: Iterable[str], rule: NameRule) -> dict[str, str]:
+    """Returns each name with the one that ``rule`` accepts, no two of which are equal.
+
+    Valid names stay as they are; where two names would become one, those that had to be changed get
+    a tag.
+    """
+    names = list(dict.fromkeys(names))
+    fitted = {name: name for name in names if rule.accepts(name)}
+    taken = set(fitted)
+    for name in names:
+        if name in fitted:
+            continue
+        candidate = fit_name(name, rule)
+        attempt = 0
+        while candidate in taken:
+            candidate = _tagged(rule.clean(name) or rule.fallback, f"{name}{'#' * attempt}", rule)
+            attempt += 1
+        fitted[name] = candidate
+        taken.add(candidate)
+    return {name: fitted[name] for name in names}
+
+
+def _tagged(cleaned: str, name: str, rule: NameRule) -> str:
+    tag = _tag(name)
+    room = rule.max_length - len(tag) - len(rule.replacement)
+    head = rule.trim(rule.cut(cleaned, room)) if room > 0 else ""
+    if not head:
+        return tag[: rule.max_length]
+    return f"{head}{rule.replacement}{tag}"
+
+
+def _tag(name: str) -> str:
+    """Returns a few letters and digits that depend on the whole name; no vowels, no words."""
+    from hashlib import blake2b
+
+    value = int.from_bytes(
+        blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+    )
+    out = ""
+    alphabet = START_CANDIDATES
+    for _ in range(_TAG_LENGTH):
+        value, digit = divmod(value, len(alphabet))
+        out += alphabet[digit]
+        alphabet = END_CANDIDATES
+    return out

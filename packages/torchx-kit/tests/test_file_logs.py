@@ -1,0 +1,741 @@
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchx_kit.logs import file_events, following
+from torchx_kit.logs.file_logs import (
+    FileLog,
+    Tail,
+    follow_all,
+    follow_files,
+    log_lines,
+    prefixed,
+    read_files,
+    stream_files,
+)
+from torchx_kit.logs.following import BLOCK_BYTES
+from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.schedulers import Stream
+
+METHODS = ["events", "poll"] if sys.platform.startswith("linux") else ["poll"]
+
+
+def tail(finished: threading.Event, method: str, *watch: Path, check_every: float = 0.1) -> Tail:
+    return Tail(
+        finished.is_set,
+        watch=[str(path) for path in watch],
+        check_every=check_every,
+        method=method,  # type: ignore[arg-type]
+    )
+
+
+class Follower:
+    """Follows a log in a thread."""
+
+    def __init__(self, path: Path, how: Tail) -> None:
+        self.lines: list[str] = []
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(path, how))
+        self._thread.start()
+
+    def _run(self, path: Path, how: Tail) -> None:
+        try:
+            for line in log_lines(path, tail=how):
+                self.lines.append(line)
+        except BaseException as e:
+            self.error = e
+
+    def until(self, count: int) -> list[str]:
+        deadline = time.monotonic() + 20
+        while len(self.lines) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.lines
+
+    def result(self) -> list[str]:
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "still following"
+        assert self.error is None
+        return self.lines
+
+
+# -- reading what is there ------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300))
+def test_lines_are_the_bytes_split_at_newlines(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.log"
+    path.write_bytes(data)
+    expected = [(part + b"\n").decode("utf-8", "replace") for part in data.split(b"\n")[:-1]]
+    if last := data.split(b"\n")[-1]:
+        expected.append(last.decode("utf-8", "replace"))
+    assert list(log_lines(path)) == expected
+
+
+def test_only_newline_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    text = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h\r\nnext"
+    path.write_text(text, encoding="utf-8", newline="")
+    assert list(log_lines(path)) == ["a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h\r\n", "next"]
+
+
+def test_characters_across_blocks_stay_whole(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    line = "\u20ac" * 1000
+    count = 5 * BLOCK_BYTES // len(line.encode())
+    path.write_text(f"{line}\n" * count, encoding="utf-8")
+    assert list(log_lines(path)) == [f"{line}\n"] * count
+
+
+@pytest.mark.parametrize("size", [BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 40 * BLOCK_BYTES])
+def test_line_of_any_length_is_one_line(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"short\n" + b"x" * size + b"\nend")
+    assert list(log_lines(path)) == ["short\n", "x" * size + "\n", "end"]
+
+
+def test_bytes_that_are_no_utf8_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a\xff\nb\xe2\x82\n\xc3")
+    assert list(log_lines(path)) == ["a\ufffd\n", "b\ufffd\n", "\ufffd"]
+
+
+def test_regex_is_searched(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("loss 1\nepoch\nthe loss 2\n")
+    assert list(log_lines(path, "loss [0-9]")) == ["loss 1\n", "the loss 2\n"]
+
+
+def test_bad_regex_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"'\(' is not a regular expression"):
+        log_lines(tmp_path / "log", "(")
+
+
+def test_missing_log_is_an_error_without_tail(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="no log at"):
+        list(log_lines(tmp_path / "none"))
+
+
+def test_folder_in_place_of_a_log_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="cannot read"):
+        list(log_lines(tmp_path))
+
+
+def test_reading_is_lazy_and_closes_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("a\n" * 100_000)
+    open_files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    lines = iter(log_lines(path))
+    assert next(lines) == "a\n"
+    del lines
+    if open_files:
+        assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+NOON = time.time() + 100_000
+
+
+class MadeUpTimes:
+    """Byte k was written k seconds after noon."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def written_before(self, when: float) -> int | None:
+        size = self._path.stat().st_size
+        position = max(int(when - NOON), 0) // 4 * 4
+        return position if position <= size else None
+
+
+def at(seconds: float) -> datetime:
+    seconds += 0.5  # between two of them
+    return datetime.fromtimestamp(NOON + seconds, timezone.utc)
+
+
+def test_since_and_until_select_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("111\n222\n333\n444\n")
+    times = MadeUpTimes(path)
+    assert list(log_lines(path, since=at(4), times=times)) == ["222\n", "333\n", "444\n"]
+    assert list(log_lines(path, until=at(8), times=times)) == ["111\n", "222\n"]
+    assert list(log_lines(path, since=at(4), until=at(12), times=times)) == ["222\n", "333\n"]
+    assert list(log_lines(path, since=at(99), times=times)) == []
+    assert list(log_lines(path, until=at(99), times=times)) == ["111\n", "222\n", "333\n", "444\n"]
+    naive = datetime.fromtimestamp(NOON + 12.5)
+    assert list(log_lines(path, since=naive, times=times)) == ["444\n"]
+
+
+def test_times_are_needed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="need times"):
+        log_lines(tmp_path / "log", since=at(0))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_following_until_a_time_ends_by_itself(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("111\n")
+    times = MadeUpTimes(path)
+    how = tail(threading.Event(), method)
+    lines = iter(log_lines(path, until=at(8), times=times, tail=how))
+    assert next(lines) == "111\n"
+    with path.open("a") as file:
+        file.write("222\n333\n")
+    assert list(lines) == ["222\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_following_until_a_time_ends_when_it_has_come(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("111\n")
+    soon = datetime.fromtimestamp(time.time() + 0.2, timezone.utc)
+    how = tail(threading.Event(), method)
+    lines = log_lines(path, until=soon, times=MadeUpTimes(tmp_path / "log"), tail=how)
+    assert list(lines) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_following_since_a_time_that_comes_later(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("111\n")
+    finished = threading.Event()
+    result: list[str] = []
+    times = MadeUpTimes(path)
+
+    def follow() -> None:
+        result.extend(log_lines(path, since=at(8), times=times, tail=tail(finished, method)))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    with path.open("a") as file:
+        file.write("222\n333\n")
+    finished.set()
+    thread.join(20)
+    assert result == ["333\n"]
+
+
+# -- following ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lines_come_as_they_are_completed(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_bytes(b"")
+    follower = Follower(path, tail(finished, method))
+    with path.open("ab", buffering=0) as log:
+        log.write(b"one\ntw")
+        assert follower.until(1) == ["one\n"]
+        log.write(b"o\n")
+        assert follower.until(2) == ["one\n", "two\n"]
+        log.write(b"unfinished")
+        finished.set()
+    assert follower.result() == ["one\n", "two\n", "unfinished"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_log_and_its_folders_may_appear_later(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "a" / "b" / "log", threading.Event()
+    follower = Follower(path, tail(finished, method))
+    time.sleep(0.05)
+    path.parent.mkdir(parents=True)
+    time.sleep(0.05)
+    path.write_text("there\n")
+    assert follower.until(1) == ["there\n"]
+    finished.set()
+    assert follower.result() == ["there\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_log_that_never_appears_ends_empty(tmp_path: Path, method: str) -> None:
+    finished = threading.Event()
+    follower = Follower(tmp_path / "log", tail(finished, method))
+    finished.set()
+    assert follower.result() == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rotated_log_is_followed_across(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("old\n")
+    follower = Follower(path, tail(finished, method))
+    follower.until(1)
+    with path.open("a") as old:
+        path.rename(tmp_path / "log.1")
+        old.write("written to the old one\n")
+    path.write_text("new\n")
+    follower.until(3)
+    finished.set()
+    assert follower.result() == ["old\n", "written to the old one\n", "new\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_log_that_was_cut_off_is_read_from_its_beginning(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("a long line before\n")
+    follower = Follower(path, tail(finished, method))
+    follower.until(1)
+    path.write_text("after\n")
+    follower.until(2)
+    finished.set()
+    assert follower.result() == ["a long line before\n", "after\n"]
+
+
+class NfsDouble:
+    """The module ``os`` as on NFS: of an open file one sees what there was when it was opened."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+    def open(self, path: str, flags: int) -> int:
+        fd = os.open(path, flags)
+        self.sizes[fd] = os.fstat(fd).st_size
+        return fd
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        return os.pread(fd, max(0, min(size, self.sizes[fd] - position)), position)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_end_is_read_though_a_shared_file_system_shows_it_late(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "os", NfsDouble())
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("one\n")
+    follower = Follower(path, tail(finished, method))
+    follower.until(1)
+    with path.open("a") as log:
+        log.write("two\nthree")
+    time.sleep(0.2)
+    assert follower.lines == ["one\n"]
+    finished.set()
+    assert follower.result() == ["one\n", "two\n", "three"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_change_of_a_watched_file_makes_it_look_for_the_end(tmp_path: Path, method: str) -> None:
+    path, state = tmp_path / "log", tmp_path / "state"
+    path.write_text("x\n")
+    state.write_text("running")
+    asked = []
+
+    def is_finished() -> bool:
+        asked.append(time.monotonic())
+        return state.read_text() == "ended"
+
+    how = Tail(is_finished, watch=[str(state)], check_every=1000, method=method)  # type: ignore[arg-type]
+    follower = Follower(path, how)
+    follower.until(1)
+    time.sleep(0.2)
+    calls = len(asked)
+    assert calls <= 3
+    state.write_text("ended")
+    assert follower.result() == ["x\n"]
+
+
+def test_a_log_that_tells_of_its_own_end_still_does_after_a_change_beside_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal"
+    path.write_text("begin\n")
+    how = Tail(lambda: "end" in path.read_text(), watch=[str(path)], check_every=1000)
+
+    def write() -> None:
+        time.sleep(0.3)
+        (tmp_path / "other").touch()  # the file may have been replaced: it is watched anew
+        time.sleep(0.3)
+        with path.open("a") as f:
+            f.write("end\n")
+
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(log_lines(path, tail=how)), daemon=True)
+    writer = threading.Thread(target=write)
+    reader.start()
+    writer.start()
+    writer.join()
+    reader.join(5)
+    assert not reader.is_alive()
+    assert lines == ["begin\n", "end\n"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_line_of_a_busy_writer_in_order(tmp_path: Path, method: str) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    follower = Follower(path, tail(finished, method))
+    subprocess.run(["/bin/sh", "-c", f"seq 100000 > {path}"], check=True)
+    finished.set()
+    assert follower.result() == [f"{i}\n" for i in range(1, 100001)]
+
+
+def test_idle_following_uses_no_processor_time(tmp_path: Path) -> None:
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("x\n")
+    follower = Follower(path, Tail(finished.is_set, check_every=1.0))
+    follower.until(1)
+    time.sleep(0.1)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    time.sleep(0.5)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    finished.set()
+    follower.result()
+    assert after.ru_nvcsw - before.ru_nvcsw < 50
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
+def test_many_followers_share_one_inotify_instance(tmp_path: Path) -> None:
+    finished = threading.Event()
+    (tmp_path / "end").touch()
+    followers = []
+    for i in range(200):
+        (tmp_path / str(i)).write_text("x\n")
+        how = tail(finished, "events", tmp_path / "end", check_every=60)
+        followers.append(Follower(tmp_path / str(i), how))
+    for follower in followers:
+        follower.until(1)
+    time.sleep(0.1)
+    kinds = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if _is_link(entry)]
+    assert kinds.count("anon_inode:inotify") == 1
+    for i in range(200):
+        with (tmp_path / str(i)).open("a") as log:
+            log.write("y\n")
+    for follower in followers:
+        assert follower.until(2) == ["x\n", "y\n"]
+    finished.set()
+    for i in range(200):
+        with (tmp_path / str(i)).open("a") as log:
+            log.write("z\n")
+    # nobody has looked at what says that it is finished: what is written is given all the same
+    for follower in followers:
+        assert follower.until(3) == ["x\n", "y\n", "z\n"]
+    (tmp_path / "end").write_text("now")
+    for follower in followers:
+        assert follower.result() == ["x\n", "y\n", "z\n"]
+
+
+def _is_link(entry: os.DirEntry[str]) -> bool:
+    try:
+        os.readlink(entry.path)
+    except OSError:
+        return False
+    return True
+
+
+def test_without_events_it_polls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left() -> None:
+        raise OSError("fake: no inotify instance is left")
+
+    monkeypatch.setattr(file_events, "Watcher", none_left)
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("one\n")
+    follower = Follower(path, Tail(finished.is_set, check_every=0.1))
+    follower.until(1)
+    with path.open("a") as log:
+        log.write("two\n")
+    follower.until(2)
+    finished.set()
+    assert follower.result() == ["one\n", "two\n"]
+
+
+def test_network_file_systems_are_polled_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not file_events.is_on_network(str(tmp_path / "not" / "there"))
+    monkeypatch.setattr(file_events, "is_on_network", lambda path: True)
+
+    def not_wanted() -> None:
+        raise AssertionError("fake: events on a network file system")
+
+    monkeypatch.setattr(file_events, "Watcher", not_wanted)
+    path, finished = tmp_path / "log", threading.Event()
+    path.write_text("one\n")
+    follower = Follower(path, Tail(finished.is_set, check_every=0.1))
+    follower.until(1)
+    finished.set()
+    assert follower.result() == ["one\n"]
+
+
+# -- following many --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_many_logs_are_followed_in_one_thread(tmp_path: Path, method: str) -> None:
+    count, journal = 40, tmp_path / "journal"
+    journal.touch()
+    expected = {k: [f"{k} {n} {'x' * (n * k % 300)}\n" for n in range(60)] for k in range(count)}
+    expected[7][-1] = "without its end"
+    finished = [threading.Event() for _ in range(count)]
+
+    def write() -> None:
+        files = [(tmp_path / str(k)).open("ab", buffering=0) for k in range(count)]
+        texts = ["".join(expected[k]).encode() for k in range(count)]
+        for part in range(20):  # most parts end within a line
+            for k, file in enumerate(files):
+                begin, end = (len(texts[k]) * i // 20 for i in (part, part + 1))
+                file.write(texts[k][begin:end])
+            time.sleep(0.005)
+        for k, file in enumerate(files):
+            file.close()
+            finished[k].set()
+            with journal.open("a") as log:
+                log.write("one has ended\n")
+
+    logs = (
+        (k, log_lines(tmp_path / str(k), tail=tail(finished[k], method, journal, check_every=60)))
+        for k in range(count)
+    )
+    found: dict[int, list[str]] = {k: [] for k in range(count)}
+    threads = threading.active_count()
+    writer = threading.Thread(target=write)
+    begun = time.monotonic()
+    writer.start()
+    most_threads = 0
+    for k, lines in follow_all(logs, count):
+        assert not isinstance(lines, Exception)
+        found[k] += lines
+        most_threads = max(most_threads, threading.active_count())
+    writer.join()
+    assert found == expected
+    assert most_threads <= threads + 2  # the writer, and what reads events
+    assert time.monotonic() - begun < 30  # no end was only seen because it was asked for in vain
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
+def test_an_end_that_comes_while_a_log_is_read_is_asked_for_after_that(tmp_path: Path) -> None:
+    log, journal, ended = tmp_path / "log", tmp_path / "journal", threading.Event()
+    log.touch()
+    journal.touch()
+    waiting = following.Waiting()
+    how = Tail(ended.is_set, watch=[str(journal)], check_every=600, method="events")
+    followed = following.Followed(str(log), how)
+    try:
+        resting = False
+        while not (resting and followed.due is not None and followed.due > time.monotonic() + 60):
+            assert list(followed.look()) == []
+            waiting.rest(followed)
+            resting = True
+            while followed.due is not None and followed.due < time.monotonic() + 60:
+                waiting.wait(at_once=True)
+        log.write_text("one\n")
+        while followed.due is not None:
+            assert waiting.wait(at_once=False) == [followed]
+        blocks = followed.look()
+        assert "".join(next(blocks)) == "one\n"
+        ended.set()
+        journal.write_text("it has ended\n")
+        while not followed.ask:  # one that is being read is nothing to look at
+            assert waiting.wait(at_once=True) == []
+            time.sleep(0.01)
+        assert list(blocks) == []
+        waiting.rest(followed)
+        assert waiting.wait(at_once=True) == [followed]
+        assert list(followed.look()) == []
+        assert followed.is_over
+    finally:
+        waiting.forget(followed)
+        followed.close()
+        waiting.close()
+
+
+def test_a_log_that_cannot_be_read_ends_alone(tmp_path: Path) -> None:
+    ended = threading.Event()
+    ended.set()
+    (tmp_path / "fine").write_text("fine\n")
+    (tmp_path / "folder").mkdir()
+
+    def broken() -> bool:
+        raise RuntimeError("nobody knows")
+
+    logs = {
+        "folder": log_lines(tmp_path / "folder", tail=Tail(ended.is_set)),
+        "unknown": log_lines(tmp_path / "fine", tail=Tail(broken)),
+        "fine": log_lines(tmp_path / "fine", tail=Tail(ended.is_set)),
+    }
+    found = [
+        (name, str(lines) if isinstance(lines, Exception) else [*lines])
+        for name, lines in follow_all(logs.items(), 10)
+    ]
+    assert sorted(found, key=str) == [
+        ("fine", ["fine\n"]),
+        ("folder", f"cannot read {tmp_path / 'folder'}: Is a directory"),
+        ("unknown", "nobody knows"),
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_end_that_nobody_can_tell_any_more_ends_one_log_alone(
+    tmp_path: Path, method: str
+) -> None:
+    journal, ended, is_broken = tmp_path / "journal", threading.Event(), threading.Event()
+    journal.touch()
+    (tmp_path / "log").write_text("line\n")
+
+    def asked() -> bool:
+        if is_broken.is_set():
+            raise RuntimeError("nobody knows")
+        return False
+
+    def change() -> None:
+        time.sleep(0.2)
+        is_broken.set()
+        journal.write_text("changed")
+        time.sleep(0.2)
+        ended.set()
+        journal.write_text("changed again")
+
+    watch, how = [str(journal)], {"check_every": 30, "method": method}
+    logs = {
+        "broken": log_lines(tmp_path / "log", tail=Tail(asked, watch, **how)),  # type: ignore[arg-type]
+        "fine": log_lines(tmp_path / "log", tail=Tail(ended.is_set, watch, **how)),  # type: ignore[arg-type]
+    }
+    changer = threading.Thread(target=change)
+    changer.start()
+    found = [
+        (name, str(lines) if isinstance(lines, Exception) else [*lines])
+        for name, lines in follow_all(logs.items(), 2)
+    ]
+    changer.join()
+    assert found == [("broken", ["line\n"]), ("fine", ["line\n"]), ("broken", "nobody knows")]
+
+
+def test_only_so_many_are_followed_at_the_same_time(tmp_path: Path) -> None:
+    ended = [threading.Event() for _ in range(6)]
+    taken: list[int] = []
+
+    def logs() -> Iterator[tuple[int, FileLog]]:
+        for k in range(6):
+            (tmp_path / str(k)).write_text(f"{k}\n")
+            taken.append(k)
+            yield k, log_lines(tmp_path / str(k), "[024]", tail=Tail(ended[k].is_set))
+
+    found = []
+    for k, lines in follow_all(logs(), 2):
+        assert not isinstance(lines, Exception)
+        found += [line.strip() for line in lines]
+        assert len(taken) <= sum(event.is_set() for event in ended) + 2
+        for event in ended[: k + 1]:
+            event.set()
+    assert sorted(found) == ["0", "2", "4"]
+
+
+def test_a_long_log_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+    ended = threading.Event()
+    ended.set()
+    (tmp_path / "long").write_text("x" * 99 + "\n")
+    with (tmp_path / "long").open("a") as log:
+        log.write(("x" * 99 + "\n") * (BLOCK_BYTES // 10))
+    (tmp_path / "short").write_text("short\n")
+    logs = {name: log_lines(tmp_path / name, tail=Tail(ended.is_set)) for name in ("long", "short")}
+    order = [name for name, lines in follow_all(logs.items(), 2) if [*lines]]  # type: ignore[misc]
+    assert order[:3] == ["long", "short", "long"]
+    assert order.count("long") > 5
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_written_while_a_log_is_read_is_not_overlooked(tmp_path: Path, method: str) -> None:
+    ended, path, journal = threading.Event(), tmp_path / "log", tmp_path / "journal"
+    path.touch()
+    journal.touch()
+
+    def write() -> None:
+        with path.open("ab", buffering=0) as log:
+            for n in range(3000):
+                log.write(b"%d\n" % n)
+                if not n % 100:
+                    time.sleep(0.002)
+        ended.set()
+        journal.write_text("ended")
+
+    writer = threading.Thread(target=write)
+    begun = time.monotonic()
+    writer.start()
+    logs = [(k, log_lines(path, tail=tail(ended, method, journal, check_every=30))) for k in (0, 1)]
+    found: dict[int, list[str]] = {0: [], 1: []}
+    for k, lines in follow_all(logs, 2):
+        assert not isinstance(lines, Exception)
+        found[k] += lines
+        time.sleep(0.001)  # more is written meanwhile
+    writer.join()
+    assert found[0] == found[1] == [f"{n}\n" for n in range(3000)]
+    assert time.monotonic() - begun < 20
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    script = f"""
+import resource, sys
+from torchx_kit.logs.file_logs import Tail, log_lines
+log = {str(path)!r}
+open(log, "w").write("x\\n")
+assert list(log_lines(log, tail=Tail(lambda: True)))
+idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+line = b"a line of a log that is long enough to be like one, again and again\\n"
+with open(log, "wb") as file:
+    for _ in range(100):
+        file.write(line * 10000)
+assert sum(1 for _ in log_lines(log, tail=Tail(lambda: True))) == 1_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert int(out.stdout) < 10_000  # KB, for 68 MB
+
+
+def test_prefix_goes_before_whole_lines() -> None:
+    def lines() -> Iterator[str]:
+        yield "a\n"
+        yield "b"
+
+    assert list(prefixed("role/0 ", lines())) == ["role/0 a\n", "role/0 b\n"]
+
+
+class TestSeveralFiles:
+    def test_those_of_a_stream(self) -> None:
+        assert stream_files("/a/b", Stream.STDOUT) == ["/a/b.out"]
+        assert stream_files("/a/b", Stream.STDERR) == ["/a/b.err"]
+        assert stream_files("/a/b", Stream.COMBINED) == ["/a/b.out", "/a/b.err"]
+
+    def test_read_one_after_the_other(self, tmp_path: Path) -> None:
+        (tmp_path / "x.out").write_text("a1\nb1\n")
+        (tmp_path / "x.err").write_text("a2\n")
+        paths = stream_files(str(tmp_path / "x"), Stream.COMBINED)
+        assert list(read_files(paths, None)) == ["a1\n", "b1\n", "a2\n"]
+        assert list(read_files(paths, "^a")) == ["a1\n", "a2\n"]
+        with pytest.raises(RequestError, match="not a regular expression"):
+            read_files(paths, "(")
+        with pytest.raises(BackendError, match="no log at"):
+            list(read_files([str(tmp_path / "none")], None))
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_followed_until_all_is_written(self, tmp_path: Path, count: int) -> None:
+        finished = threading.Event()
+        paths = [tmp_path / "x.out", tmp_path / "x.err"][:count]
+        lines = iter(follow_files(map(str, paths), "seen", tail(finished, "poll")))
+        for path in paths:
+            path.write_text("seen 1\nhidden\n")
+        assert [next(lines) for _ in paths] == ["seen 1\n"] * count
+        with open(paths[-1], "a") as log:
+            log.write("seen 2")
+        finished.set()
+        assert list(lines) == (["seen 2"] if count == 1 else ["seen 2\n"])

@@ -1,0 +1,59 @@
+"""What is remembered of submitted jobs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from torchx_kit.jobs.index import JobIndex
+from torchx_specs.errors import BackendError
+
+
+@dataclass
+class Entry:
+    app_id: str
+    folder: str = ""
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobIndex[Entry]:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
+    return JobIndex("cluster", "jobs", from_dict=lambda data: Entry(**data))
+
+
+def test_what_was_put_is_found_again(index: JobIndex[Entry], tmp_path: Path) -> None:
+    assert index.get("b") is None
+    assert list(index.entries()) == []
+    index.put(Entry("b", "/one"))
+    index.put(Entry("a", "caf\xe9 \udcff"))
+    index.put(Entry("b", "/two"))
+    assert index.get("b") == Entry("b", "/two")
+    assert list(index.entries()) == [Entry("a", "caf\xe9 \udcff"), Entry("b", "/two")]
+    folder = tmp_path / "home" / "cluster" / "jobs"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "a.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"app_id": "a", "more": 1}', "\x80"])
+def test_what_is_no_entry_is_none(index: JobIndex[Entry], tmp_path: Path, content: str) -> None:
+    index.put(Entry("a"))
+    (tmp_path / "home/cluster/jobs/a.json").write_text(content, encoding="latin-1")
+    assert index.get("a") is None
+    assert list(index.entries()) == []
+
+
+@pytest.mark.parametrize("app_id", ["", ".", "..", "../jobs/a", "/etc/passwd"])
+def test_ids_are_no_paths(index: JobIndex[Entry], app_id: str) -> None:
+    index.put(Entry("a"))
+    assert index.get(app_id) is None
+
+
+def test_a_home_that_cannot_be_written_to(index: JobIndex[Entry], tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    with pytest.raises(BackendError, match=r"^cannot write to .*; set TORCHX_HOME to a folder"):
+        index.put(Entry("a"))
+    assert os.listdir(tmp_path) == ["home"]

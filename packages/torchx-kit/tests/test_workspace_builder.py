@@ -1,0 +1,470 @@
+"""Builders of workspaces, and schedulers that use them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from torchx_kit.workspace import BuilderWorkspaceMixin, tree_digest, workspace_files
+from torchx_specs import AppDef, AppDryRunInfo, CfgVal, Role, StructuredOpts, Workspace, runopts
+from torchx_specs.errors import PluginError, RequestError, WorkspaceError
+from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
+from torchx_specs.plugins import PluginManager, set_manager
+from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder, pin_workspace_images
+from torchx_specs.workspace.builder import METADATA_KEY, Product
+from torchx_specs.workspace.spec import WorkingDirectory
+
+
+class RecordingBuilder(WorkspaceBuilder):
+    """A builder of images that notes what it is asked to do, and does nothing."""
+
+    def __init__(self, ready: bool = False) -> None:
+        self.ready = ready
+        self.calls: list[str] = []
+
+    def opts(self) -> runopts:
+        opts = runopts()
+        opts.add("image_repo", type_=str, help="where images go")
+        return opts
+
+    def plan(
+        self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
+    ) -> BuiltReference | None:
+        self.calls.append("plan")
+        if cfg.get("image_repo") == "none":
+            return None
+        digest = tree_digest(workspace_files(workspace))[:8]
+        image = f"{cfg.get('image_repo') or 'ws'}/{role_image}:{digest}"
+        return BuiltReference(image, workspace, details=role_image)
+
+    def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
+        self.calls.append(f"build {plan.image} from {plan.details}")
+        return Built(digest="sha256:built", ready=self.ready, details="layer")
+
+    def push(self, plan: BuiltReference, built: Built, cfg: Mapping[str, CfgVal]) -> Built:
+        self.calls.append(f"push {built.details} to {plan.image}")
+        return Built(digest="sha256:pushed", ready=True)
+
+
+@dataclasses.dataclass
+class Opts(StructuredOpts):
+    queue: str = "q"
+
+
+class RecordingScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
+    """A scheduler that keeps what it is given."""
+
+    default_workspace_type: ClassVar[str] = "recording"
+
+    def __init__(self) -> None:
+        super().__init__("recording", "test")
+        self.submitted: list[Any] = []
+
+    def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[list[str]]:
+        return AppDryRunInfo([role.image for role in app.roles], repr)
+
+    def schedule(self, dryrun_info: AppDryRunInfo[list[str]]) -> str:
+        self.build_pending(dryrun_info)
+        self.submitted.append(dryrun_info.request)
+        return "id"
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        return None
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
+        return []
+
+    def _cancel_existing(self, app_id: str) -> None:
+        pass
+
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install() -> Iterator[Install]:
+    """Makes these the only installed builders."""
+
+    def make(**factories: Any) -> None:
+        class Plugin:
+            @hookimpl
+            def torchx_workspaces(self) -> Iterator[WorkspacePlugin]:
+                for name, factory in factories.items():
+                    yield WorkspacePlugin(name, factory)
+
+        manager = PluginManager(discover=False)
+        manager.register(Plugin(), "test-builders")
+        set_manager(manager)
+
+    yield make
+    set_manager(None)
+
+
+@pytest.fixture
+def builder(install: Install) -> RecordingBuilder:
+    made = RecordingBuilder()
+    install(recording=lambda: made)
+    return made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/a.py").write_text("1")
+    return tmp_path / "ws"
+
+
+def job(project: Path, *names: str) -> AppDef:
+    workspace = Workspace({str(project): ""})
+    roles = [Role(name=n, image="base", workspace=workspace) for n in names or ("r",)]
+    return AppDef(name="job", roles=roles)
+
+
+def planned(scheduler: RecordingScheduler, app: AppDef, **cfg: CfgVal) -> AppDryRunInfo[Any]:
+    """What the runner does for a dry run."""
+    options = scheduler._resolve_cfg(cfg)
+    scheduler.build_workspaces(app.roles, options)
+    return scheduler.submit_dryrun(app, options)
+
+
+class TestDryRun:
+    def test_only_plans(self, builder: RecordingBuilder, project: Path) -> None:
+        info = planned(RecordingScheduler(), job(project))
+        (image,) = info.request
+        assert image.startswith("ws/base:")
+        assert builder.calls == ["plan"]
+
+    def test_the_image_is_addressed_by_what_goes_into_it(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        first = planned(RecordingScheduler(), job(project)).request
+        assert planned(RecordingScheduler(), job(project)).request == first
+        (project / "a.py").write_text("2")
+        assert planned(RecordingScheduler(), job(project)).request != first
+
+    def test_roles_that_share_image_and_workspace_are_planned_once(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        app = job(project, "a", "b")
+        app.roles.append(Role(name="c", image="other", workspace=app.roles[0].workspace))
+        app.roles.append(Role(name="d", image="plain"))
+        request = planned(RecordingScheduler(), app).request
+        assert request[0] == request[1] != request[2]
+        assert request[3] == "plain"
+        assert builder.calls == ["plan", "plan"]
+
+    def test_options_reach_the_builder(self, builder: RecordingBuilder, project: Path) -> None:
+        request = planned(RecordingScheduler(), job(project), image_repo="reg.io/x").request
+        assert request[0].startswith("reg.io/x/base:")
+
+    def test_a_builder_may_have_nothing_to_do(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        info = planned(RecordingScheduler(), job(project), image_repo="none")
+        assert info.request == ["base"]
+        assert info.app is not None
+        assert info.app.roles[0].metadata == {}
+        RecordingScheduler().build_pending(info)
+        assert builder.calls == ["plan"]
+
+    def test_planning_twice_starts_from_the_same_image(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        app = job(project)
+        first = planned(RecordingScheduler(), app).request
+        assert planned(RecordingScheduler(), app).request == first
+
+    def test_two_workspaces_cannot_go_to_one_place(self, project: Path, tmp_path: Path) -> None:
+        class Fixed(RecordingScheduler):
+            default_workspace_type = "dir"
+
+        (tmp_path / "other").mkdir()
+        app = job(project, "a", "b")
+        app.roles[1].workspace = Workspace({str(tmp_path / "other"): ""})
+        with pytest.raises(RequestError, match="roles a and b have different workspaces"):
+            planned(Fixed(), app, job_dir=str(tmp_path / "job"))
+
+    def test_a_workspace_that_is_missing(self, builder: RecordingBuilder, project: Path) -> None:
+        with pytest.raises(WorkspaceError, match=r"does not exist: .*/nope"):
+            planned(RecordingScheduler(), job(project / "nope"))
+
+
+class TestSubmission:
+    def test_builds_and_pushes_before_it_submits(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        scheduler = RecordingScheduler()
+        info = planned(scheduler, job(project))
+        scheduler.schedule(info)
+        (image,) = info.request
+        assert builder.calls == ["plan", f"build {image} from base", f"push layer to {image}"]
+        assert scheduler.submitted == [[image]]
+
+    def test_by_submit(self, builder: RecordingBuilder, project: Path) -> None:
+        app = AppDef("job", roles=[Role(name="r", image="base")])
+        scheduler = RecordingScheduler()
+        scheduler.submit(app, {}, workspace=str(project))
+        assert [call.split()[0] for call in builder.calls] == ["plan", "build", "push"]
+        assert app.roles[0].image == "base"
+
+    def test_each_image_once(self, builder: RecordingBuilder, project: Path) -> None:
+        scheduler = RecordingScheduler()
+        scheduler.schedule(planned(scheduler, job(project, "a", "b", "c")))
+        assert sum(call.startswith("build") for call in builder.calls) == 1
+
+    def test_submitting_again_builds_nothing(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        scheduler = RecordingScheduler()
+        info = planned(scheduler, job(project))
+        scheduler.schedule(info)
+        calls = list(builder.calls)
+        scheduler.schedule(info)
+        assert builder.calls == calls
+        assert len(scheduler.submitted) == 2
+
+    def test_what_is_ready_is_not_pushed(self, install: Install, project: Path) -> None:
+        made = RecordingBuilder(ready=True)
+        install(recording=lambda: made)
+        scheduler = RecordingScheduler()
+        digests = scheduler.build_pending(planned(scheduler, job(project)))
+        assert [call.split()[0] for call in made.calls] == ["plan", "build"]
+        assert list(digests.values()) == ["sha256:built"]
+
+    def test_nothing_is_pushed_for_a_job_on_this_machine(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        class Here(RecordingScheduler):
+            workspace_remote = False
+
+        scheduler = Here()
+        scheduler.schedule(planned(scheduler, job(project)))
+        assert [call.split()[0] for call in builder.calls] == ["plan", "build"]
+        assert builder.remote is False
+
+    def test_the_digest_is_noted(self, builder: RecordingBuilder, project: Path) -> None:
+        scheduler = RecordingScheduler()
+        info = planned(scheduler, job(project))
+        assert scheduler.build_pending(info) == {info.request[0]: "sha256:pushed"}
+        assert info.app is not None
+        assert info.app.roles[0].metadata[METADATA_KEY] == {
+            "type": "recording",
+            "base": "base",
+            "image": info.request[0],
+            "digest": "sha256:pushed",
+        }
+
+    def test_of_a_copy(self, builder: RecordingBuilder, project: Path) -> None:
+        scheduler = RecordingScheduler()
+        info = planned(scheduler, job(project))
+        scheduler.build_pending(copy.deepcopy(info.app), {})
+        assert [call.split()[0] for call in builder.calls] == ["plan", "build", "push"]
+
+    def test_after_a_way_through_a_file(self, builder: RecordingBuilder, project: Path) -> None:
+        scheduler = RecordingScheduler()
+        (role,) = planned(scheduler, job(project)).app.roles  # type: ignore[union-attr]
+        read_again = Role(**{f.name: getattr(role, f.name) for f in dataclasses.fields(Role)})
+        RecordingScheduler().build_pending([read_again], {})
+        assert [call.split()[0] for call in builder.calls] == ["plan", "plan", "build", "push"]
+
+    def test_after_a_way_through_a_file_and_a_change(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        (role,) = planned(RecordingScheduler(), job(project)).app.roles  # type: ignore[union-attr]
+        read_again = Role(**{f.name: getattr(role, f.name) for f in dataclasses.fields(Role)})
+        (project / "a.py").write_text("changed")
+        with pytest.raises(WorkspaceError, match="have changed since the dry run"):
+            RecordingScheduler().build_pending([read_again], {})
+        read_again.workspace = None
+        with pytest.raises(WorkspaceError, match="its workspace is gone"):
+            RecordingScheduler().build_pending([read_again], {})
+
+    def test_an_image_that_was_replaced_is_not_built(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        scheduler = RecordingScheduler()
+        info = planned(scheduler, job(project))
+        assert info.app is not None
+        info.app.roles[0].image = "mine"
+        assert scheduler.build_pending(info) == {}
+
+    def test_a_build_that_failed_is_still_pending(
+        self, builder: RecordingBuilder, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any) -> Built:
+            raise WorkspaceError("no daemon")
+
+        scheduler = RecordingScheduler()
+        info = planned(scheduler, job(project))
+        monkeypatch.setattr(builder, "build", fail)
+        with pytest.raises(WorkspaceError, match="no daemon"):
+            scheduler.schedule(info)
+        assert scheduler.submitted == []
+        monkeypatch.undo()
+        scheduler.schedule(info)
+        assert scheduler.submitted == [info.request]
+
+    def test_built_early_and_pinned(self, builder: RecordingBuilder, project: Path) -> None:
+        app = job(project)
+        early = copy.deepcopy(app)
+        scheduler = RecordingScheduler()
+        planned(scheduler, early)
+        scheduler.build_pending(early, {})
+        workspace = app.roles[0].workspace
+        assert workspace is not None
+        pinned = pin_workspace_images(app, {("base", workspace): early.roles[0].image})
+        builder.calls.clear()
+        scheduler.schedule(planned(scheduler, pinned))
+        assert builder.calls == []
+        assert scheduler.submitted == [[early.roles[0].image]]
+
+    def test_the_dir_builder(self, project: Path, tmp_path: Path) -> None:
+        job_dir = tmp_path / "job"
+        scheduler = RecordingScheduler()
+        cfg: dict[str, CfgVal] = {"workspace_type": "dir", "job_dir": str(job_dir)}
+        info = planned(scheduler, job(project, "a", "b"), **cfg)
+        assert info.request == [str(job_dir), str(job_dir)]
+        assert not job_dir.exists()
+        scheduler.schedule(info)
+        assert (job_dir / "a.py").read_text() == "1"
+        scheduler.schedule(info)
+
+
+class TestChoiceOfBuilder:
+    def test_options_of_all_builders(self, builder: RecordingBuilder) -> None:
+        opts = dict(RecordingScheduler().run_opts())
+        assert list(opts) == [
+            "queue",
+            "workspace_type",
+            "job_dir",
+            "job_dir_links",
+            "image_repo",
+        ]
+        assert opts["workspace_type"].default == "recording"
+        assert "one of: recording, dir" in opts["workspace_type"].help
+
+    def test_the_scheduler_says_what_a_shared_option_means(self, builder: RecordingBuilder) -> None:
+        class Folders(RecordingScheduler):
+            def _run_opts(self) -> runopts:
+                opts = super()._run_opts()
+                opts.add("job_dir", type_=str, help="the folder of the job")
+                return opts
+
+        assert dict(Folders().run_opts())["job_dir"].help == "the folder of the job"
+
+    def test_only_what_the_scheduler_can_run(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        class Containers(RecordingScheduler):
+            workspace_products = frozenset({"image"})
+
+        assert "job_dir" not in dict(Containers().run_opts())
+        with pytest.raises(RequestError, match=r"'dir' makes a folder.*valid types: recording"):
+            planned(Containers(), job(project), workspace_type="dir")
+
+    def test_unknown(self, builder: RecordingBuilder, project: Path) -> None:
+        with pytest.raises(RequestError, match=r"unknown .*'recordin'; did you mean 'recording'\?"):
+            planned(RecordingScheduler(), job(project), workspace_type="recordin")
+
+    def test_one_of_ours_that_is_not_installed(self, install: Install, project: Path) -> None:
+        install()
+        with pytest.raises(RequestError, match="pip install torchx-workspace-docker"):
+            planned(RecordingScheduler(), job(project), workspace_type="docker")
+
+    def test_the_working_directory_stays_behind_then(
+        self,
+        install: Install,
+        project: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        class Containers(RecordingScheduler):
+            default_workspace_type = "docker"
+            workspace_products = frozenset({"image"})
+
+        install()
+        monkeypatch.chdir(project)
+        roles = [Role(name, "base", workspace=WorkingDirectory.now()) for name in ("a", "b")]
+        scheduler = Containers()
+        scheduler.submit(copy.deepcopy(AppDef("app", roles)), {})
+        assert scheduler.submitted == [["base", "base"]]
+        (said,) = caplog.messages
+        assert "pip install torchx-workspace-docker" in said
+        roles[0].workspace = Workspace({str(project): ""})
+        with pytest.raises(RequestError, match="pip install torchx-workspace-docker"):
+            scheduler.submit(AppDef("app", roles), {})
+
+    def test_without_a_workspace_no_builder_is_needed(self, install: Install) -> None:
+        install()
+        app = AppDef("job", roles=[Role(name="r", image="base")])
+        assert planned(RecordingScheduler(), app).request == ["base"]
+
+    def test_a_plugin_may_replace_dir(self, install: Install, project: Path) -> None:
+        made = RecordingBuilder()
+        install(dir=lambda: made)
+        planned(RecordingScheduler(), job(project), workspace_type="dir")
+        assert made.calls == ["plan"]
+
+    @pytest.mark.parametrize(
+        ("factory", "said"),
+        [
+            ("torchx_no_such_module:make", "cannot be loaded.*ModuleNotFoundError"),
+            (lambda: 1 / 0, "failed: ZeroDivisionError"),
+            (lambda: "rubbish", "is no WorkspaceBuilder: 'rubbish'"),
+        ],
+    )
+    def test_a_broken_plugin_harms_nobody_who_does_not_ask_for_it(
+        self,
+        install: Install,
+        project: Path,
+        caplog: pytest.LogCaptureFixture,
+        factory: Any,
+        said: str,
+    ) -> None:
+        made = RecordingBuilder()
+        install(recording=lambda: made, broken=factory)
+        scheduler = RecordingScheduler()
+        with caplog.at_level(logging.WARNING):
+            scheduler.schedule(planned(scheduler, job(project)))
+            scheduler.run_opts()
+        assert caplog.text.count("'broken' of test-builders") == 1
+        with pytest.raises(PluginError, match=said):
+            planned(scheduler, job(project), workspace_type="broken")
+
+    def test_options_of_the_default_builder_win(self, install: Install) -> None:
+        class Same(RecordingBuilder):
+            product: ClassVar[Product] = "folder"
+
+            def opts(self) -> runopts:
+                opts = runopts()
+                opts.add("image_repo", type_=str, help="not this one")
+                return opts
+
+        install(recording=RecordingBuilder, zother=Same)
+        help_text = dict(RecordingScheduler().run_opts())["image_repo"].help
+        assert help_text == "where images go"
+
+
+def test_the_example_in_the_documentation(tmp_path: Path, project: Path) -> None:
+    """The NfsBuilder of :class:`WorkspaceBuilder`'s docstring, as it stands there."""
+    import inspect
+    import os
+    import textwrap
+
+    text = inspect.getdoc(WorkspaceBuilder) or ""
+    code = textwrap.dedent(text[text.index("    import os") : text.index("Attributes:")])
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - text of ours
+    nfs = names["NfsBuilder"]()
+    plan = nfs.plan("base", Workspace({str(project): ""}), {"nfs_root": str(tmp_path)})
+    assert not os.path.exists(plan.image)
+    assert nfs.build(plan, {}).ready
+    assert nfs.build(plan, {}).ready
+    assert (Path(plan.image) / "a.py").read_text() == "1"

@@ -1,0 +1,223 @@
+"""Loads the file of a component as a module, so that what it imports from beside it works."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from torchx_specs.errors import ComponentError, ComponentNotFoundException, nearest
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+#: Asked in order for the text of a component file that is not on this machine; each returns it or
+#: raises OSError.
+SOURCE_READERS: list[Callable[[str], str]] = []
+
+_lock = threading.RLock()
+# path -> version of the file, and the module made from it
+_loaded: dict[str, tuple[tuple[int, int], ModuleType]] = {}
+
+
+class ComponentFileNotFoundError(ComponentNotFoundException, FileNotFoundError):
+    """The file of a component does not exist."""
+
+
+class _SourceFileLoader(importlib.machinery.SourceFileLoader):
+    """Leaves no ``__pycache__`` beside a user's file."""
+
+    def set_data(self, path: str, data: Buffer, *, _mode: int = 0o666) -> None:
+        """Keeps bytecode to itself."""
+
+
+class _TextLoader(_SourceFileLoader):
+    """Loads a text that came from elsewhere than a file."""
+
+    def __init__(self, name: str, path: str, text: str) -> None:
+        super().__init__(name, path)
+        self._text = text
+
+    def get_data(self, path: str) -> bytes:
+        if path == self.path:
+            return self._text.encode()
+        raise OSError(path)
+
+    def path_stats(self, path: str) -> dict[str, int]:
+        raise OSError(path)
+
+
+def load_component_file(path: str) -> ModuleType:
+    """Returns the module that a file makes; the same one as long as the file stays as it is.
+
+    A file in a package (its folder has an ``__init__.py``) is imported under its dotted name, any
+    other one under its own name with its folder at the end of ``sys.path``. If that fails,
+    ``sys.path`` and ``sys.modules`` are as before.
+
+    Args:
+        path: the file
+
+    Raises:
+        ComponentFileNotFoundError: there is no such file
+        ComponentError: it is no Python, or raises when it is loaded; the text has the line
+    """
+    with _lock:
+        if not os.path.isfile(path):
+            return _load_text(path)
+        real = os.path.realpath(path)
+        stat = os.stat(real)
+        version = (stat.st_mtime_ns, stat.st_size)
+        known = _loaded.get(real)
+        if known is not None and known[0] == version:
+            return known[1]
+        name, root = _identity(real)
+        imported = sys.modules.get(name)
+        if known is None and imported is not None and _is_from(imported, real):
+            return imported  # by the program itself
+        if imported is not None and imported is not (known and known[1]):
+            name = _free_name(name)
+        module = _load(path, real, name, root)
+        _loaded[real] = (version, module)
+        return module
+
+
+def _identity(real: str) -> tuple[str, str]:
+    """Returns the dotted name of a file, and the folder from which that name imports."""
+    folder, filename = os.path.split(real)
+    stem = filename.rpartition(".")[0] or filename
+    parts = [] if stem == "__init__" else [stem]
+    package = folder
+    while os.path.isfile(os.path.join(package, "__init__.py")):
+        package, part = os.path.split(package)
+        parts.insert(0, part)
+    if all(part.isidentifier() for part in parts):
+        return ".".join(parts), package
+    return "".join(c if c.isalnum() else "_" for c in stem), folder
+
+
+def _is_from(module: ModuleType, real: str) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and os.path.realpath(file) == real
+
+
+def _free_name(name: str) -> str:
+    number = 1
+    while f"{name}_{number}" in sys.modules:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _load(path: str, real: str, name: str, root: str) -> ModuleType:
+    before = sys.modules.get(name)
+    path_entry = None if root in sys.path else root
+    if path_entry is not None:
+        sys.path.append(path_entry)
+    try:
+        parent = name.rpartition(".")[0]
+        if parent:
+            importlib.import_module(parent)
+        spec = importlib.util.spec_from_file_location(
+            name, real, loader=_SourceFileLoader(name, real)
+        )
+        if spec is None:
+            raise ImportError(f"no module can be made from {path}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        _SourceFileLoader(name, real).exec_module(module)
+    except BaseException as e:
+        if before is None:
+            sys.modules.pop(name, None)
+        else:
+            sys.modules[name] = before
+        if path_entry is not None and path_entry in sys.path:
+            sys.path.remove(path_entry)
+        raise_load_error(e, path, real)
+        raise
+    if parent:
+        setattr(sys.modules[parent], name.rpartition(".")[2], module)
+    return module
+
+
+def raise_load_error(error: BaseException, what: str, file: str | None = None) -> None:
+    """Raises what a module raised while it was imported as one line that names the place.
+
+    Returns if that is no matter of the module: somebody interrupts the program.
+
+    Args:
+        error: what it raised
+        what: the file or module, as the user calls it
+        file: its path, if it is known
+    """
+    if isinstance(error, SyntaxError):
+        where = (
+            f"{what}:{error.lineno}"
+            if error.filename in (file, what)
+            else f"{what}: {error.filename}:{error.lineno}"
+        )
+        raise ComponentError(f"{where}: {type(error).__name__}: {error.msg}") from error
+    if isinstance(error, (Exception, SystemExit)):
+        line = _line_in(error, file)
+        where = what if line is None else f"{what}:{line}"
+        text = str(error) or "(no message)"
+        raise ComponentError(
+            f"{where}: cannot be loaded: {type(error).__name__}: {text}"
+        ) from error
+
+
+def _line_in(error: BaseException, file: str | None) -> int | None:
+    """Returns the last line of ``file`` that an error passed through."""
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if file is not None and trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _load_text(path: str) -> ModuleType:
+    from torchx_runner.installed_schedulers import plugin_manager
+
+    plugin_manager().components()  # plugins add their readers when they are loaded
+    for reader in SOURCE_READERS:
+        try:
+            text = reader(path)
+        except OSError:
+            continue
+        import hashlib
+
+        stem = "".join(c if c.isalnum() else "_" for c in path)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        name = f"torchx_component_file_{stem}_{digest}"
+        if name in sys.modules:
+            return sys.modules[name]
+        loader = _TextLoader(name, path, text)
+        spec = importlib.machinery.ModuleSpec(name, loader, origin=path)
+        spec.has_location = True
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            loader.exec_module(module)
+        except BaseException as e:
+            sys.modules.pop(name, None)
+            raise_load_error(e, path, path)
+            raise
+        return module
+    raise ComponentFileNotFoundError(_no_such_file(path))
+
+
+def _no_such_file(path: str) -> str:
+    if os.path.isdir(path):
+        return f"{path} is a folder; a component is given as path/to/file.py:function"
+    folder, filename = os.path.split(path)
+    try:
+        beside: Sequence[str] = [name for name in os.listdir(folder or ".") if name.endswith(".py")]
+    except OSError:
+        return f"no such file: {path} (there is no folder {folder})"
+    return f"no such file: {path};{nearest(filename, beside)}".rstrip(";")

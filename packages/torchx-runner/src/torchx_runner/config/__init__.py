@@ -1,0 +1,1 @@
+"""``.torchxconfig`` files."""

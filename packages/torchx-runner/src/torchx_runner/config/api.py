@@ -1,0 +1,342 @@
+"""``.torchxconfig``: defaults for schedulers, components, commands and trackers.
+
+::
+
+    # options of a scheduler
+    [kubernetes]
+    queue = default
+
+    # arguments of a component
+    [component:dist.ddp]
+    j = 2x8
+
+    # flags of a sub-command
+    [cli:run]
+    scheduler = kubernetes
+
+    # trackers of every job: by a plugin's name, or by a factory
+    [torchx:tracker]
+    fsspec =
+    mine = my_package.tracker:create
+
+    [tracker:fsspec]
+    config = /data/trackers.conf
+
+    # distributions or plugins that must not load
+    [plugins]
+    disabled = acme-torchx
+
+What is given explicitly wins over every file. ``$TORCHXCONFIG`` names the only file to read (none,
+if it is empty); without it ``$HOME/.torchxconfig`` wins over the one in the working directory, key
+by key. Both folders are looked up when a function is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from torchx_runner.config.files import ConfigFile, escape, parse_config, read_config
+from torchx_specs.errors import ConfigError, UnknownSchedulerException, nearest
+from torchx_specs.settings import ENV_TORCHXCONFIG
+
+if TYPE_CHECKING:
+    from torchx_specs.options.run_options import CfgVal, runopt, runopts
+
+    #: Where configuration files are looked for, the winning folder first.
+    DEFAULT_CONFIG_DIRS: list[str]
+
+CONFIG_FILE = ".torchxconfig"
+CONFIG_PREFIX_DELIM = ":"
+
+_NONE = "None"
+_PLACEHOLDER = "#FIXME:"
+
+
+class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
+    """``$TORCHXCONFIG`` names a file that is not there."""
+
+    def __str__(self) -> str:  # OSError would print its own idea of the arguments
+        return "; ".join(self.problems)
+
+
+class ConfigValue(NamedTuple):
+    """One value of a file, for lists.
+
+    Attributes:
+        section: its section
+        key: its key
+        value: its text
+        path: the file it is in
+        effective: False if another file's value wins over it
+    """
+
+    section: str
+    key: str
+    value: str
+    path: str
+    effective: bool
+
+
+def __getattr__(name: str) -> Any:
+    # a value made at import would be stale after a chdir, yet older code reads (and replaces) the
+    # constant
+    if name == "DEFAULT_CONFIG_DIRS":
+        try:
+            here = [os.getcwd()]
+        except FileNotFoundError:  # it was removed: most of what a command does needs none
+            here = []
+        return [os.path.expanduser("~"), *here]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
+    """Returns the configuration files there are, the winning one first.
+
+    Args:
+        dirs: folders to look in instead of ``$HOME`` and the working directory; without effect if
+            ``$TORCHXCONFIG`` is set
+
+    Raises:
+        ConfigFileNotFoundError: ``$TORCHXCONFIG`` names a file that is not there
+    """
+    given = os.environ.get(ENV_TORCHXCONFIG)
+    if given is not None:
+        if not given:
+            return []
+        if not os.path.isfile(given):
+            raise ConfigFileNotFoundError(
+                f"{ENV_TORCHXCONFIG}={given}: there is no such file; correct or unset the variable"
+            )
+        return [given]
+    if dirs is None:
+        replaced: list[str] | None = globals().get("DEFAULT_CONFIG_DIRS")
+        dirs = __getattr__("DEFAULT_CONFIG_DIRS") if replaced is None else replaced
+    found: dict[str, None] = {}  # $HOME may be the working directory
+    for folder in dirs:
+        path = os.path.join(folder, CONFIG_FILE)
+        if os.access(path, os.R_OK) and os.path.isfile(path):
+            found[path] = None
+        elif os.path.lexists(path):
+            _warn_unreadable(path)
+    return list(found)
+
+
+@functools.cache  # a command looks for its files several times
+def _warn_unreadable(path: str) -> None:
+    _logger().warning("%s is not a readable file and is ignored", path)
+
+
+# -- options of schedulers
+
+
+def apply(
+    scheduler: str,
+    cfg: dict[str, CfgVal],
+    dirs: list[str] | None = None,
+    *,
+    opts: runopts | None = None,
+) -> None:
+    """Fills gaps in a scheduler's options from the configuration files.
+
+    >>> cfg = {"queue": "mine"}
+    >>> apply("kubernetes", cfg)  # doctest: +SKIP
+    >>> cfg  # doctest: +SKIP
+    {'queue': 'mine', 'namespace': 'default'}
+
+    A key the scheduler does not know is a warning.
+
+    Args:
+        scheduler: its name, also that of the section
+        cfg: the options given so far; what the files have beyond is added
+        dirs: as for :func:`find_configs`
+        opts: the scheduler's options, where the caller has them; otherwise the scheduler is made to
+            ask it
+
+    Raises:
+        UnknownSchedulerException: no scheduler of that name is installed
+        ConfigError: a file is malformed, a value is of the wrong type or still a placeholder
+    """
+    if opts is None:
+        from torchx_runner.installed_schedulers import ConfigurableSchedulers
+
+        installed = ConfigurableSchedulers()
+        if scheduler not in installed:
+            raise UnknownSchedulerException(scheduler, installed)
+    for path in find_configs(dirs):
+        file = read_config(path)
+        if scheduler in file.sections:
+            opts = opts if opts is not None else _get_run_opts(scheduler)
+            _fill(scheduler, file, cfg, opts)
+
+
+def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
+    """Fills gaps in a scheduler's options from one open file; see :func:`apply`."""
+    file = parse_config(f.read(), str(getattr(f, "name", "<configuration>")))
+    if scheduler in file.sections:
+        _fill(scheduler, file, cfg, _get_run_opts(scheduler))
+
+
+def _get_run_opts(scheduler: str) -> runopts:
+    from torchx_runner.installed_schedulers import ConfigurableSchedulers
+
+    installed = ConfigurableSchedulers()
+    if scheduler not in installed:
+        raise UnknownSchedulerException(scheduler, installed)
+    made = installed[scheduler]("_")
+    try:
+        return made.run_opts()
+    finally:
+        made.close()
+
+
+def _fill(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: runopts) -> None:
+    given = {opts.canonical_key(key) or key for key in cfg}
+    spelt: dict[str, str] = {}
+    for name, text in file.sections[section].items():
+        where = f"{file.path}: [{section}] {name}"
+        key = opts.canonical_key(name)
+        if key is None:
+            if name not in file.defaults:
+                known = [known_key for known_key, _ in opts]
+                hint = nearest(name, known)
+                _logger().warning("%s: unknown option, ignored%s", where, hint and ";" + hint)
+            continue
+        if key in given:
+            continue
+        other = spelt.setdefault(key, name)
+        if file.sections[section][other] != text:
+            raise ConfigError(f"{where}: has another value than '{other}', the same option")
+        cfg[key] = _cast(where, text, opts.get(key))
+
+
+def _cast(where: str, text: str, opt: runopt | None) -> CfgVal:
+    if text.startswith(_PLACEHOLDER):
+        raise ConfigError(f"{where}: still the placeholder '{text}': give a value, or remove it")
+    if text == _NONE or opt is None:
+        return None
+    try:
+        return opt.cast_to_type(text)
+    except ValueError as e:
+        raise ConfigError(f"{where}: {e}") from None
+
+
+# -- other sections
+
+
+def load_sections(prefix: str, dirs: list[str] | None = None) -> dict[str, dict[str, str]]:
+    """Returns ``{name: {key: value}}`` of all sections ``[prefix:name]``, merged over the files.
+
+    Only the first ``:`` separates: ``[component:./train.py:trainer]`` has the name
+    ``./train.py:trainer``.
+    """
+    merged: dict[str, dict[str, str]] = {}
+    for path in find_configs(dirs):
+        for section, values in read_config(path).sections.items():
+            section_prefix, delimiter, name = section.partition(CONFIG_PREFIX_DELIM)
+            if delimiter and name and section_prefix == prefix:
+                into = merged.setdefault(name, {})
+                for key, value in values.items():
+                    into.setdefault(key, value)
+    return merged
+
+
+def get_configs(prefix: str, name: str, dirs: list[str] | None = None) -> dict[str, str]:
+    """Returns the values of the section ``[prefix:name]``, merged over the files."""
+    return load_sections(prefix, dirs).get(name, {})
+
+
+def get_config(prefix: str, name: str, key: str, dirs: list[str] | None = None) -> str | None:
+    """Returns one value of the section ``[prefix:name]``, or None."""
+    return get_configs(prefix, name, dirs).get(key)
+
+
+def get_cli_defaults(command: str, dirs: list[str] | None = None) -> dict[str, str]:
+    """Returns the defaults for the flags of a sub-command, by long name without dashes:
+    ``[cli:COMMAND]``.
+    """
+    return get_configs("cli", command, dirs)
+
+
+def get_disabled_plugins(dirs: list[str] | None = None) -> list[str]:
+    """Returns the distributions and plugins that must not load: ``disabled`` of each file's
+    ``[plugins]``.
+    """
+    names: list[str] = []
+    for path in find_configs(dirs):
+        text = read_config(path).sections.get("plugins", {}).get("disabled", "")
+        names += (name.strip() for name in text.replace("\n", ",").split(","))
+    return [name for name in names if name]
+
+
+def list_values(dirs: list[str] | None = None) -> list[ConfigValue]:
+    """Returns every value of every file with the file it comes from, the winning file first."""
+    values: list[ConfigValue] = []
+    seen: set[tuple[str, str]] = set()
+    for path in find_configs(dirs):
+        for section, items in read_config(path).sections.items():
+            for key, value in items.items():
+                values.append(ConfigValue(section, key, value, path, (section, key) not in seen))
+        seen.update((value.section, value.key) for value in values)
+    return values
+
+
+# -- writing
+
+
+def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = False) -> None:
+    """Writes a configuration file to start from; required options are placeholders to fill in.
+
+    Args:
+        f: the open file; nothing is written if a scheduler is unknown
+        schedulers: which ones, all that are installed if None; one that cannot be loaded is skipped
+            with a warning
+        required_only: leave out options that have a default
+
+    Raises:
+        UnknownSchedulerException: no scheduler of that name is installed
+    """
+    from torchx_runner.installed_schedulers import ConfigurableSchedulers
+    from torchx_specs.errors import PluginError
+
+    installed = ConfigurableSchedulers()
+    for name in schedulers or ():
+        if name not in installed:
+            raise UnknownSchedulerException(name, installed)
+    for name in installed if schedulers is None else schedulers:
+        try:
+            opts = _get_run_opts(name)
+        except PluginError as e:
+            _logger().warning("%s; its section is left out", e)
+            continue
+        lines = [f"[{name}]"]
+        for key, opt in opts:
+            if opt.is_required:
+                lines.append(f"{key} = {_fixme_placeholder(opt)}")
+            elif not required_only:
+                lines.append(f"{key} = {_to_text(opt.default)}")
+        f.write("\n".join(lines) + "\n\n")
+
+
+def _to_text(value: CfgVal) -> str:
+    if isinstance(value, list):
+        text = ";".join(value) or _NONE
+    elif isinstance(value, Mapping):
+        text = ";".join(f"{k}:{v}" for k, v in value.items()) or _NONE
+    else:
+        text = str(value)
+    return escape(text)
+
+
+def _fixme_placeholder(opt: runopt, max_len: int = 60) -> str:
+    type_name = getattr(opt.opt_type, "__name__", str(opt.opt_type))
+    text = f"{_PLACEHOLDER}({type_name}) {' '.join(opt.help.split())}"
+    return text if len(text) <= max_len else text[:max_len] + "..."
+
+
+def _logger() -> Any:
+    import logging
+
+    return logging.getLogger(__name__)

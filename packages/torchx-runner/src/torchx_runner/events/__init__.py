@@ -1,0 +1,1 @@
+"""The runner's events and their handlers."""

@@ -1,0 +1,69 @@
+"""What an event says beyond names and times; made only if somebody listens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchx_specs.redaction import MASK, is_secret, masked, masked_text
+
+if TYPE_CHECKING:
+    from torchx_runner.events.api import TorchxEvent
+
+
+def add_details(
+    event: TorchxEvent, cfg: str | Mapping[str, Any] | None, error: BaseException | None
+) -> None:
+    """Completes an event by options and traceback, secrets masked.
+
+    Args:
+        event: changed in place
+        cfg: the scheduler's options, as a mapping or as JSON text
+        error: what the call ended with
+    """
+    options = _as_mapping(cfg)
+    if options is not None:
+        event.runcfg = json.dumps(masked(options), default=str)
+    if error is None:
+        return
+    import traceback
+
+    raw = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        last = frames[-1]
+        event.exception_source_location = json.dumps(
+            {"filename": last.filename, "lineno": last.lineno, "name": last.name}
+        )
+    # an error about an option tends to quote it
+    secrets = sorted(set(_secrets(options or {})), key=len, reverse=True)
+    event.raw_exception = _without(raw, secrets)
+    event.exception_message = _without(event.exception_message or "", secrets)
+
+
+def _as_mapping(cfg: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if not isinstance(cfg, str):
+        return cfg
+    try:
+        given = json.loads(cfg)
+    except ValueError:
+        return None  # text of a form of its own stays as it is
+    return given if isinstance(given, dict) else None
+
+
+def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+        elif is_secret(str(key)):
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                # masking every "1" of a text would hide the text, not the secret
+                if len(str(item)) >= 4:
+                    yield str(item)
+
+
+def _without(text: str, secrets: list[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return masked_text(text)

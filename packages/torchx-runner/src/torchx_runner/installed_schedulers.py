@@ -1,0 +1,93 @@
+"""What plugins have installed, as the runner uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchx_specs.errors import PluginError, TorchXError
+from torchx_specs.plugins.manager import get_manager
+
+if TYPE_CHECKING:
+    from torchx_specs.plugins.manager import PluginManager
+    from torchx_specs.plugins.records import SchedulerPlugin
+    from torchx_specs.schedulers import Scheduler
+
+#: Makes a scheduler: ``factory(session_name, **scheduler_params)``.
+SchedulerFactory = Callable[..., "Scheduler[Any]"]
+
+#: Each gives schedulers by name that are there to be configured, and not to be run on. The bridge
+#: of the older entry-point group ``torchx.schedulers.orchestrator`` adds to it.
+OPTIONS_ONLY: list[Callable[[], Mapping[str, SchedulerPlugin]]] = []
+
+_configured: PluginManager | None = None
+
+
+def plugin_manager() -> PluginManager:
+    """Returns the plugin manager of this process, with what ``[plugins] disabled`` blocks left out.
+
+    Raises:
+        ConfigError: a configuration file is malformed
+    """
+    global _configured
+    manager = get_manager()
+    if manager is not _configured:
+        from torchx_runner.config.api import get_disabled_plugins
+
+        manager.block(get_disabled_plugins())
+        _configured = manager
+    return manager
+
+
+class InstalledSchedulers(Mapping[str, SchedulerFactory]):
+    """The factories of the installed schedulers; one is imported when it is looked up.
+
+    Looking up a name that two plugins claim raises :class:`~torchx_specs.errors.PluginError`.
+    """
+
+    def _records(self) -> Mapping[str, SchedulerPlugin]:
+        return plugin_manager().schedulers()
+
+    def __getitem__(self, name: str) -> SchedulerFactory:
+        record = self._records()[name]
+        factory = record.load()
+
+        def create(session_name: str, **params: object) -> Scheduler[Any]:
+            try:
+                made: Scheduler[Any] | None = factory(session_name, **params)
+            except TorchXError:
+                raise
+            except Exception as e:
+                raise PluginError(
+                    f"scheduler '{name}' of {record.origin} cannot be created:"
+                    f" {type(e).__name__}: {e}"
+                ) from e
+            if made is None:
+                raise PluginError(f"scheduler '{name}' of {record.origin}: its factory made none")
+            return made
+
+        return create
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._records()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records())
+
+    def __len__(self) -> int:
+        return len(self._records())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self)})"
+
+
+class ConfigurableSchedulers(InstalledSchedulers):
+    """The installed schedulers, and behind them those of :data:`OPTIONS_ONLY`."""
+
+    def _records(self) -> Mapping[str, SchedulerPlugin]:
+        from collections import ChainMap
+
+        # asking the hooks first is what lets a bridge add itself
+        runnable = plugin_manager().schedulers()
+        given: Any = [give() for give in OPTIONS_ONLY]
+        return ChainMap(runnable, *given) if given else runnable  # type: ignore[arg-type]

@@ -1,0 +1,418 @@
+"""An app as a request for a training job: plain data, as ``CreateTrainingJob`` takes it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx_kit.names.ids import random_id
+from torchx_kit.names.limits import SAGEMAKER, fit_name
+from torchx_sched_aws.sagemaker.command import (
+    BOOT,
+    MOST_VARIABLES,
+    REPLICA_MARK,
+    make_command,
+)
+from torchx_sched_aws.sagemaker.options import (
+    ROLE_ARN,
+    AWSSageMakerOpts,
+    pairs,
+    problems_of,
+)
+from torchx_sched_aws.sagemaker.script import is_script, script_hyperparameters, split_script
+from torchx_sched_aws.tags import MOST_TAGS, make_tags
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING
+from torchx_specs.model.templates import RoleTemplate, macros
+from torchx_specs.overlays import OverlaySpec, apply_overlay
+
+#: Any field of the request, laid over what options and app say.
+REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
+#: Variable with the role's name, for whoever describes the job.
+ENV_TORCHX_ROLE_NAME = "TORCHX_ROLE_NAME"
+#: Variable with the job's name where no runner gave a handle.
+ENV_TORCHX_JOB_ID = "TORCHX_JOB_ID"
+#: What SageMaker calls the first instance.
+FIRST_HOST = "algo-1"
+VOLUME_GB = 30
+MAX_RUN = 24 * 60 * 60
+
+_ID_LENGTH = 14
+_MOST_HYPERPARAMETERS = 100
+_LONGEST_KEY = 256
+_LONGEST_VALUE = 2500
+_LONGEST_IMAGE = 255
+_MOST_METRICS = 40
+_LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
+
+
+@dataclass
+class AWSSageMakerJob:
+    """The native request.
+
+    Args:
+        job_name: the job's name
+        job_def: parameters of ``CreateTrainingJob``
+        images_to_push: kept for older code
+        shown: the container's command for people, with secrets masked; None if it has none
+    """
+
+    job_name: str
+    job_def: dict[str, Any]
+    images_to_push: dict[str, Any] = field(default_factory=dict)
+    shown: list[str] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return format_request(self)
+
+    def __repr__(self) -> str:
+        return format_request(self)
+
+
+def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
+    """Returns the request for an app; contacts nobody.
+
+    Raises:
+        RequestError: SageMaker could not run it; all problems in one error
+    """
+    problems = [*problems_of(opts), *_app_problems(app)]
+    if problems:
+        raise RequestError(problems)
+    role = app.roles[0]
+    region = find_region()
+    scripted = opts.launch == "script" or (opts.launch == "auto" and is_script(role.args))
+    name = _job_name(app, role, opts)
+    values = macros.Values(
+        img_root="",
+        app_id=name,
+        replica_id=REPLICA_MARK,
+        rank0_env=ENV_RANK0_HOST,
+    )
+    template = RoleTemplate(role)
+    args = template.args(values)
+    instances = opts.instance_count or role.num_replicas
+    env = {
+        **(opts.environment or {}),
+        ENV_TORCHX_JOB_ID: name,
+        ENV_TORCHX_ROLE_NAME: role.name,
+        ENV_RANK0_HOST: FIRST_HOST if instances > 1 else "localhost",
+        **template.env(values),
+    }
+    request = _request(app, role, opts, name, instances, region, problems)
+    shown = None
+    own: list[str] = []
+    hyperparameters = dict(opts.hyperparameters or {})
+    try:
+        if scripted:
+            program, named = split_script(args)
+            hyperparameters = script_hyperparameters(
+                program,
+                {**hyperparameters, **named},
+                name,
+                opts.source_dir,
+                opts.container_log_level,
+                region,
+            )
+            own.extend(_scripted_problems(args, env))
+            request["Environment"] = env
+        elif is_missing(role.entrypoint):
+            own.append("it has no entrypoint, and its arguments are no script")
+        else:
+            words = [role.entrypoint, *args]
+            command = make_command(words, env, MOST_VARIABLES)
+            algorithm = request["AlgorithmSpecification"]
+            algorithm["ContainerEntrypoint"] = command.entrypoint
+            if command.arguments:
+                algorithm["ContainerArguments"] = command.arguments
+            request["Environment"] = command.environment
+            shown = command.shown or None
+    except RequestError as e:
+        own += e.problems
+    problems += [f"role '{role.name}': {problem}" for problem in own]
+    problems.extend(_hyperparameter_problems(hyperparameters))
+    if problems:
+        raise RequestError(problems)
+    if hyperparameters:
+        request["HyperParameters"] = hyperparameters
+    for target in (app, role):
+        apply_overlay(request, REQUEST_OVERLAY.get(target))
+    return AWSSageMakerJob(name, request, shown=shown)
+
+
+def _app_problems(app: AppDef) -> Iterator[str]:
+    if len(app.roles) != 1:
+        names = ", ".join(role.name for role in app.roles) or "none"
+        yield f"a training job is one role, the app has {len(app.roles)}: {names}"
+    for role in app.roles[:1]:
+        where = f"role '{role.name}'"
+        if not role.image:
+            yield f"{where}: it needs an image"
+        elif len(role.image) > _LONGEST_IMAGE or _LINE_ENDS.search(role.image):
+            yield f"{where}: image '{role.image:.60}': SageMaker takes {_LONGEST_IMAGE} characters"
+        if not role.entrypoint and not role.args:
+            yield f"{where}: it has neither entrypoint nor arguments"
+        if role.num_replicas < 1:
+            yield f"{where}: num_replicas is {role.num_replicas}"
+        if role.mounts:
+            yield (
+                f"{where}: SageMaker mounts nothing by itself; set InputDataConfig by an overlay"
+                " (S3, EFS, FSx for Lustre)"
+            )
+        if role.max_retries > 30:
+            yield f"{where}: max_retries is {role.max_retries}, SageMaker tries again 30 times"
+        if role.max_retries > 0 and role.retry_policy == RetryPolicy.REPLICA:
+            yield f"{where}: SageMaker starts a job again, not one replica (RetryPolicy.REPLICA)"
+
+
+def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
+    base = opts.base_job_name or app.name.partition("/")[2] or app.name.strip("/") or role.name
+    room = SAGEMAKER.max_length - _ID_LENGTH - 1
+    return f"{fit_name(base, SAGEMAKER.within(room))}-{random_id(_ID_LENGTH)}"
+
+
+def _request(
+    app: AppDef,
+    role: Role,
+    opts: AWSSageMakerOpts,
+    name: str,
+    instances: int,
+    region: str,
+    problems: list[str],
+) -> dict[str, Any]:
+    """Returns all of the request that has nothing to do with the command."""
+    output = opts.output_path or _usual_output(opts.role, region)
+    if not output:
+        problems.append(
+            "output_path is needed (s3://BUCKET/PREFIX) unless role is an ARN and a region is"
+            " configured (AWS_DEFAULT_REGION)"
+        )
+    algorithm: dict[str, Any] = {
+        "TrainingImage": role.image,
+        "TrainingInputMode": opts.input_mode or "File",
+    }
+    metrics = pairs(opts.metric_definitions, "metric_definitions", ("Name", "Regex"))
+    if len(metrics) > _MOST_METRICS:
+        problems.append(f"{len(metrics)} metric_definitions: SageMaker takes {_MOST_METRICS}")
+    if metrics:
+        algorithm["MetricDefinitions"] = metrics
+    if opts.enable_sagemaker_metrics is not None:
+        algorithm["EnableSageMakerMetricsTimeSeries"] = opts.enable_sagemaker_metrics
+    if opts.training_repository_access_mode:
+        access: dict[str, Any] = {
+            "TrainingRepositoryAccessMode": opts.training_repository_access_mode
+        }
+        if opts.training_repository_credentials_provider_arn:
+            arn = opts.training_repository_credentials_provider_arn
+            access["TrainingRepositoryAuthConfig"] = {
+                "TrainingRepositoryCredentialsProviderArn": arn
+            }
+        algorithm["TrainingImageConfig"] = access
+    request: dict[str, Any] = {
+        "TrainingJobName": name,
+        "AlgorithmSpecification": algorithm,
+        "RoleArn": opts.role,
+        "OutputDataConfig": _given(
+            S3OutputPath=output,
+            KmsKeyId=opts.output_kms_key,
+            CompressionType="NONE" if opts.disable_output_compression else None,
+        ),
+        "ResourceConfig": _given(
+            InstanceType=opts.instance_type,
+            InstanceCount=instances,
+            VolumeSizeInGB=opts.volume_size or VOLUME_GB,
+            VolumeKmsKeyId=opts.volume_kms_key,
+            KeepAlivePeriodInSeconds=opts.keep_alive_period_in_seconds,
+        ),
+        "StoppingCondition": _stopping(opts),
+        "Tags": _tags(app, opts, problems),
+    }
+    request.update(_further(role, opts, output))
+    if opts.code_location:
+        import logging
+
+        logging.getLogger(__name__).warning(
+            "code_location is ignored: source goes along in the image, none is uploaded to S3"
+        )
+    return request
+
+
+def _further(role: Role, opts: AWSSageMakerOpts, output: str) -> dict[str, Any]:
+    """Returns the fields that are only there if asked for."""
+    request: dict[str, Any] = _given(
+        EnableNetworkIsolation=opts.enable_network_isolation,
+        EnableInterContainerTrafficEncryption=opts.encrypt_inter_container_traffic,
+        EnableManagedSpotTraining=opts.use_spot_instances,
+    )
+    if opts.subnets and opts.security_group_ids:
+        request["VpcConfig"] = {
+            "SecurityGroupIds": list(opts.security_group_ids),
+            "Subnets": list(opts.subnets),
+        }
+    if opts.model_uri:
+        request["InputDataConfig"] = [
+            {
+                "ChannelName": opts.model_channel_name or "model",
+                "DataSource": {
+                    "S3DataSource": {
+                        "S3DataType": "S3Prefix",
+                        "S3Uri": opts.model_uri,
+                        "S3DataDistributionType": "FullyReplicated",
+                    }
+                },
+                "ContentType": "application/x-sagemaker-model",
+                "InputMode": "File",
+            }
+        ]
+    if opts.checkpoint_s3_uri:
+        request["CheckpointConfig"] = _given(
+            S3Uri=opts.checkpoint_s3_uri, LocalPath=opts.checkpoint_local_path
+        )
+    if opts.debugger_hook_config:
+        request["DebugHookConfig"] = {"S3OutputPath": output}
+    if opts.disable_profiler is not None:
+        request["ProfilerConfig"] = _given(
+            S3OutputPath=None if opts.disable_profiler else output,
+            DisableProfiler=opts.disable_profiler,
+        )
+    if opts.enable_infra_check is not None:
+        request["InfraCheckConfig"] = {"EnableInfraCheck": opts.enable_infra_check}
+    attempts = opts.max_retry_attempts or role.max_retries
+    if attempts:
+        request["RetryStrategy"] = {"MaximumRetryAttempts": attempts}
+    return request
+
+
+def _stopping(opts: AWSSageMakerOpts) -> dict[str, int]:
+    run = opts.max_run or MAX_RUN
+    if opts.max_run is None and opts.max_wait is not None:
+        run = min(run, opts.max_wait)
+    stopping = {"MaxRuntimeInSeconds": run}
+    if opts.use_spot_instances:
+        stopping["MaxWaitTimeInSeconds"] = opts.max_wait or run
+    return stopping
+
+
+def _tags(app: AppDef, opts: AWSSageMakerOpts, problems: list[str]) -> list[dict[str, str]]:
+    try:
+        tags = make_tags(app.name, opts.user, app.metadata)
+    except RequestError as e:
+        problems += e.problems
+        return []
+    for pair in pairs(opts.tags, "tags", ("Key", "Value")):
+        tags[pair["Key"]] = pair["Value"]
+    if len(tags) > MOST_TAGS:
+        problems.append(f"{len(tags)} tags: SageMaker takes {MOST_TAGS}")
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _hyperparameter_problems(parameters: Mapping[str, str]) -> Iterator[str]:
+    if len(parameters) > _MOST_HYPERPARAMETERS:
+        yield (
+            f"{len(parameters)} hyperparameters: SageMaker takes {_MOST_HYPERPARAMETERS};"
+            " launch=command takes more arguments"
+        )
+    for name, value in parameters.items():
+        if len(name) > _LONGEST_KEY or len(value) > _LONGEST_VALUE:
+            yield (
+                f"hyperparameter '{name:.60}' has {len(value)} characters, SageMaker takes"
+                f" {_LONGEST_VALUE}; launch=command takes longer ones"
+            )
+        if _LINE_ENDS.search(name) or _LINE_ENDS.search(value):
+            yield f"hyperparameter '{name:.60}' holds a line end, which SageMaker does not take"
+
+
+def _scripted_problems(args: list[str], env: Mapping[str, str]) -> Iterator[str]:
+    """Yields what only a command can have."""
+    if any(REPLICA_MARK in text for text in (*args, *env.values())):
+        yield (
+            f"{macros.replica_id} is not known to launch=script, whose instances share their"
+            " arguments; use launch=command"
+        )
+    # what a command may have in any number and length is checked where it is made
+    try:
+        command = make_command(["true"], env, MOST_VARIABLES)
+    except RequestError as e:
+        yield from e.problems
+        return
+    for name in env:
+        if name not in command.environment:
+            yield (
+                f"environment variable '{name:.60}': SageMaker takes {MOST_VARIABLES} of 512"
+                " characters; launch=command takes more"
+            )
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _usual_output(role: str, region: str) -> str:
+    account = ROLE_ARN.fullmatch(role)
+    return f"s3://sagemaker-{region}-{account[1]}/" if account and region else ""
+
+
+def find_region() -> str:
+    """Returns the region that the AWS SDK will use, without importing it; empty if none is set."""
+    region = os.environ.get("AWS_DEFAULT_REGION")
+    if region:
+        return region
+    import configparser
+
+    path = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
+    profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(os.path.expanduser(path), encoding="utf-8")
+    except (configparser.Error, OSError, UnicodeDecodeError):
+        return ""
+    for section in (f"profile {profile}", profile):
+        if parser.has_option(section, "region"):
+            return parser.get(section, "region").strip()
+    return ""
+
+
+def format_request(job: AWSSageMakerJob) -> str:
+    """Returns a request as plain YAML, with secrets masked."""
+    import yaml
+
+    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    data = {"job_name": job.job_name, "job_def": shown_request(job)}
+    text: str = yaml.dump(data, Dumper=Plain, allow_unicode=True, sort_keys=False, width=100)
+    return text
+
+
+def shown_request(job: AWSSageMakerJob) -> dict[str, Any]:
+    """Returns the parameters of a request with secrets masked."""
+    from torchx_specs.redaction import masked, masked_text
+
+    shown = {key: _copy(value, masked_text) for key, value in job.job_def.items()}
+    for key in ("Environment", "HyperParameters"):
+        if key in shown:
+            shown[key] = masked(job.job_def[key])
+    algorithm = shown.get("AlgorithmSpecification") or {}
+    given = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]
+    if job.shown and given[2:3] == [BOOT]:
+        # the words are pieces of a text that may hold secrets
+        algorithm["ContainerEntrypoint"] = job.shown[:-1]
+        algorithm["ContainerArguments"] = [masked_text(job.shown[-1])]
+    return shown
+
+
+def _copy(value: Any, text: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(item, text) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copy(item, text) for item in value]
+    return text(value) if isinstance(value, str) else value
+
+
+def is_missing(text: str) -> bool:
+    """Returns True for an entrypoint that nobody set."""
+    return not text or text == MISSING

@@ -1,0 +1,1 @@
+"""The connection to a cluster, its labels, names and events."""

@@ -1,0 +1,196 @@
+"""Which cluster, and by whose credentials: kubeconfigs, and the cluster that a process runs in."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from torchx_sched_k8s.cluster.client import NoClusterError, one_line
+from torchx_specs.errors import BackendError, RequestError, nearest
+
+_POOL = 1024
+_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def connect(context: str | None = None) -> Any:
+    """Returns a client of the cluster that the environment names.
+
+    ``KUBECONFIG`` comes first, then the cluster that this process runs in, then ``~/.kube/config``.
+
+    Args:
+        context: of the kubeconfig
+
+    Raises:
+        NoClusterError: there is no configuration, or it cannot be read
+        RequestError: it has no such context
+    """
+    from kubernetes import config as library
+    from kubernetes.client import ApiClient, Configuration
+    from kubernetes.config.config_exception import ConfigException
+
+    loaders: Any = library  # which has no types
+    config: Any = Configuration()
+    config.connection_pool_maxsize = _POOL
+    config.retries = False
+    where = _kubeconfig(context)
+    source = f"kubeconfig {where}" if where else "in-cluster configuration"
+    try:
+        if where is None:
+            loaders.load_incluster_config(client_configuration=config)
+        else:
+            _check_there(where)
+            _check_context(where, context)
+            with _no_credentials(source):
+                loaders.load_kube_config(
+                    config_file=where, context=context, client_configuration=config
+                )
+    except (RequestError, BackendError):
+        raise
+    except ConfigException as e:
+        raise NoClusterError(f"{source}: {one_line(e)}") from e
+    except Exception as e:  # whatever is wrong with YAML, certificates, programs for credentials
+        raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
+    if not config.verify_ssl:
+        _accept_unverified(str(config.host))
+    return ApiClient(configuration=config)
+
+
+def who(context: str | None) -> str:
+    """Returns whose credentials :func:`connect` takes."""
+    where = _kubeconfig(context)
+    if where is None:
+        return "this pod's service account"
+    return f"context '{context or _contexts(where).current}' of {where}"
+
+
+def namespace_of_context(context: str | None = None) -> str:
+    """Returns the namespace of a context of the kubeconfig, or the one this process runs in;
+    ``default`` if there is none.
+
+    Args:
+        context: the current one if None
+    """
+    where = _kubeconfig(context)
+    if where is None:
+        try:
+            with open(f"{_SERVICE_ACCOUNT}/namespace", encoding="utf-8") as file:
+                return file.read().strip() or "default"
+        except OSError:
+            return "default"
+    found = _contexts(where)
+    return found.namespaces.get(context or found.current) or "default"
+
+
+class _Contexts(NamedTuple):
+    """What kubeconfigs say of contexts.
+
+    Args:
+        current: the current one, empty if there is none
+        namespaces: of all contexts, by their names; empty where it is not said
+    """
+
+    current: str
+    namespaces: dict[str, str]
+
+
+def _contexts(where: str) -> _Contexts:
+    """Reads the contexts; what cannot be read has none.
+
+    The library tells of no context where none is the current one.
+    """
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    current = ""
+    namespaces: dict[str, str] = {}
+    for path in _paths(where):
+        with contextlib.suppress(Exception), open(path, encoding="utf-8") as file:
+            data = yaml.load(file, Loader=loader)  # noqa: S506 - a safe one
+            current = current or str(data.get("current-context") or "")
+            for one in data.get("contexts") or ():
+                namespace = (one.get("context") or {}).get("namespace")
+                namespaces.setdefault(str(one["name"]), str(namespace or ""))
+    return _Contexts(current, namespaces)
+
+
+def _paths(where: str) -> list[str]:
+    return [os.path.expanduser(path) for path in where.split(os.pathsep) if path]
+
+
+def _kubeconfig(context: str | None) -> str | None:
+    """Returns where the kubeconfig is, None if the cluster is the one this process runs in."""
+    given = os.environ.get("KUBECONFIG")
+    if given:
+        return given
+    # a pod may have been denied the token
+    token = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
+    within = token and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return None if within and not context else os.path.expanduser("~/.kube/config")
+
+
+def _check_there(where: str) -> None:
+    if any(map(os.path.exists, _paths(where))):
+        return
+    given = os.environ.get("KUBECONFIG")
+    source = "KUBECONFIG names" if given else "there is no"
+    raise NoClusterError(
+        f"no cluster is known: {source} {where}{', which does not exist' if given else ''};"
+        " set KUBECONFIG to a kubeconfig, or run within a cluster"
+    )
+
+
+def _check_context(where: str, context: str | None) -> None:
+    current, known = _contexts(where)
+    have = f" contexts: {', '.join(known)}" if known else " it has no contexts"
+    if context is not None:
+        if context not in known:
+            hint = nearest(context, known)
+            raise RequestError(f"option context: {where} has no context '{context}';{hint}{have}")
+    elif known and current not in known:
+        what = f"its current context '{current}' is not in it" if current else "no current context"
+        raise NoClusterError(
+            f"kubeconfig {where}: {what}; set the option context, or choose one (kubectl config"
+            f" use-context);{have}"
+        )
+
+
+@contextlib.contextmanager
+def _no_credentials(source: str) -> Iterator[None]:
+    """Raises what the library would only log: that a program has given no credentials.
+
+    Raises:
+        NoClusterError: it has given none
+    """
+    told: list[str] = []
+    thread = threading.get_ident()
+
+    def keep(record: logging.LogRecord) -> bool:
+        ours = record.module == "kube_config" and record.thread == thread
+        if ours and record.levelno >= logging.ERROR:
+            told.append(record.getMessage())
+        return not ours
+
+    root = logging.getLogger()
+    root.addFilter(keep)
+    try:
+        yield
+    finally:
+        root.removeFilter(keep)
+    if told:
+        raise NoClusterError(f"{source}: no credentials to be had: {one_line('; '.join(told))}")
+
+
+def _accept_unverified(host: str) -> None:
+    """Keeps urllib3 from warning at each request: the kubeconfig says that nothing is verified."""
+    import warnings
+    from urllib.parse import urlsplit
+
+    import urllib3.exceptions
+
+    name = re.escape(f"Unverified HTTPS request is being made to host '{urlsplit(host).hostname}'")
+    warnings.filterwarnings("ignore", name, urllib3.exceptions.InsecureRequestWarning)

@@ -1,0 +1,117 @@
+"""The labels and annotations by which objects of a cluster are known to belong to an app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchx_kit.names.limits import LABEL_VALUE, fit_name
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.version import __version__
+
+LABEL_VERSION = "torchx.pytorch.org/version"
+LABEL_APP_NAME = "torchx.pytorch.org/app-name"
+LABEL_ROLE_INDEX = "torchx.pytorch.org/role-index"
+LABEL_ROLE_NAME = "torchx.pytorch.org/role-name"
+LABEL_REPLICA_ID = "torchx.pytorch.org/replica-id"
+LABEL_KUBE_APP_NAME = "app.kubernetes.io/name"
+LABEL_ORGANIZATION = "app.kubernetes.io/managed-by"
+#: The app's unique name; every object of an app has it.
+LABEL_UNIQUE_NAME = "app.kubernetes.io/instance"
+LABEL_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+ORGANIZATION = "torchx.pytorch.org"
+
+#: Which part of an app an object is, where the app has a supervisor.
+LABEL_PART = "torchx.pytorch.org/part"
+PART_SUPERVISOR = "supervisor"
+PART_REPLICA = "replica"
+
+ANNOTATION_ISTIO_SIDECAR = "sidecar.istio.io/inject"
+#: Names as the AppDef has them: label values cannot hold every character.
+ANNOTATION_APP_NAME = "torchx.pytorch.org/app-name"
+ANNOTATION_ROLE_NAME = "torchx.pytorch.org/role-name"
+#: JSON of ``AppDef.metadata``.
+ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
+#: When somebody cancelled the app.
+ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
+# What an app's supervisor writes and reads (supervisor.py has these names as well).
+#: How often the app had been started again when this was made.
+ANNOTATION_RESTARTS = "torchx.pytorch.org/restarts"
+#: How often the app may be started again because this role failed.
+ANNOTATION_MAX_RESTARTS = "torchx.pytorch.org/max-restarts"
+#: Why the app was started again last.
+ANNOTATION_RESTART_REASON = "torchx.pytorch.org/restart-reason"
+#: Why the app, or a role that had not failed itself, was ended.
+ANNOTATION_ENDED = "torchx.pytorch.org/ended"
+#: What keeps the supervisor from its work.
+ANNOTATION_TROUBLE = "torchx.pytorch.org/trouble"
+#: How many roles the app has.
+ANNOTATION_ROLES = "torchx.pytorch.org/roles"
+#: The key of its config map with the manifests of the roles' Jobs.
+MANIFESTS = "jobs.json"
+
+#: What the Job controller says of a pod's place; a label since 1.28, an annotation before.
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+#: The same from Volcano.
+VOLCANO_INDEX = "volcano.sh/task-index"
+VOLCANO_TASK = "volcano.sh/task-spec"
+#: Kueue's.
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+LABEL_WORKLOAD_OWNER = "kueue.x-k8s.io/job-uid"
+
+
+def object_labels(app: AppDef, app_id: str) -> dict[str, str]:
+    """Returns the labels of every object of an app."""
+    name = label_value(app.name)
+    return {
+        LABEL_VERSION: label_value(__version__),
+        LABEL_APP_NAME: name,
+        LABEL_KUBE_APP_NAME: name,
+        LABEL_ORGANIZATION: ORGANIZATION,
+        LABEL_UNIQUE_NAME: app_id,
+    }
+
+
+def role_labels(app: AppDef, role_idx: int, role: Role, app_id: str) -> dict[str, str]:
+    """Returns the labels of the objects of one role."""
+    labels = object_labels(app, app_id)
+    labels[LABEL_ROLE_INDEX] = str(role_idx)
+    labels[LABEL_ROLE_NAME] = label_value(role.name)
+    return labels
+
+
+def pod_labels(
+    app: AppDef, role_idx: int, role: Role, replica_id: int, app_id: str
+) -> dict[str, str]:
+    """Returns the labels of the pod of one replica."""
+    labels = role_labels(app, role_idx, role, app_id)
+    labels[LABEL_REPLICA_ID] = str(replica_id)
+    return labels
+
+
+def label_value(text: str) -> str:
+    """Returns a text as a value that a label can have."""
+    return fit_name(text, LABEL_VALUE) if text else ""
+
+
+def labels_of(resource: Mapping[str, Any]) -> Mapping[str, str]:
+    """Returns the labels of an object, empty if it has none."""
+    return (resource.get("metadata") or {}).get("labels") or {}
+
+
+def annotations_of(resource: Mapping[str, Any]) -> Mapping[str, str]:
+    """Returns the annotations of an object, empty if it has none."""
+    return (resource.get("metadata") or {}).get("annotations") or {}
+
+
+def is_supervisor(resource: Mapping[str, Any]) -> bool:
+    """Returns True for the Job or pod of an app's supervisor."""
+    return labels_of(resource).get(LABEL_PART) == PART_SUPERVISOR
+
+
+def selector(**labels: str) -> str:
+    """Returns a label selector for this project's objects; keywords are names without prefix."""
+    keys = {"instance": LABEL_UNIQUE_NAME, "role": LABEL_ROLE_INDEX, "replica": LABEL_REPLICA_ID}
+    parts = [f"{keys[name]}={value}" for name, value in labels.items()]
+    return ",".join([f"{LABEL_ORGANIZATION}={ORGANIZATION}", *parts])

@@ -1,0 +1,1 @@
+"""The scheduler ``kubernetes_mcad``."""

@@ -1,0 +1,225 @@
+"""``kubernetes_mcad``: an AppWrapper with an app's pods, service and pod groups, in the shape that
+its users know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torchx_kit.names.ids import random_id
+from torchx_kit.names.limits import DNS_SERVICE, fit_name
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_ROLE_NAME,
+    LABEL_ROLE_INDEX,
+    labels_of,
+    object_labels,
+    pod_labels,
+)
+from torchx_sched_k8s.mcad.options import KubernetesMCADOpts
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.batch import metadata
+from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.status.job_states import role_name_of, words_of
+from torchx_sched_k8s.status.views import AppView, RoleView, app_view
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.status import AppState
+from torchx_specs.model.templates import RoleTemplate
+
+API_VERSION = "workload.codeflare.dev/v1beta1"
+LABEL_APPWRAPPER = "appwrapper.workload.codeflare.dev"
+LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+ANNOTATION_NETWORKS = "k8s.v1.cni.cncf.io/networks"
+#: Of the service, where no role names a port.
+DEFAULT_PORT = 29500
+
+JOB_STATE: dict[str, AppState] = {
+    "Pending": AppState.PENDING,
+    "Running": AppState.RUNNING,
+    "RunningHoldCompletion": AppState.RUNNING,
+    "Completed": AppState.SUCCEEDED,
+    "Deleted": AppState.CANCELLED,
+    "Failed": AppState.FAILED,
+}
+
+_LONGEST = 63
+_OTHERS = re.compile(r"[^a-z0-9-]")
+_NOT_IN_VARIABLES = re.compile(r"[^A-Z0-9_]")
+
+
+def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
+    """Returns the AppWrapper of an app."""
+    app_id = unique_name(app)
+    namespace = opts.namespace
+    rank0 = f"{pod_name(app_id, 0, 0)}.{app_id}"
+    hosts = {"name": hosts_variable(app.roles[0].name), "value": rank0}
+    items: list[dict[str, Any]] = []
+    if opts.coscheduler_name:
+        items += [
+            pod_group(app, role, role_idx, namespace, app_id)
+            for role_idx, role in enumerate(app.roles)
+        ]
+    for role_idx, role in enumerate(app.roles):
+        maker = PodMaker(RoleTemplate(role), pod_opts(opts), plain=True)
+        for k in range(role.num_replicas):
+            labels = pod_labels(app, role_idx, role, k, app_id)
+            if opts.coscheduler_name:
+                labels[LABEL_POD_GROUP] = f"{app_id}-pg{role_idx}"
+            notes = {ANNOTATION_ROLE_NAME: role.name}
+            name = pod_name(app_id, role_idx, k)
+            place = Place(app_id, namespace, labels, notes, rank0, replica=k)
+            pod = complete_pod(maker.make(name, place), name, app_id, opts)
+            env = pod["spec"]["containers"][0]["env"]
+            if all(one["name"] != hosts["name"] for one in env):
+                env.append(dict(hosts))
+            items.append(pod)
+    items.append(service(app, app_id, namespace, service_port(app)))
+    spec: dict[str, Any] = {
+        "resources": {"GenericItems": [{"replicas": 1, "generictemplate": item} for item in items]}
+    }
+    if opts.priority is not None:
+        spec["priority"] = opts.priority
+    retries = min(role.max_retries for role in app.roles)
+    if retries > 0:
+        retry(spec, retries, sum(role.num_replicas for role in app.roles))
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "AppWrapper",
+        "metadata": metadata(app, app_id, object_labels(app, app_id), pod_opts(opts)),
+        "spec": spec,
+    }
+
+
+def hosts_variable(role: str) -> str:
+    """Returns the variable by which programs of MCAD's users know the host of the first replica."""
+    return f"TORCHX_MCAD_{_NOT_IN_VARIABLES.sub('', role.upper())}_0_HOSTS"
+
+
+def pod_opts(opts: KubernetesMCADOpts) -> KubernetesOpts:
+    """Returns what of the options is about pods."""
+    return KubernetesOpts(
+        namespace=opts.namespace,
+        service_account=opts.service_account,
+        image_secret=opts.image_secret,
+        priority_class=opts.priority_class_name,
+    )
+
+
+def complete_pod(
+    pod: dict[str, Any], name: str, app_id: str, opts: KubernetesMCADOpts
+) -> dict[str, Any]:
+    """Returns a pod as an object of its own, with what AppWrappers have beside."""
+    pod["metadata"].update(name=name, namespace=opts.namespace)
+    if opts.network:
+        pod["metadata"]["annotations"][ANNOTATION_NETWORKS] = opts.network
+    pod["spec"].update(hostname=name, subdomain=app_id)
+    if opts.coscheduler_name:
+        pod["spec"]["schedulerName"] = opts.coscheduler_name
+    if opts.priority_class_name:
+        pod["spec"]["priorityClassName"] = opts.priority_class_name
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+def pod_name(app_id: str, role_idx: int, replica: int) -> str:
+    """Returns what the pod of a replica is called: as ever in the first role, with the role's index
+    in the others, whose pods had the same names otherwise.
+    """
+    return f"{app_id}-{replica}" if role_idx == 0 else f"{app_id}-{role_idx}-{replica}"
+
+
+def pod_group(
+    app: AppDef, role: Role, role_idx: int, namespace: str, app_id: str
+) -> dict[str, Any]:
+    """Returns the group by which a co-scheduler starts the pods of a role together."""
+    return {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": f"{app_id}-pg{role_idx}",
+            "namespace": namespace,
+            "labels": {**object_labels(app, app_id), LABEL_APPWRAPPER: app_id},
+        },
+        "spec": {"minMember": role.num_replicas},
+    }
+
+
+def service(app: AppDef, name: str, namespace: str, port: int) -> dict[str, Any]:
+    """Returns the service through which the pods find each other."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace, "labels": object_labels(app, name)},
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {"app.kubernetes.io/instance": name},
+            "ports": [{"protocol": "TCP", "port": port, "targetPort": port}],
+            "sessionAffinity": "None",
+        },
+    }
+
+
+def service_port(app: AppDef) -> int:
+    """Returns the last port that a role names, one that torchrun uses if none does."""
+    ports = [port for role in app.roles for port in role.port_map.values()]
+    return ports[-1] if ports else DEFAULT_PORT
+
+
+def retry(spec: dict[str, Any], retries: int, pods: int) -> None:
+    """Lets MCAD put an app that lost pods into the queue again."""
+    spec["schedulingSpec"] = {
+        "minAvailable": pods,
+        "requeuing": {
+            "timeInSeconds": 300,
+            "maxTimeInSeconds": 0,
+            "growthType": "exponential",
+            "maxNumRequeuings": retries,
+        },
+    }
+
+
+def unique_name(app: AppDef) -> str:
+    """Returns a new name for an app, which its service has, and its pods with numbers after it."""
+    most = max((role.num_replicas for role in app.roles), default=1)
+    tail = len(f"-{len(app.roles)}-{most}")
+    ident = random_id(14)
+    plain = cleaned(app.name)
+    rule = DNS_SERVICE.within(_LONGEST - tail - 15)
+    return f"{fit_name(plain or app.name, rule)}-{ident}"
+
+
+def cleaned(data: str) -> str:
+    """Returns a name in lower case that begins with a letter, without what a host name cannot
+    have; possibly empty.
+    """
+    return _OTHERS.sub("", data.lower().removeprefix("-")).lstrip("0123456789")
+
+
+def appwrapper_view(app_id: str, wrapper: Mapping[str, Any]) -> AppView:
+    """Reads an AppWrapper."""
+    status = wrapper.get("status") or {}
+    word = str(status.get("state") or "")
+    state = JOB_STATE.get(word, AppState.UNKNOWN) if word else AppState.PENDING
+    message = ""
+    if state not in (AppState.RUNNING, AppState.SUCCEEDED):
+        reasons = map(words_of, reversed(status.get("conditions") or ()))
+        message = next(filter(None, reasons), "")
+    roles: dict[int, RoleView] = {}
+    for pod in pods_of(wrapper):
+        index = int(labels_of(pod).get(LABEL_ROLE_INDEX) or 0)
+        role = roles.setdefault(index, RoleView(index, role_name_of(pod), 0, pod, owner=app_id))
+        role.replicas += 1
+        role.wants_pods = state == AppState.RUNNING
+    ordered = [roles[index] for index in sorted(roles)]
+    return app_view("mcad", app_id, state, message, ordered, [wrapper])
+
+
+def pods_of(wrapper: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Yields the pods that an AppWrapper holds."""
+    spec = wrapper.get("spec") or {}
+    for item in (spec.get("resources") or {}).get("GenericItems") or ():
+        inner = item.get("generictemplate") or {}
+        if inner.get("kind") == "Pod":
+            yield inner

@@ -1,0 +1,1 @@
+"""The Kubernetes objects of an app."""

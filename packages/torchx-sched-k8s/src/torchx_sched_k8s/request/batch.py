@@ -1,0 +1,160 @@
+"""``job_api=batch``: an Indexed Job for each role, and a headless Service for their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_APP_NAME,
+    ANNOTATION_METADATA,
+    ANNOTATION_ROLE_NAME,
+    COMPLETION_INDEX,
+    LABEL_ORGANIZATION,
+    LABEL_PART,
+    LABEL_QUEUE,
+    LABEL_UNIQUE_NAME,
+    ORGANIZATION,
+    PART_REPLICA,
+    object_labels,
+    role_labels,
+)
+from torchx_sched_k8s.cluster.names import app_names
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.overlays import (
+    JOB,
+    POD,
+    overlay_job,
+    overlay_of,
+    overlay_pod,
+    substituted,
+)
+from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.request.retries import is_supervised, job_retries
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.templates import RoleTemplate
+
+#: The field of a pod with its index, in every release that has Indexed Jobs.
+INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"
+
+
+def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
+    """Returns the Service and the Jobs of an app, and what starts them again together if anything.
+
+    Raises:
+        RequestError: an overlay is wrong
+    """
+    supervised = is_supervised(app, opts)
+    most = max(role.num_replicas for role in app.roles)
+    names = app_names(app.name, [role.name for role in app.roles], len(f"-{most - 1}"))
+    service = names.app_id
+    rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{service}"
+    service_object = make_service(app, names.app_id, opts)
+    jobs = []
+    for role_idx, role in enumerate(app.roles):
+        labels = role_labels(app, role_idx, role, names.app_id)
+        if supervised:
+            labels[LABEL_PART] = PART_REPLICA
+        place = Place(
+            names.app_id,
+            opts.namespace,
+            labels,
+            {ANNOTATION_ROLE_NAME: role.name},
+            rank0,
+            index_path=INDEX_PATH,
+            subdomain=service,
+        )
+        job: dict[str, Any] = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata(
+                app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
+            ),
+            "spec": job_spec(role, names.roles[role.name], place, opts, together=supervised),
+        }
+        if opts.queue:
+            suspend_for_kueue(job, role, opts.queue)
+        if opts.ttl_seconds is not None and not supervised:
+            job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
+        for target in (app, role):
+            overlay = substituted(overlay_of(target, JOB), place.values())
+            overlay_job(job, overlay, known_only=opts.validate_spec)
+        jobs.append(job)
+    if not supervised:
+        return [service_object, *jobs]
+    from torchx_sched_k8s.supervisor.objects import make_supervision
+
+    # its own pod is none of those that find each other by the service
+    service_object["spec"]["selector"][LABEL_PART] = PART_REPLICA
+    before, after = make_supervision(app, names.app_id, jobs, opts)
+    return [service_object, *before, *jobs, after]
+
+
+def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
+    """Returns the Service by which an app's pods have host names, before they are ready."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(app, app_id, object_labels(app, app_id), opts),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL_ORGANIZATION: ORGANIZATION, LABEL_UNIQUE_NAME: app_id},
+        },
+    }
+
+
+def job_spec(
+    role: Role, container: str, place: Place, opts: KubernetesOpts, *, together: bool
+) -> dict[str, Any]:
+    """Returns the spec of an Indexed Job with a role's replicas.
+
+    Raises:
+        RequestError: the overlay of its pods is wrong
+    """
+    pod = PodMaker(RoleTemplate(role), opts).make(container, place)
+    if opts.priority_class:
+        pod["spec"]["priorityClassName"] = opts.priority_class
+    overlay = substituted(overlay_of(role, POD), place.values())
+    overlay_pod(pod, overlay, known_only=opts.validate_spec, fixed=True)
+    return {
+        "completionMode": "Indexed",
+        "completions": role.num_replicas,
+        "parallelism": role.num_replicas,
+        **job_retries(role, opts, together=together),
+        "template": pod,
+    }
+
+
+def metadata(
+    app: AppDef,
+    name: str,
+    labels: Mapping[str, str],
+    opts: KubernetesOpts,
+    role_name: str | None = None,
+) -> dict[str, Any]:
+    """Returns the metadata of an object of an app."""
+    annotations = dict(opts.annotations or {})
+    annotations[ANNOTATION_APP_NAME] = app.name
+    if role_name is not None:
+        annotations[ANNOTATION_ROLE_NAME] = role_name
+    told = {key: value for key, value in app.metadata.items() if isinstance(value, str)}
+    if told:
+        annotations[ANNOTATION_METADATA] = json.dumps(told)
+    return {
+        "name": name,
+        "namespace": opts.namespace,
+        "labels": {**(opts.labels or {}), **labels},
+        "annotations": annotations,
+    }
+
+
+def suspend_for_kueue(job: dict[str, Any], role: Role | None, queue: str) -> None:
+    """Puts a Job or JobSet into a queue of Kueue, which starts it when its turn comes."""
+    job["metadata"]["labels"][LABEL_QUEUE] = queue
+    job["spec"]["suspend"] = True
+    if role is not None and role.min_replicas and role.min_replicas < role.num_replicas:
+        job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = str(
+            role.min_replicas
+        )

@@ -1,0 +1,359 @@
+"""A role's pods as plain data: what a replica runs, with what, and where."""
+
+from __future__ import annotations
+
+import copy
+import marshal
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchx_sched_k8s import options
+from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR, LABEL_INSTANCE_TYPE
+from torchx_sched_k8s.cluster.names import port_names
+from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import Role
+from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING, NONE
+from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.model.resources import Resource
+from torchx_specs.model.templates import RoleTemplate, macros
+
+#: The variable with the image of the replica.
+ENV_IMAGE = "TORCHX_IMAGE"
+#: The variable with the index of the replica, where one template makes all replicas of a role.
+ENV_REPLICA_ID = "TORCHX_REPLICA_ID"
+_ENV_JOB_ID = "TORCHX_JOB_ID"
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - no file of ours
+
+#: A variable whose value begins so gets the field of the pod whose path follows.
+PLACEHOLDER_FIELD_PATH = "[FIELD_PATH]"
+EFA_DEVICE = "vpc.amazonaws.com/efa"
+
+#: Stands for the index of a replica until what is said by the user has been escaped; no user's
+#: text can hold it.
+REPLICA_MARK = "\0replica\0"
+
+_NO_IMAGE = frozenset({"", NONE, MISSING})
+_ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
+# What a node would replace: $(NAME), and $$ as $. Dollars before our own mark count as well.
+_ACTIVE = re.compile(r"\$\$+|\$(?=[(\0])")
+_VALID_PERMISSIONS = frozenset("rwm")
+
+
+class MountTypeError(RequestError, TypeError):
+    """A mount is none of the known types."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pod stands in its app.
+
+    Args:
+        app_id: the app
+        namespace: of the cluster
+        labels: of the pod
+        annotations: of the pod
+        rank0: host of the first replica of the first role
+        replica: index of the replica, None for a template of all replicas of a role
+        index_path: path of the field that has the index, for such a template
+        subdomain: the service through which pods find each other, None if the cluster sees to it
+    """
+
+    app_id: str
+    namespace: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    rank0: str
+    replica: int | None = None
+    index_path: str = ""
+    subdomain: str | None = None
+
+    def values(self) -> macros.Values:
+        """Returns what the macros stand for."""
+        replica = REPLICA_MARK if self.replica is None else str(self.replica)
+        return macros.Values("", self.app_id, replica, ENV_RANK0_HOST)
+
+
+class PodMaker:
+    """Makes the pods of a role; what they have in common is found out once.
+
+    Args:
+        template: the role
+        opts: the scheduler's options
+        plain: as older users of Volcano and MCAD have it: no size for shared memory, the reserve
+            taken from small pods as well, empty fields said
+    """
+
+    def __init__(
+        self, template: RoleTemplate, opts: KubernetesOpts, *, plain: bool = False
+    ) -> None:
+        self._template = template
+        self._references = options.env_references(opts)
+        # a copy by marshal costs a fraction of making it anew, and of copy.deepcopy
+        self._image = image_of(template.role, opts)
+        self._common = marshal.dumps(_common_pod(template.role, opts, plain))
+        self._labels = opts.labels or {}
+        self._annotations = opts.annotations or {}
+        self._entrypoint = escape(template.role.entrypoint)
+
+    def make(self, container: str, place: Place) -> dict[str, Any]:
+        """Returns metadata and spec of pods.
+
+        Args:
+            container: name of the container
+            place: where the pods stand
+        """
+        values = place.values()
+        pod: dict[str, Any] = marshal.loads(self._common)  # noqa: S302 - of what we dumped
+        main = pod["spec"]["containers"][0]
+        main["name"] = container
+        main["command"] = [self._entrypoint, *map(escape, self._template.args(values))]
+        main["env"] = _env(self._template.env(values), self._image, place, self._references)
+        if place.subdomain:
+            pod["spec"]["subdomain"] = place.subdomain
+        pod["metadata"] = {
+            "labels": {**self._labels, **place.labels},
+            "annotations": {
+                ANNOTATION_ISTIO_SIDECAR: "false",
+                **place.annotations,
+                **self._annotations,
+            },
+        }
+        return pod
+
+
+def image_of(role: Role, opts: KubernetesOpts) -> str:
+    """Returns the image of a role: its own, or the one of the options."""
+    return opts.image if role.image in _NO_IMAGE and opts.image else str(role.image)
+
+
+def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]:
+    volumes, mounts, privileged = _volumes(role, opts, plain)
+    main: dict[str, Any] = {"name": "", "image": image_of(role, opts), "command": [], "env": []}
+    ports = [
+        {"name": name, "containerPort": int(role.port_map[given])}
+        for given, name in port_names(role.port_map).items()
+    ]
+    limits, requests = resource_lists(role.resource, opts, plain)
+    if ports or plain:
+        main["ports"] = ports
+    if limits or plain:
+        main["resources"] = {"limits": limits, "requests": requests}
+    if privileged or plain:
+        main["securityContext"] = {"privileged": True} if privileged else {}
+    main["volumeMounts"] = mounts
+    from_ = options.env_from(opts)
+    if from_:
+        main["envFrom"] = from_
+    if opts.image_pull_policy:
+        main["imagePullPolicy"] = opts.image_pull_policy
+    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [main], "volumes": volumes}
+    nodes = {**_instance_selector(role.resource), **(opts.node_selector or {})}
+    if nodes or plain:
+        spec["nodeSelector"] = nodes
+    optional = {
+        "serviceAccountName": opts.service_account,
+        "imagePullSecrets": [{"name": opts.image_secret}] if opts.image_secret else None,
+        "tolerations": options.tolerations(opts),
+        "affinity": options.affinity(opts),
+    }
+    spec.update({field: value for field, value in optional.items() if value})
+    return {"spec": spec}
+
+
+def escape(text: str) -> str:
+    """Returns a text such that a container gets it as it was, although nodes replace ``$(NAME)``.
+
+    >>> escape("$(PATH) $HOME $$"), escape("a$" + REPLICA_MARK)
+    ('$$(PATH) $HOME $$$$', 'a$$$(TORCHX_REPLICA_ID)')
+    """
+    text = str(text)
+    if "$" in text:
+        text = _ACTIVE.sub(lambda found: found[0] * 2, text)
+    return marked(text)
+
+
+def unescape(text: str) -> str:
+    """Returns what a container gets of a text, but for the variables that nodes put in."""
+    return re.sub(r"\$\$", "$", text)
+
+
+def marked(text: str) -> str:
+    """Returns a text with the variable of the replica's index where it is asked for."""
+    return text.replace(REPLICA_MARK, f"$({ENV_REPLICA_ID})") if "\0" in text else text
+
+
+def _env(
+    env: dict[str, str], image: str, place: Place, references: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    ours = {ENV_RANK0_HOST: place.rank0, ENV_IMAGE: image}
+    found: list[dict[str, Any]] = []
+    if place.replica is None:
+        # first: a value can only name what stands before it
+        source = {"fieldRef": {"fieldPath": place.index_path}}
+        found.append({"name": ENV_REPLICA_ID, "valueFrom": source})
+        env.pop(ENV_REPLICA_ID, None)
+    for name, value in env.items():
+        value = str(value)
+        if ours.get(name):
+            continue
+        if value.startswith(PLACEHOLDER_FIELD_PATH):
+            path = value.removeprefix(PLACEHOLDER_FIELD_PATH)
+            found.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+            continue
+        if name == _ENV_JOB_ID and value.endswith(f"/{place.app_id}"):
+            # the handle by which this scheduler knows the app
+            value = f"{value[: -len(place.app_id)]}{place.namespace}:{place.app_id}"
+        found.append({"name": name, "value": escape(value)})
+    if references:
+        found += [copy.deepcopy(one) for one in references if one["name"] not in env]
+    found += [{"name": name, "value": escape(value)} for name, value in ours.items() if value]
+    return found
+
+
+def resource_lists(
+    resource: Resource, opts: KubernetesOpts, plain: bool = False
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns limits and requests of a container.
+
+    Requests are lower by what is reserved, for a role that takes a whole node leaves room for what
+    the cluster itself runs there; but no lower than half the limit, unless ``plain``.
+    """
+    limits: dict[str, str] = {}
+    requests: dict[str, str] = {}
+
+    def less(limit: int, reserve: int) -> int:
+        return max(limit - reserve, 0 if plain else limit - limit // 2)
+
+    if resource.cpu > 0:
+        milli = round(resource.cpu * 1000)
+        limits["cpu"] = f"{milli}m"
+        requests["cpu"] = f"{less(milli, opts.reserved_millicpu)}m"
+    if resource.memMB > 0:
+        limits["memory"] = f"{int(resource.memMB)}M"
+        requests["memory"] = f"{less(int(resource.memMB), opts.reserved_memmb)}M"
+    if resource.gpu > 0:
+        limits[opts.gpu_resource] = requests[opts.gpu_resource] = str(resource.gpu)
+    for device, count in resource.devices.items():
+        limits[device] = str(count)
+    if opts.efa_device_count is not None:
+        limits.pop(EFA_DEVICE, None)
+        if opts.efa_device_count:
+            limits[EFA_DEVICE] = str(opts.efa_device_count)
+    return limits, requests
+
+
+def _instance_selector(resource: Resource) -> dict[str, str]:
+    instance = resource.capabilities.get(LABEL_INSTANCE_TYPE)
+    return {LABEL_INSTANCE_TYPE: str(instance)} if instance else {}
+
+
+def _volumes(
+    role: Role, opts: KubernetesOpts, plain: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
+    """Returns volumes, their mounts, and whether the container needs to be privileged."""
+    memory: dict[str, Any] = {"medium": "Memory"}
+    if role.resource.memMB > 0 and not plain:
+        # what is in it counts as memory of the container anyway
+        memory["sizeLimit"] = f"{int(role.resource.memMB)}M"
+    volumes: list[dict[str, Any]] = [{"name": "dshm", "emptyDir": memory}]
+    mounts: list[dict[str, Any]] = [{"name": "dshm", "mountPath": _SHARED_MEMORY}]
+    privileged = False
+    for i, mount in enumerate(role.mounts):
+        name = f"mount-{i}"
+        if isinstance(mount, BindMount):
+            source: dict[str, Any] = {"hostPath": {"path": mount.src_path}}
+            read_only = mount.read_only
+        elif isinstance(mount, VolumeMount):
+            source = {"persistentVolumeClaim": {"claimName": mount.src}}
+            read_only = mount.read_only
+        elif isinstance(mount, DeviceMount):
+            source = {"hostPath": {"path": mount.src_path}}
+            read_only = not set(mount.permissions) & {"w", "m"}
+            privileged = True
+        else:
+            raise MountTypeError(
+                f"role '{role.name}': {mount!r:.99} is no mount;"
+                " give a BindMount, VolumeMount or DeviceMount"
+            )
+        volumes.append({"name": name, **source})
+        mounts.append({"name": name, "mountPath": mount.dst_path, "readOnly": read_only})
+    for i, (secret, path) in enumerate(options.secret_volumes(opts)):
+        volumes.append({"name": f"secret-{i}", "secret": {"secretName": secret}})
+        mounts.append({"name": f"secret-{i}", "mountPath": path, "readOnly": True})
+    return volumes, mounts, privileged
+
+
+def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
+    """Yields everything about a role that no pod could have, one line each.
+
+    Args:
+        role: the role
+        image: for roles that name none
+    """
+    if not role.name:
+        yield "it has no name"
+    if role.num_replicas < 1:
+        yield f"it has {role.num_replicas} replicas; at least one is needed"
+    if role.max_retries < 0:
+        yield f"max_retries is {role.max_retries}; it cannot be negative"
+    if role.min_replicas is not None and not 0 <= role.min_replicas <= role.num_replicas:
+        yield f"min_replicas is {role.min_replicas}, of {role.num_replicas} replicas"
+    # an empty one may come by an overlay; what a cluster thinks of none at all, it says itself
+    if role.image in (NONE, MISSING) and not image:
+        yield "it has no image; set Role.image, or the option image"
+    elif any(c.isspace() or not c.isprintable() for c in role.image):
+        yield f"{role.image!r} is no name of an image"
+    if not role.entrypoint or role.entrypoint == MISSING:
+        yield "no entrypoint; set Role.entrypoint to the program to run"
+    words = {"its name": role.name, "entrypoint": role.entrypoint}
+    words.update({f"args[{i}]": str(arg) for i, arg in enumerate(role.args)})
+    for where, word in words.items():
+        why = unsuitable(word)
+        if why:
+            yield f"{where} {why}"
+    for key, value in role.env.items():
+        if not _ENV_NAME.match(key):
+            yield f"env has {key!r}, which is no variable's name in a cluster"
+        why = unsuitable(key + str(value))
+        if why:
+            yield f"env[{key!r}] {why}"
+    for name, port in role.port_map.items():
+        if not 0 < port < 65536:
+            yield f"port_map['{name}'] is {port}, which is no port"
+    yield from _problems_of_mounts(role)
+
+
+def _problems_of_mounts(role: Role) -> Iterable[str]:
+    paths = {_SHARED_MEMORY}
+    for i, mount in enumerate(role.mounts):
+        if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
+            continue  # raised with a type of its own where the pod is made
+        where = f"mounts[{i}]"
+        if not mount.dst_path.startswith("/") or ":" in mount.dst_path:
+            yield f"{where}: {mount.dst_path!r} is no absolute path without a colon"
+        elif mount.dst_path in paths:
+            yield f"{where}: something is mounted at {mount.dst_path} already"
+        paths.add(mount.dst_path)
+        if isinstance(mount, VolumeMount):
+            if not SUBDOMAIN.accepts(mount.src):
+                yield f"{where}: {mount.src!r} is no name of a persistent volume claim"
+        elif ".." in mount.src_path.split("/") or not mount.src_path.startswith("/"):
+            yield f"{where}: {mount.src_path!r} is no absolute path on a node"
+        if isinstance(mount, DeviceMount) and not (
+            mount.permissions and _VALID_PERMISSIONS.issuperset(mount.permissions)
+        ):
+            yield f"{where}: permissions '{mount.permissions}': use r, w and m"
+
+
+def unsuitable(text: str) -> str:
+    """Returns why a cluster cannot carry a text, empty if it can."""
+    if "\0" in text:
+        return "holds a NUL character"
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return "holds bytes that are not UTF-8, which the API of Kubernetes cannot carry"
+    return ""

@@ -1,0 +1,177 @@
+"""``job_api=volcano``: one Volcano Job, in the shape that its users know.
+
+A role is one task where its replicas are equal, and else a task for each replica, as it always was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_ROLE_NAME,
+    LABEL_REPLICA_ID,
+    object_labels,
+    role_labels,
+)
+from torchx_sched_k8s.cluster.names import AppNames, normalized
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.batch import metadata
+from torchx_sched_k8s.request.overlays import (
+    JOB,
+    POD,
+    overlay_object,
+    overlay_of,
+    overlay_pod,
+    substituted,
+)
+from torchx_sched_k8s.request.pods import REPLICA_MARK, Place, PodMaker
+from torchx_sched_k8s.request.retries import RETRY_POLICIES, policy_of
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.constants import ENV_RANK0_HOST
+from torchx_specs.model.templates import RoleTemplate, macros
+
+API_VERSION = "batch.volcano.sh/v1alpha1"
+
+
+def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
+    """Returns the Volcano Job of an app.
+
+    Raises:
+        RequestError: an overlay is wrong
+    """
+    most = max(role.num_replicas for role in app.roles)
+    # a task for each replica is the longer one: <app>-<role>-<replica>-0
+    names = normalized(app.name, [role.name for role in app.roles], len(f"-{most - 1}-0"))
+    templates = [_Template(role, opts, names) for role in app.roles]
+    for role in app.roles:
+        if overlay_of(role, JOB):
+            logging.getLogger(__name__).warning(
+                "role %s: its overlay %s is left out: Volcano has one Job for all roles, whose"
+                " overlay belongs on the AppDef",
+                role.name,
+                JOB,
+            )
+    rank0 = f"{templates[0].pod_name(0)}.{names.app_id}"
+    tasks = []
+    for role_idx, template in enumerate(templates):
+        tasks += template.tasks(app, role_idx, rank0)
+    spec: dict[str, Any] = {
+        "schedulerName": "volcano",
+        "queue": opts.queue,
+        "tasks": tasks,
+        "maxRetry": min(role.max_retries for role in app.roles),
+        "plugins": {"svc": ["--publish-not-ready-addresses"], "env": []},
+    }
+    if opts.priority_class:
+        spec["priorityClassName"] = opts.priority_class
+    if opts.ttl_seconds is not None:
+        spec["ttlSecondsAfterFinished"] = opts.ttl_seconds
+    job = {
+        "apiVersion": API_VERSION,
+        "kind": "Job",
+        "metadata": metadata(app, names.app_id, object_labels(app, names.app_id), opts),
+        "spec": spec,
+    }
+    values = macros.Values("", names.app_id, "0", ENV_RANK0_HOST)
+    overlay = substituted(overlay_of(app, JOB), values)
+    overlay_object(job, overlay, JOB, known_only=opts.validate_spec)
+    return job
+
+
+class _Template:
+    """A role, and whether its replicas are equal."""
+
+    def __init__(self, role: Role, opts: KubernetesOpts, names: AppNames) -> None:
+        self.role = role
+        self._opts = opts
+        self._app_id = names.app_id
+        self._name = names.roles[role.name]
+        self._template = RoleTemplate(role)
+        self._maker = PodMaker(self._template, opts, plain=True)
+        self._overlay = overlay_of(role, POD)
+        self.equal = self._is_equal()
+
+    def _is_equal(self) -> bool:
+        """Returns True if no replica says which one it is."""
+        if self._template.constant and not self._overlay:
+            return True
+        if _names_a_replica(self._overlay, self._name):
+            return False
+        values = macros.Values("", self._app_id, REPLICA_MARK, ENV_RANK0_HOST)
+        words = [*self._template.args(values), *self._template.env(values).values()]
+        if any(REPLICA_MARK in str(word) for word in words):
+            return False
+        # that mark becomes a variable in an overlay, so two indices are compared instead
+        first = macros.Values("", self._app_id, "0", ENV_RANK0_HOST)
+        other = macros.Values("", self._app_id, "1", ENV_RANK0_HOST)
+        return bool(substituted(self._overlay, first) == substituted(self._overlay, other))
+
+    def pod_name(self, replica: int) -> str:
+        """Returns what Volcano calls the pod of a replica."""
+        if self.equal:
+            return f"{self._app_id}-{self._name}-{replica}"
+        return f"{self._app_id}-{self._name}-{replica}-0"
+
+    def tasks(self, app: AppDef, role_idx: int, rank0: str) -> list[dict[str, Any]]:
+        """Returns the tasks of the role."""
+        role = self.role
+        if self.equal:
+            labels = role_labels(app, role_idx, role, self._app_id)
+            task = self._task(self._name, role.num_replicas, labels, 0, rank0)
+            if role.min_replicas is not None:
+                task["minAvailable"] = role.min_replicas
+            return [task]
+        if role.max_retries > 0 and policy_of(role, self._opts) == RetryPolicy.ROLE:
+            raise RequestError(
+                f"role '{role.name}': RetryPolicy.ROLE starts its replicas again together, which"
+                " Volcano cannot do if they differ (a macro says which one each is):"
+                " RetryPolicy.APPLICATION starts all of the app"
+            )
+        tasks = []
+        shared = role_labels(app, role_idx, role, self._app_id)
+        for k in range(role.num_replicas):
+            labels = {**shared, LABEL_REPLICA_ID: str(k)}
+            task = self._task(f"{self._name}-{k}", 1, labels, k, rank0)
+            if role.min_replicas is not None:
+                task["minAvailable"] = 1 if k < role.min_replicas else 0
+            tasks.append(task)
+        return tasks
+
+    def _task(
+        self, name: str, replicas: int, labels: dict[str, str], replica: int, rank0: str
+    ) -> dict[str, Any]:
+        role, opts = self.role, self._opts
+        place = Place(
+            self._app_id,
+            opts.namespace,
+            labels,
+            {ANNOTATION_ROLE_NAME: role.name},
+            rank0,
+            replica=replica,
+        )
+        pod = self._maker.make(name, place)
+        if self._overlay:
+            overlay = substituted(self._overlay, place.values())
+            overlay_pod(pod, overlay, known_only=opts.validate_spec, fixed=False)
+        task: dict[str, Any] = {"replicas": replicas, "name": name, "template": pod}
+        if role.max_retries > 0:
+            task["maxRetry"] = role.max_retries
+            task["policies"] = [dict(p) for p in RETRY_POLICIES[policy_of(role, opts)]]
+        return task
+
+
+def _names_a_replica(overlay: Any, name: str) -> bool:
+    """Returns True if an overlay has the name of one replica's container, as those have it that
+    were written when each replica was a task: ``JOIN("containers", on="name")`` with ``main-0``.
+    """
+    if isinstance(overlay, str):
+        head, _, index = overlay.rpartition("-")
+        return head == name and index.isdigit()
+    if isinstance(overlay, Mapping):
+        overlay = overlay.values()
+    elif not isinstance(overlay, (list, tuple)):
+        return False
+    return any(_names_a_replica(part, name) for part in overlay)

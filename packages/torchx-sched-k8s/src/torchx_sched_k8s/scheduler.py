@@ -1,0 +1,383 @@
+"""``kubernetes``: apps as pods of a Kubernetes cluster.
+
+By option ``job_api`` the cluster is given an Indexed Job for each role and a headless Service
+(``batch``), a JobSet, or a Volcano Job. Whoever may ask the cluster can describe, follow, cancel
+and delete an app: its id is ``<namespace>:<name>``, and everything of it has that name as a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torchx_kit.coalescing_cache import Shared
+from torchx_kit.names.ids import make_unique as make_unique
+from torchx_kit.names.limits import DNS_LABEL
+from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
+from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
+from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, VOLCANO_INDEX, selector
+from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
+from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
+from torchx_sched_k8s.cluster.labels import LABEL_KUBE_APP_NAME as LABEL_KUBE_APP_NAME
+from torchx_sched_k8s.cluster.labels import LABEL_ORGANIZATION as LABEL_ORGANIZATION
+from torchx_sched_k8s.cluster.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
+from torchx_sched_k8s.cluster.labels import LABEL_ROLE_INDEX as LABEL_ROLE_INDEX
+from torchx_sched_k8s.cluster.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
+from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NAME
+from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
+from torchx_sched_k8s.cluster.labels import pod_labels as pod_labels
+from torchx_sched_k8s.cluster.names import normalize_str as normalize_str
+from torchx_sched_k8s.compat import BLUE as BLUE
+from torchx_sched_k8s.compat import ENDC as ENDC
+from torchx_sched_k8s.compat import JOB_STATE as JOB_STATE
+from torchx_sched_k8s.compat import TASK_STATE as TASK_STATE
+from torchx_sched_k8s.compat import _apply_pod_overlay as _apply_pod_overlay
+from torchx_sched_k8s.compat import app_to_resource as app_to_resource
+from torchx_sched_k8s.compat import prefix_container_name as prefix_container_name
+from torchx_sched_k8s.compat import role_to_pod as role_to_pod
+from torchx_sched_k8s.compat import sanitize_for_serialization as sanitize_for_serialization
+from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
+from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
+from torchx_sched_k8s.options import SUBDOMAIN
+from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
+from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
+from torchx_sched_k8s.request.request import KubernetesJob as KubernetesJob
+from torchx_sched_k8s.request.request import check, check_size, format_request, make_request
+from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_specs.errors import RequestError, UnknownAppException, nearest
+from torchx_specs.model.app import AppDef as AppDef
+from torchx_specs.model.app import RetryPolicy as RetryPolicy
+from torchx_specs.model.app import Role as Role
+from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.mounts import BindMount as BindMount
+from torchx_specs.model.mounts import DeviceMount as DeviceMount
+from torchx_specs.model.mounts import VolumeMount as VolumeMount
+from torchx_specs.model.status import AppState as AppState
+from torchx_specs.model.status import ReplicaState as ReplicaState
+from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
+from torchx_specs.model.status import RoleStatus as RoleStatus
+from torchx_specs.model.status import is_terminal
+from torchx_specs.model.templates import macros as macros
+from torchx_specs.options.run_options import CfgVal
+from torchx_specs.options.run_options import runopts as runopts
+from torchx_specs.options.structured import StructuredOpts as StructuredOpts
+from torchx_specs.overlays import apply_overlay as apply_overlay
+from torchx_specs.overlays import get_overlay as get_overlay
+from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
+from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
+from torchx_specs.schedulers.api import Scheduler as Scheduler
+from torchx_specs.schedulers.api import Stream as Stream
+from torchx_specs.schedulers.api import filter_regex as filter_regex
+from torchx_specs.schedulers.api import split_lines as split_lines
+from torchx_specs.workspace.builder import Product
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+    from torchx_sched_k8s.cluster.client import Cluster
+    from torchx_sched_k8s.status.pod_states import Pod
+    from torchx_sched_k8s.status.views import AppView, RoleView
+
+#: Followers of an app's logs share what was found out so long ago, in seconds, at most.
+_RECENT_SECONDS = 1.0
+
+Opts = KubernetesOpts
+
+
+def create_scheduler(
+    session_name: str, client: ApiClient | None = None, docker_client: Any = None, **kwargs: Any
+) -> KubernetesScheduler:
+    """Returns a scheduler; parameters of other schedulers are ignored."""
+    return KubernetesScheduler(session_name, client, docker_client)
+
+
+class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
+    """Runs apps as pods of a Kubernetes cluster: the one that ``KUBECONFIG`` names, the one this
+    process runs in, or that of ``~/.kube/config``.
+
+    Args:
+        session_name: the session, part of the handles
+        client: a client of the cluster to use instead
+        docker_client: kept for older code
+    """
+
+    default_workspace_type: ClassVar[str] = "docker"
+    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image"})
+
+    def __init__(
+        self, session_name: str, client: ApiClient | None = None, docker_client: Any = None
+    ) -> None:
+        super().__init__("kubernetes", session_name)
+        self._client = client
+        self._clusters: dict[str | None, Cluster] = {}
+        self._context: str | None = None
+        self._views: Shared[AppView] = Shared()
+        self._described: Shared[DescribeAppResponse] = Shared()
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self._cluster_of(self._context)
+
+    def _cluster_of(self, context: str | None) -> Cluster:
+        if context not in self._clusters:
+            from torchx_sched_k8s.cluster.client import Cluster
+
+            self._clusters[context] = Cluster(self._client, context)
+        return self._clusters[context]
+
+    def close(self) -> None:
+        """Closes the connections; apps run on."""
+        for cluster in self._clusters.values():
+            cluster.close()
+        self._clusters.clear()
+
+    # -- the request
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
+        """Checks an app; none needs a resource here.
+
+        Raises:
+            RequestError: no cluster could run it
+        """
+        check(app, cfg if isinstance(cfg, KubernetesOpts) else KubernetesOpts.from_cfg(cfg or {}))
+
+    def _submit_dryrun(self, app: AppDef, cfg: KubernetesOpts) -> AppDryRunInfo[KubernetesJob]:
+        return AppDryRunInfo(make_request(app, cfg), format_request)
+
+    # -- submitting
+
+    def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
+        """Creates an app's objects, all of them or none, and returns its id.
+
+        Raises:
+            BackendError: the cluster does not answer, or refuses
+            RequestError: the cluster finds the request wrong
+            WorkspaceError: the workspace cannot be built
+        """
+        from torchx_sched_k8s.submit import submit
+
+        self.build_pending(dryrun_info)
+        cfg = dryrun_info.cfg or {}
+        job = dryrun_info.request
+        check_size(job)
+        self._use(cfg)
+        submit(self._cluster, job, ask_first=bool(cfg.get("validate_spec", True)))
+        return f"{job.namespace}:{job.name}"
+
+    def _use(self, cfg: Mapping[str, Any]) -> None:
+        """Remembers the context that was asked for: handles do not hold it."""
+        context = cfg.get("context")
+        if context is not None:
+            self._context = str(context)
+
+    # -- submitted apps
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns what the cluster knows of an app, None if nothing."""
+        if not _parsed(app_id)[1]:
+            return None
+        return self._described.get(app_id, lambda _: self._describe(app_id))
+
+    def _describe(self, app_id: str) -> DescribeAppResponse | None:
+        from torchx_sched_k8s.status import describe as describing
+
+        namespace, name = _parsed(app_id)
+        view = self._view(app_id)
+        if view is None:
+            return None
+        pods = describing.list_pods(self._cluster, namespace, name)
+        return describing.describe(self._cluster, namespace, name, view, pods)
+
+    def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
+        """Returns the objects of an app as the cluster has them, None if there are none."""
+        namespace, name = _parsed(app_id)
+        view = self._view(app_id) if name else None
+        if view is None:
+            return None
+        objects = [dict(one) for one in view.objects]
+        resource: dict[str, Any] = objects[0]
+        if view.api == "batch":
+            for one in objects:
+                # a list leaves them out of its items
+                one.setdefault("apiVersion", "batch/v1")
+                one.setdefault("kind", "Job")
+            resource = {"apiVersion": "v1", "kind": "List", "items": objects}
+        return AppDryRunInfo(KubernetesJob({}, resource, namespace), format_request)
+
+    def _view(self, app_id: str, old: float = 0.0) -> AppView | None:
+        """Returns what an app's own objects tell, None if there are none.
+
+        Args:
+            app_id: the app
+            old: how many seconds ago that may have been, at most
+        """
+        return self._views.get(app_id, lambda last: self._find(app_id, last), old)
+
+    def _find(self, app_id: str, last: AppView | None) -> AppView | None:
+        from torchx_sched_k8s.status.describe import find_app
+
+        namespace, name = _parsed(app_id)
+        return find_app(self._cluster, namespace, name, last.api if last else None)
+
+    def wait(self, app_id: str, timeout: float | None = None) -> None:
+        """Returns when an app's objects have changed since it was last described, after ``timeout``
+        seconds at the latest.
+
+        Args:
+            app_id: the app
+            timeout: in seconds, None for no limit
+        """
+        from torchx_sched_k8s.cluster.watch import wait_for_change
+
+        namespace, _ = _parsed(app_id)
+        wait_for_change(self._cluster, namespace, self._views.last(app_id), timeout)
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
+        """Returns the apps of all sessions in a namespace, the newest first.
+
+        Args:
+            cfg: options: namespace, that of the kubeconfig's context if not given; context
+        """
+        from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
+        from torchx_sched_k8s.status.list import list_apps
+
+        cfg = cfg or {}
+        self._use(cfg)
+        namespace = str(cfg.get("namespace") or namespace_of_context(self._context))
+        return [
+            ListAppResponse(
+                f"{namespace}:{view.app_id}",
+                view.state,
+                f"{self.backend}://{self.session_name}/{namespace}:{view.app_id}",
+                view.name,
+            )
+            for view in list_apps(self._cluster, namespace)
+        ]
+
+    def exists(self, app_id: str) -> bool:
+        """Returns True if the app exists, ended or not."""
+        return bool(_parsed(app_id)[1]) and self._view(app_id) is not None
+
+    def cancel(self, app_id: str) -> None:
+        """Ends an app; does nothing if there is none of that id, or it has ended.
+
+        Its pods go, and their logs with them; that it was cancelled stays to be seen.
+        """
+        from torchx_sched_k8s import cancel as ending
+
+        namespace, name = _parsed(app_id)
+        view = self._view(app_id) if name else None
+        if view is None or view.state == AppState.SUCCEEDED:
+            return
+        if view.state == AppState.CANCELLED and not ending.runs_on(view):
+            return
+        ending.cancel(self._cluster, namespace, view)
+        self._views.forget(app_id)
+
+    def _cancel_existing(self, app_id: str) -> None:
+        self.cancel(app_id)
+
+    def delete(self, app_id: str) -> None:
+        """Removes everything of an app; does nothing if there is none of that id."""
+        from torchx_sched_k8s import cancel as ending
+
+        namespace, name = _parsed(app_id)
+        view = self._view(app_id) if name else None
+        if view is not None:
+            ending.delete(self._cluster, namespace, view)
+            self._views.forget(app_id)
+            self._described.forget(app_id)
+
+    def _delete_existing(self, app_id: str) -> None:
+        self.delete(app_id)
+
+    # -- logs
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        """Returns the log lines of one replica, those of its earlier attempts included.
+
+        A follower waits for a pod that has not started, and goes on through lost connections,
+        restarts of the API server, and pods that take the place of others.
+
+        Raises:
+            UnknownAppException: there is no such app
+            RequestError: it has no such role or replica
+        """
+        from torchx_sched_k8s.logs.replica_logs import ReplicaLog
+
+        namespace, _ = _parsed(app_id)
+        role = self._role_of(app_id, role_name, k)
+        words = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
+        log = ReplicaLog(
+            self._cluster,
+            namespace,
+            lambda: self._look(app_id, role.index, k),
+            since,
+            until,
+            words.get(streams or Stream.COMBINED),
+        )
+        lines: Iterable[str] = log.lines(follow=should_tail)
+        return filter_regex(regex, lines) if regex else lines
+
+    def _role_of(self, app_id: str, role_name: str, k: int) -> RoleView:
+        view = self._view(app_id, _RECENT_SECONDS) if _parsed(app_id)[1] else None
+        if view is None:
+            raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
+        for role in view.roles:
+            if role.name == role_name:
+                if not 0 <= k < role.replicas:
+                    raise RequestError(
+                        f"role '{role_name}' of {app_id} has no replica {k}, it has {role.replicas}"
+                    )
+                return role
+        names = [role.name for role in view.roles]
+        raise RequestError(
+            f"{app_id} has no role '{role_name}';{nearest(role_name, names)}"
+            f" roles: {', '.join(names)}"
+        )
+
+    def _look(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
+        """Returns the pods of a replica, and whether there will be others."""
+        from torchx_sched_k8s.logs.replica_logs import find_pods
+        from torchx_sched_k8s.status.pod_states import latest
+
+        namespace, name = _parsed(app_id)
+        # what is asked first is the older: a pod that is made meanwhile is not overlooked
+        view = self._view(app_id, _RECENT_SECONDS)
+        role = next((r for r in view.roles if r.index == role_index), None) if view else None
+        if view is None or role is None:
+            return [], False
+        what = f"look for the pod of {role.name}/{k}"
+        chosen = selector(instance=name, role=str(role_index))
+        index = {"volcano": VOLCANO_INDEX, "mcad": LABEL_REPLICA_ID}.get(view.api, COMPLETION_INDEX)
+        pods: Sequence[Pod] = []
+        if view.api != "volcano" or role.replicas > 1:
+            pods = find_pods(self._cluster, namespace, f"{chosen},{index}={k}", what)
+        if not any(pod.index == k for pod in pods):
+            # older clusters have the index in an annotation only
+            pods = find_pods(self._cluster, namespace, chosen, what)
+        pods = latest(pod for pod in pods if pod.index == k)
+        state = role.state if role.state is not None else view.state
+        more = not is_terminal(state) and k not in role.failed and k not in role.succeeded
+        return pods, more and not (pods and pods[-1].state == AppState.SUCCEEDED)
+
+
+def _parsed(app_id: str) -> tuple[str, str]:
+    """Returns namespace and name of an app's id; no name if it is none."""
+    namespace, colon, name = app_id.partition(":")
+    if not colon:
+        namespace, name = "default", app_id
+    if not DNS_LABEL.accepts(namespace) or not SUBDOMAIN.accepts(name):
+        return namespace, ""
+    return namespace, name

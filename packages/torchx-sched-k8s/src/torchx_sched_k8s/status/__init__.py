@@ -1,0 +1,1 @@
+"""The status of apps, as the cluster reports it."""

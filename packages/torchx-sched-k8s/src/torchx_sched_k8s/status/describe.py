@@ -1,0 +1,302 @@
+"""Describing an app: its own objects, its pods by one list, and an event where neither tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torchx_sched_k8s.cluster.client import (
+    BATCH,
+    CORE,
+    JOBSET,
+    KUEUE,
+    VOLCANO,
+    ApiError,
+    Cluster,
+    namespaced,
+    one_line,
+)
+from torchx_sched_k8s.cluster.events import last_warning
+from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
+from torchx_sched_k8s.request.pods import unescape
+from torchx_sched_k8s.status.pod_states import Pod, latest, read_pod
+from torchx_sched_k8s.status.views import AppView, RoleView, batch_view, jobset_view, volcano_view
+from torchx_sched_k8s.supervisor.restarts import completed, told_of
+from torchx_specs.model.app import Role
+from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
+from torchx_specs.model.resources import Resource
+from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
+from torchx_specs.schedulers.api import DescribeAppResponse
+
+APIS = ("batch", "jobset", "volcano")
+
+
+def list_pods(cluster: Cluster, namespace: str, app_id: str) -> list[Pod]:
+    """Returns all pods of an app, by one request."""
+    return cluster.pods(
+        namespaced(CORE, namespace, "pods"),
+        f"list the pods of {app_id}",
+        {"labelSelector": selector(instance=app_id)},
+        read_pod,
+    )
+
+
+def find_app(
+    cluster: Cluster, namespace: str, app_id: str, likely: str | None = None
+) -> AppView | None:
+    """Returns what the cluster has of an app beside its pods, None if nothing.
+
+    Args:
+        cluster: where to look
+        namespace: of the app
+        app_id: its name
+        likely: the API to look at first
+    """
+    order = sorted(APIS, key=lambda api: api != likely)
+    denied: ApiError | None = None
+    for api in order:
+        try:
+            view = _look(cluster, namespace, app_id, api)
+        except ApiError as e:
+            if e.status != 403 or api == "batch":
+                raise
+            denied = e  # APIs that are not installed may be forbidden as well
+            continue
+        if view is not None:
+            return view
+    if denied is not None and likely is not None and likely != "batch":
+        raise denied
+    return None
+
+
+def _look(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | None:
+    what = f"look for the app {app_id}"
+    if api == "batch":
+        path = namespaced(BATCH, namespace, "jobs")
+        query = {"labelSelector": f"{selector(instance=app_id)},!jobset.sigs.k8s.io/jobset-name"}
+        try:
+            jobs = cluster.get(path, what, query).get("items") or []
+        except ApiError as e:
+            if e.status == 404:
+                return None
+            raise
+        view = batch_view(app_id, jobs) if jobs else None
+        return completed(cluster, namespace, view) if view and view.missing else view
+    if api == "jobset":
+        found = cluster.find(namespaced(JOBSET, namespace, "jobsets", app_id), what)
+        return jobset_view(app_id, found) if found else None
+    found = cluster.find(namespaced(VOLCANO, namespace, "jobs", app_id), what)
+    return volcano_view(app_id, found) if found else None
+
+
+def describe(
+    cluster: Cluster, namespace: str, app_id: str, view: AppView, pods: Sequence[Pod]
+) -> DescribeAppResponse:
+    """Returns the status of an app.
+
+    Args:
+        cluster: asked for an event where nothing else tells why the app waits
+        namespace: of the app
+        app_id: its name
+        view: what its own objects tell
+        pods: all its pods
+    """
+    statuses = [_role_status(role, view, _pods_of(role, pods)) for role in view.roles]
+    replicas = [replica for status in statuses for replica in status.replicas]
+    state, message = view.state, view.message
+    if not is_terminal(state) and state != AppState.UNKNOWN:
+        if any(replica.state == AppState.RUNNING for replica in replicas):
+            state, message = AppState.RUNNING, _first_reason(replicas, AppState.PENDING)
+        else:
+            if state == AppState.SUBMITTED and pods:
+                state = AppState.PENDING
+            message = _in_queue(cluster, namespace, view) or message
+            message = message or _first_reason(replicas, AppState.PENDING)
+            message = message or _event(cluster, namespace, view, pods)
+    elif state == AppState.FAILED:
+        why = _first_reason(replicas, AppState.FAILED)
+        message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
+    if view.supervisor is not None:
+        message = told_of(cluster, namespace, view, pods, message)
+    return DescribeAppResponse(
+        f"{namespace}:{app_id}",
+        state,
+        num_restarts=max([view.restarts, *(replica.restarts for replica in replicas)]),
+        msg=message or NONE,
+        metadata=dict(view.metadata),
+        roles_statuses=statuses,
+        roles=[described_role(role) for role in view.roles],
+    )
+
+
+def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
+    found: dict[int, list[Pod]] = {}
+    for pod in pods:
+        if pod.role_index == role.index or (pod.role_index < 0 and pod.role == role.name):
+            found.setdefault(pod.index, []).append(pod)
+    return {index: latest(attempts) for index, attempts in found.items()}
+
+
+def _role_status(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> RoleStatus:
+    ended = role.state if role.state is not None else view.state
+    broken = role.ended_for or next(
+        (f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED),
+        "its role failed",
+    )
+    replicas = []
+    for index in range(role.replicas):
+        attempts = pods.get(index) or []
+        pod = attempts[-1] if attempts else None
+        state = _replica_state(role, ended, index, pod)
+        reason = pod.reason if pod is not None else ""
+        if not reason and len(attempts) > 1 and attempts[-2].reason and not is_terminal(state):
+            reason = f"started again after {attempts[-2].reason}"
+        if state == AppState.FAILED and (pod is None or not pod.ended) and not reason:
+            reason = f"ended because {broken}"
+        replicas.append(
+            ReplicaStatus(
+                index,
+                state,
+                role.name,
+                hostname=pod.host if pod else "",
+                hostaddr=pod.address if pod else None,
+                reason=reason,
+                exit_code=pod.exit_code if pod else None,
+                node=pod.node if pod else None,
+                restarts=_restarts(attempts),
+            )
+        )
+    return RoleStatus(role.name, replicas)
+
+
+def _restarts(attempts: Sequence[Pod]) -> int:
+    if not attempts:
+        return 0
+    return len(attempts) - 1 + sum(pod.restarts for pod in attempts)
+
+
+def _replica_state(role: RoleView, ended: AppState, index: int, pod: Pod | None) -> AppState:
+    if index in role.succeeded or (pod is not None and pod.state == AppState.SUCCEEDED):
+        return AppState.SUCCEEDED
+    if ended in (AppState.CANCELLED, AppState.FAILED):
+        return AppState.FAILED if pod is not None and pod.state == AppState.FAILED else ended
+    if index in role.failed:
+        return AppState.FAILED
+    if ended == AppState.SUCCEEDED:
+        return AppState.SUCCEEDED  # enough of the others have
+    if pod is None:
+        return AppState.PENDING if role.wants_pods else ended
+    if pod.state == AppState.FAILED and role.wants_pods:
+        return AppState.PENDING  # the next attempt is still to come
+    return pod.state
+
+
+def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
+    told = [r for r in replicas if r.state == state and r.reason]
+    # one that was ended by another's failure says less than that other
+    told.sort(key=lambda r: r.exit_code is None)
+    return f"{told[0].role}/{told[0].id}: {told[0].reason}" if told else ""
+
+
+def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
+    """Returns why Kueue lets an app wait, in its words; empty if it does not."""
+    waiting = [
+        one
+        for one in view.objects
+        if (one.get("spec") or {}).get("suspend") and LABEL_QUEUE in labels_of(one)
+    ]
+    if not waiting:
+        return ""
+    label = f"{LABEL_WORKLOAD_OWNER}={waiting[0]['metadata'].get('uid')}"
+    path = namespaced(KUEUE, namespace, "workloads")
+    try:
+        found = cluster.get(path, "look for Kueue's workload", {"labelSelector": label})
+    except ApiError as e:
+        if e.status == 404:
+            queue = labels_of(waiting[0])[LABEL_QUEUE]
+            return (
+                f"waits in the queue {queue} of Kueue, which is not installed in this cluster:"
+                " delete the app, and submit it without the option queue"
+            )
+        return ""  # not everybody may see what Kueue does
+    for workload in found.get("items") or ():
+        for condition in (workload.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
+                words = one_line(condition.get("message") or condition.get("reason") or "")
+                return f"waits in the queue {labels_of(waiting[0])[LABEL_QUEUE]} of Kueue: {words}"
+    return ""
+
+
+def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
+    """Returns the last warning about what keeps an app from running, by one request at most."""
+    about = ""
+    for role in view.roles:
+        there = [pod for index in _pods_of(role, pods).values() for pod in index]
+        if role.wants_pods and not there:
+            about = role.owner
+            break
+    if not about:
+        waiting = [p for p in pods if p.state == AppState.PENDING and not p.started]
+        about = waiting[0].name if waiting else ""
+    if not about:
+        return ""
+    return last_warning(cluster, namespace, about)
+
+
+def described_role(role: RoleView) -> Role:
+    """Returns a role as far as the template of its pods tells."""
+    spec = role.template.get("spec") or {}
+    main = (spec.get("containers") or [{}])[0]
+    command = [unescape(str(word)) for word in main.get("command") or ()]
+    env = {
+        str(one["name"]): unescape(str(one["value"]))
+        for one in main.get("env") or ()
+        if "value" in one
+    }
+    limits = (main.get("resources") or {}).get("limits") or {}
+    return Role(
+        role.name,
+        str(main.get("image") or UNKNOWN),
+        min_replicas=role.least,
+        entrypoint=command[0] if command else MISSING,
+        args=command[1:],
+        env=env,
+        num_replicas=role.replicas,
+        max_retries=role.retries,
+        resource=_resource(limits),
+        port_map={
+            str(port.get("name") or port["containerPort"]): int(port["containerPort"])
+            for port in main.get("ports") or ()
+        },
+    )
+
+
+def _resource(limits: Mapping[str, Any]) -> Resource:
+    cpu, gpu, memory = -1.0, 0, -1
+    devices: dict[str, int] = {}
+    for name, amount in limits.items():
+        text = str(amount)
+        if name == "cpu":
+            cpu = _number(text[:-1]) / 1000 if text.endswith("m") else _number(text)
+        elif name == "memory":
+            memory = int(_number(text[:-1])) if text.endswith("M") else int(_number(text) / 1e6)
+        elif name.endswith("/gpu"):
+            gpu = int(_number(text))
+        elif "/" in name:
+            devices[name] = int(_number(text))
+    whole: Any = int(cpu) if cpu == int(cpu) else cpu
+    return Resource(cpu=whole, gpu=gpu, memMB=memory, devices=devices)
+
+
+_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SUFFIXES |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+
+
+def _number(text: str) -> float:
+    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
+        if text.endswith(suffix):
+            return _number(text.removesuffix(suffix)) * _SUFFIXES[suffix]
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0

@@ -1,0 +1,51 @@
+"""The apps of a namespace, of every API that the cluster has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torchx_sched_k8s.cluster.client import BATCH, JOBSET, VOLCANO, ApiError, Cluster, namespaced
+from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of, selector
+from torchx_sched_k8s.status.views import AppView, batch_view, is_ours, jobset_view, volcano_view
+
+
+def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
+    """Returns the apps of a namespace, the newest first."""
+    what = f"list the apps of namespace {namespace}"
+    ours = {"labelSelector": selector()}
+    jobs: dict[str, list[Mapping[str, Any]]] = {}
+    query = {"labelSelector": f"{selector()},!jobset.sigs.k8s.io/jobset-name"}
+    for job in cluster.pages(namespaced(BATCH, namespace, "jobs"), what, query):
+        name = labels_of(job).get(LABEL_UNIQUE_NAME)
+        if name:
+            jobs.setdefault(name, []).append(job)
+    views = [batch_view(name, found) for name, found in jobs.items()]
+    path = namespaced(JOBSET, namespace, "jobsets")
+    views += [
+        jobset_view(str(one["metadata"]["name"]), one)
+        for one in _if_installed(cluster, path, what, ours)
+    ]
+    # Jobs of older releases have no labels
+    path = namespaced(VOLCANO, namespace, "jobs")
+    views += [
+        volcano_view(str(one["metadata"]["name"]), one)
+        for one in _if_installed(cluster, path, what, {})
+        if is_ours(one)
+    ]
+    return sorted(views, key=_created, reverse=True)
+
+
+def _if_installed(
+    cluster: Cluster, path: str, what: str, query: Mapping[str, object]
+) -> Iterator[dict[str, Any]]:
+    try:
+        yield from cluster.pages(path, what, query)
+    except ApiError as e:
+        # an API that is not installed may be forbidden as well
+        if e.status not in (403, 404):
+            raise
+
+
+def _created(view: AppView) -> str:
+    return max(str(one["metadata"].get("creationTimestamp") or "") for one in view.objects)

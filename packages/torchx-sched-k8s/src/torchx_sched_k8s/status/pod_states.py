@@ -1,0 +1,203 @@
+"""What a cluster says of a pod, as the state of a replica and a reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchx_sched_k8s.cluster.client import one_line
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_ROLE_NAME,
+    COMPLETION_INDEX,
+    LABEL_REPLICA_ID,
+    LABEL_ROLE_INDEX,
+    LABEL_ROLE_NAME,
+    VOLCANO_INDEX,
+    annotations_of,
+    labels_of,
+)
+from torchx_specs.model.status import AppState
+
+_PHASES = {
+    "Pending": AppState.PENDING,
+    "Running": AppState.RUNNING,
+    "Succeeded": AppState.SUCCEEDED,
+    "Failed": AppState.FAILED,
+}
+#: Reasons to wait that are nothing to tell: what every pod goes through.
+_ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
+_DISRUPTIONS = {"PreemptionByScheduler": "Preempted", "EvictionByEvictionAPI": "Evicted"}
+_INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0)?\Z")
+_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS"}
+_SIGNALS |= {8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod, and which replica it is.
+
+    Args:
+        name: its name
+        role: name of the role
+        role_index: index of the role in its app, -1 if unknown
+        index: of the replica in its role
+        created: when, as the cluster writes it
+        state: of the replica
+        reason: why it is in that state, empty if there is nothing to say
+        exit_code: of its container, None while unknown
+        node: where it runs, None while unknown
+        host: its host name, as other replicas reach it
+        address: its address
+        restarts: how often its container was started again
+        container: name of its container
+        started: its container has written or may have written something
+        leaving: it is being deleted
+        attempt: which start of the whole app it is of
+    """
+
+    name: str
+    role: str
+    role_index: int
+    index: int
+    created: str
+    state: AppState
+    reason: str
+    exit_code: int | None
+    node: str | None
+    host: str
+    address: str | None
+    restarts: int
+    container: str
+    started: bool
+    leaving: bool
+    attempt: int
+
+    @property
+    def ended(self) -> bool:
+        """True if its container will not write any more."""
+        return self.state in (AppState.SUCCEEDED, AppState.FAILED)
+
+
+def read_pod(pod: Mapping[str, Any]) -> Pod:
+    """Returns what matters of a pod."""
+    metadata = pod["metadata"]
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    labels = labels_of(pod)
+    name = str(metadata["name"])
+    containers = spec.get("containers") or [{}]
+    container = str(containers[0].get("name") or "")
+    main = _status_of(container, status.get("containerStatuses") or ())
+    state = _PHASES.get(str(status.get("phase")), AppState.UNKNOWN)
+    now = main.get("state") or {}
+    ended = now.get("terminated")
+    if state == AppState.RUNNING and ended and spec.get("restartPolicy") == "Never":
+        # a container beside ours still runs
+        state = AppState.SUCCEEDED if ended.get("exitCode") == 0 else AppState.FAILED
+    last = ended or (main.get("lastState") or {}).get("terminated") or {}
+    host = spec.get("hostname") or name
+    if spec.get("subdomain"):
+        host = f"{host}.{spec['subdomain']}"
+    return Pod(
+        name=name,
+        role=str(annotations_of(pod).get(ANNOTATION_ROLE_NAME) or labels.get(LABEL_ROLE_NAME, "")),
+        role_index=int(labels.get(LABEL_ROLE_INDEX) or -1),
+        index=_index_of(pod, name),
+        created=str(metadata.get("creationTimestamp") or ""),
+        state=state,
+        reason=_reason(state, status, main, now),
+        exit_code=last.get("exitCode"),
+        node=spec.get("nodeName"),
+        host=host,
+        address=status.get("podIP"),
+        restarts=int(main.get("restartCount") or 0),
+        container=container,
+        started=bool("running" in now or last or state in (AppState.SUCCEEDED, AppState.FAILED)),
+        leaving=bool(metadata.get("deletionTimestamp")),
+        attempt=int(labels.get("jobset.sigs.k8s.io/restart-attempt") or 0),
+    )
+
+
+def latest(pods: Iterable[Pod]) -> list[Pod]:
+    """Returns pods in the order in which they were made, the last attempt at its end."""
+    # one that is still there comes after those that have ended within the same second
+    return sorted(pods, key=lambda pod: (pod.attempt, pod.created, not pod.ended, pod.name))
+
+
+def _status_of(container: str, statuses: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    found = list(statuses)
+    return next((s for s in found if s.get("name") == container), found[0] if found else {})
+
+
+def _index_of(pod: Mapping[str, Any], name: str) -> int:
+    for held in (labels_of(pod), annotations_of(pod)):
+        for key in (LABEL_REPLICA_ID, COMPLETION_INDEX, VOLCANO_INDEX):
+            if str(held.get(key, "")).isdigit():
+                return int(held[key])
+    found = _INDEX_OF_NAME.search(name)
+    return int(found[1]) if found else 0
+
+
+def _reason(
+    state: AppState,
+    status: Mapping[str, Any],
+    main: Mapping[str, Any],
+    now: Mapping[str, Any],
+) -> str:
+    conditions = {c.get("type"): c for c in status.get("conditions") or ()}
+    disruption = conditions.get("DisruptionTarget") or {}
+    if disruption.get("status") == "True":
+        # the pod's own word is the one people know: Evicted, where this says TerminationByKubelet
+        told = str(status.get("reason") or disruption.get("reason") or "")
+        return _said(_DISRUPTIONS.get(told, told or "Disrupted"), disruption.get("message"))
+    if status.get("reason") and state != AppState.RUNNING:
+        return _said(status["reason"], status.get("message"))
+    for ending in (now.get("terminated"), *_of_others(status)):
+        if ending and (ending.get("exitCode") or ending.get("reason") == "OOMKilled"):
+            return _ended(ending)
+    if state == AppState.PENDING:
+        scheduled = conditions.get("PodScheduled") or {}
+        if scheduled.get("status") == "False":
+            return _said(scheduled.get("reason") or "Unschedulable", scheduled.get("message"))
+        for one in _waiting(status):
+            return _said(one["reason"], one.get("message"))
+        return ""
+    waiting = now.get("waiting") or {}
+    if state == AppState.RUNNING and waiting.get("reason") not in (*_ORDINARY, None):
+        return _said(waiting["reason"], waiting.get("message"))
+    last = (main.get("lastState") or {}).get("terminated")
+    if last and main.get("restartCount"):
+        return f"started again after {_ended(last)}"
+    return ""
+
+
+def _of_others(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns how the containers ended that run before ours."""
+    return [
+        (one.get("state") or {}).get("terminated") or {}
+        for one in status.get("initContainerStatuses") or ()
+    ]
+
+
+def _waiting(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for one in status.get(field) or ():
+            waiting = (one.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason", "") not in _ORDINARY:
+                yield waiting
+
+
+def _ended(terminated: Mapping[str, Any]) -> str:
+    code = int(terminated.get("exitCode") or 0)
+    signal = _SIGNALS.get(code - 128) or _SIGNALS.get(int(terminated.get("signal") or 0))
+    how = f"exit code {code}" + (f" ({signal})" if signal else "")
+    reason = str(terminated.get("reason") or "")
+    if reason in ("", "Error", "Completed"):
+        return _said(how, terminated.get("message"))
+    return _said(f"{reason}: {how}", terminated.get("message"))
+
+
+def _said(word: str, message: Any) -> str:
+    text = one_line(message or "")
+    return f"{word}: {text}" if text else str(word)

@@ -1,0 +1,279 @@
+"""What a cluster says of an app's own objects (Jobs, JobSet ...), the same for every API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_APP_NAME,
+    ANNOTATION_CANCELLED,
+    ANNOTATION_ENDED,
+    ANNOTATION_MAX_RESTARTS,
+    ANNOTATION_METADATA,
+    LABEL_APP_NAME,
+    LABEL_ROLE_INDEX,
+    annotations_of,
+    is_supervisor,
+    labels_of,
+)
+from torchx_sched_k8s.compat import JOB_STATE
+from torchx_sched_k8s.status.job_states import (
+    Watch,
+    role_name_of,
+    suspended_words,
+    true_conditions,
+    words_of,
+)
+from torchx_specs.model.status import AppState, is_terminal
+
+
+@dataclass
+class RoleView:
+    """One role.
+
+    Args:
+        index: of the role in its app
+        name: as the AppDef has it
+        replicas: how many
+        template: of its pods, or one of them
+        state: of the role by itself, None if only the app has one
+        owner: name of the object that makes its pods
+        least: how many replicas will do, None for all
+        retries: how often it starts again
+        succeeded: indices of replicas that are done although their pods may be gone
+        failed: indices of replicas that have failed for good
+        wants_pods: pods should be there by now
+        ended_for: why it was ended although it had not failed itself, empty if it was not
+    """
+
+    index: int
+    name: str
+    replicas: int
+    template: Mapping[str, Any]
+    state: AppState | None = None
+    owner: str = ""
+    least: int | None = None
+    retries: int = 0
+    succeeded: frozenset[int] = frozenset()
+    failed: frozenset[int] = frozenset()
+    wants_pods: bool = False
+    ended_for: str = ""
+
+
+@dataclass
+class AppView:
+    """One app.
+
+    Args:
+        api: ``batch``, ``jobset``, ``volcano`` or ``mcad``
+        app_id: its name in the cluster
+        name: as the AppDef has it
+        state: as far as its own objects tell
+        message: why, empty if there is nothing to say
+        roles: in their order
+        objects: those it was read from
+        restarts: of the whole app
+        metadata: of the AppDef
+        note: what is told of the app whatever its state is, empty if nothing
+        supervisor: the Job that starts it again, None if there is none
+        supervised: that Job has not ended, and a role that fails is not the end
+        missing: of how many roles no Job is there
+    """
+
+    api: str
+    app_id: str
+    name: str
+    state: AppState
+    message: str = ""
+    roles: list[RoleView] = field(default_factory=list)
+    objects: list[Mapping[str, Any]] = field(default_factory=list)
+    restarts: int = 0
+    metadata: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+    supervisor: Mapping[str, Any] | None = None
+    supervised: bool = False
+    missing: int = 0
+
+
+def batch_view(
+    app_id: str, jobs: Sequence[Mapping[str, Any]], absent: Sequence[Mapping[str, Any]] = ()
+) -> AppView:
+    """Reads the Jobs of an app.
+
+    Args:
+        app_id: its name in the cluster
+        jobs: its Jobs, that of its supervisor among them if it has one
+        absent: manifests of those that are not there, because the app is being started again
+    """
+    supervisor = next((job for job in jobs if is_supervisor(job)), None)
+    there = [job for job in jobs if job is not supervisor]
+    watch = Watch(supervisor, there)
+    gone = {str(job["metadata"]["name"]) for job in absent}
+    jobs = sorted([*there, *absent], key=lambda job: int(labels_of(job).get(LABEL_ROLE_INDEX) or 0))
+    states, roles, messages = [], [], []
+    for i, job in enumerate(jobs):
+        state, message = watch.state_of(job, there=job["metadata"]["name"] not in gone)
+        spec, status = job["spec"], job.get("status") or {}
+        states.append(state)
+        if message:
+            messages.append(
+                (state, message if len(jobs) < 2 else f"{role_name_of(job)}: {message}")
+            )
+        completions = int(spec.get("completions") or 1)
+        success = (spec.get("successPolicy") or {}).get("rules") or [{}]
+        retries = annotations_of(job).get(ANNOTATION_MAX_RESTARTS)
+        replaced = watch.is_replaced(job) or job["metadata"]["name"] in gone
+        roles.append(
+            RoleView(
+                int(labels_of(job).get(LABEL_ROLE_INDEX) or i),
+                role_name_of(job),
+                completions,
+                spec["template"],
+                state,
+                str(job["metadata"]["name"]),
+                success[0].get("succeededCount"),
+                int(retries or spec.get("backoffLimitPerIndex") or spec.get("backoffLimit") or 0),
+                frozenset() if replaced else frozenset(indices(status.get("completedIndexes"))),
+                frozenset() if replaced else frozenset(indices(status.get("failedIndexes"))),
+                wants_pods=not (is_terminal(state) or spec.get("suspend") or replaced),
+                ended_for=annotations_of(job).get(ANNOTATION_ENDED, ""),
+            )
+        )
+    missing = max(watch.roles - len(jobs), 0 if jobs else 1)
+    # a list of many apps is not completed
+    state = combined([*states, *[watch.absent] * missing])
+    message = next((text for of, text in messages if of == state), "")
+    if watch.ended and state != AppState.SUCCEEDED:
+        state, message = watch.ended
+    elif state == AppState.FAILED and not all(map(is_terminal, states)):
+        message += "; other roles still run, delete the app to end them"
+    # who could make others is the first to be ended
+    objects = [*([] if supervisor is None else [supervisor]), *there]
+    view = app_view("batch", app_id, state, message, roles, objects)
+    view.restarts, view.missing = watch.restarts, missing
+    view.supervisor, view.supervised = supervisor, watch.watches
+    view.note = watch.note(jobs, replacing=bool(missing or gone))
+    return view
+
+
+def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
+    """Reads a JobSet."""
+    spec, status = jobset.get("spec") or {}, jobset.get("status") or {}
+    true = true_conditions(jobset)
+    counts = status.get("replicatedJobsStatus") or ()
+    message = ""
+    if "Completed" in true or status.get("terminalState") == "Completed":
+        state = AppState.SUCCEEDED
+    elif ANNOTATION_CANCELLED in annotations_of(jobset):
+        state = AppState.CANCELLED
+        message = f"cancelled {annotations_of(jobset)[ANNOTATION_CANCELLED]}"
+    elif "Failed" in true or status.get("terminalState") == "Failed":
+        state, message = AppState.FAILED, words_of(true.get("Failed") or {})
+    elif spec.get("suspend"):
+        state, message = AppState.PENDING, suspended_words(jobset)
+    elif any(one.get("ready") for one in counts):
+        state = AppState.RUNNING
+    else:
+        state = AppState.PENDING if counts else AppState.SUBMITTED
+    policy = spec.get("failurePolicy") or {}
+    roles = []
+    for i, one in enumerate(spec.get("replicatedJobs") or ()):
+        job = one["template"]
+        inner = job["spec"]
+        success = (inner.get("successPolicy") or {}).get("rules") or [{}]
+        roles.append(
+            RoleView(
+                i,
+                role_name_of(job) or str(one["name"]),
+                int(inner.get("completions") or 1),
+                inner["template"],
+                owner=f"{app_id}-{one['name']}-0",
+                least=success[0].get("succeededCount"),
+                retries=int(inner.get("backoffLimitPerIndex") or policy.get("maxRestarts") or 0),
+                wants_pods=not is_terminal(state) and not spec.get("suspend"),
+            )
+        )
+    view = app_view("jobset", app_id, state, message, roles, [jobset])
+    view.restarts = int(status.get("restarts") or 0)
+    return view
+
+
+def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
+    """Reads a Volcano Job."""
+    spec, status = job.get("spec") or {}, job.get("status") or {}
+    told = status.get("state") or {}
+    phase = str(told.get("phase") or "")
+    state = JOB_STATE.get(phase, AppState.UNKNOWN) if phase else AppState.PENDING
+    if ANNOTATION_CANCELLED in annotations_of(job) and state != AppState.SUCCEEDED:
+        state = AppState.CANCELLED
+    message = ""
+    if state not in (AppState.SUCCEEDED, AppState.RUNNING):
+        message = words_of(told)
+    roles: dict[int, RoleView] = {}
+    for task in spec.get("tasks") or ():
+        template = task["template"]
+        name = role_name_of(template) or str(task["name"]).rpartition("-")[0] or str(task["name"])
+        index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
+        role = roles.setdefault(index, RoleView(index, name, 0, template, owner=app_id))
+        role.replicas += int(task.get("replicas") or 1)
+        role.retries = int(task.get("maxRetry") or 0)
+        role.wants_pods = not is_terminal(state)
+    ordered = [roles[index] for index in sorted(roles)]
+    view = app_view("volcano", app_id, state, message, ordered, [job])
+    view.restarts = int(status.get("retryCount") or 0)
+    return view
+
+
+def is_ours(volcano_job: Mapping[str, Any]) -> bool:
+    """Returns True for a Volcano Job that TorchX made; older ones say so in their pods only."""
+    tasks = (volcano_job.get("spec") or {}).get("tasks") or [{}]
+    held = [labels_of(volcano_job), labels_of(tasks[0].get("template") or {})]
+    return any(LABEL_APP_NAME in labels for labels in held)
+
+
+def combined(states: Iterable[AppState]) -> AppState:
+    """Returns the state of an app from those of its roles: one that failed fails the app."""
+    states = list(states)
+    for state in (AppState.CANCELLED, AppState.FAILED):
+        if state in states:
+            return state
+    if all(state == AppState.SUCCEEDED for state in states):
+        return AppState.SUCCEEDED
+    if AppState.RUNNING in states:
+        return AppState.RUNNING
+    return min(state for state in states if state != AppState.SUCCEEDED)
+
+
+def indices(text: Any) -> Iterable[int]:
+    """Yields the numbers of a text as Jobs have it.
+
+    >>> list(indices("1,3-5"))
+    [1, 3, 4, 5]
+    """
+    for part in str(text or "").split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            yield from range(int(first), int(last if last.isdigit() else first) + 1)
+
+
+def app_view(
+    api: str,
+    app_id: str,
+    state: AppState,
+    message: str,
+    roles: list[RoleView],
+    objects: Sequence[Mapping[str, Any]],
+) -> AppView:
+    """Returns an app with what is told of it on the first of its objects."""
+    first = objects[0] if objects else {}
+    name = annotations_of(first).get(ANNOTATION_APP_NAME) or labels_of(first).get(LABEL_APP_NAME)
+    metadata: dict[str, str] = {}
+    try:
+        told = json.loads(annotations_of(first).get(ANNOTATION_METADATA) or "{}")
+        metadata = {str(key): str(value) for key, value in told.items()}
+    except (ValueError, AttributeError):
+        pass  # somebody has changed it
+    return AppView(api, app_id, name or "", state, message, roles, list(objects), 0, metadata)

@@ -1,0 +1,178 @@
+"""Creating an app's objects: all of them, or none."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from torchx_sched_k8s.cluster.client import (
+    BATCH,
+    CORE,
+    JOBSET,
+    MCAD,
+    RBAC,
+    VOLCANO,
+    ApiError,
+    Cluster,
+    RefusedRequestError,
+    namespaced,
+)
+from torchx_sched_k8s.cluster.labels import is_supervisor
+from torchx_sched_k8s.request.request import KubernetesJob
+from torchx_specs.errors import BackendError
+
+_ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
+
+_PLURALS = {
+    ("batch/v1", "Job"): (BATCH, "jobs"),
+    ("v1", "Service"): (CORE, "services"),
+    ("v1", "ConfigMap"): (CORE, "configmaps"),
+    ("v1", "ServiceAccount"): (CORE, "serviceaccounts"),
+    ("rbac.authorization.k8s.io/v1", "Role"): (RBAC, "roles"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): (RBAC, "rolebindings"),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): (JOBSET, "jobsets"),
+    ("batch.volcano.sh/v1alpha1", "Job"): (VOLCANO, "jobs"),
+    ("workload.codeflare.dev/v1beta1", "AppWrapper"): (MCAD, "appwrappers"),
+}
+_NO_DRY_RUN = "does not support dry run"
+#: What an API is called, and what to do without it.
+_MISSING = {
+    JOBSET: "JobSet is not installed in this cluster: install it, or use job_api=batch",
+    VOLCANO: "Volcano is not installed in this cluster: install it, or use job_api=batch, whose"
+    " queues are those of Kueue",
+    MCAD: "AppWrappers (MCAD) are not installed in this cluster: use the scheduler kubernetes",
+}
+
+
+def submit(cluster: Cluster, job: KubernetesJob, *, ask_first: bool) -> None:
+    """Creates the objects of an app; a failure leaves none of them.
+
+    Args:
+        cluster: where
+        job: what
+        ask_first: whether to ask the cluster about all of them before the first is made
+
+    Raises:
+        BackendError: the cluster does not answer, or refuses
+        RequestError: the cluster finds the request wrong
+    """
+    # what others are to belong to comes before them
+    objects = sorted(job.objects, key=_rank)
+    supervised = is_supervisor(objects[0])
+    if ask_first:
+        for resource in objects:
+            _ask(cluster, job.namespace, resource)
+    made: list[dict[str, Any]] = []
+    try:
+        for resource in objects:
+            if supervised and not made:
+                # its pod needs what comes after it
+                resource = {**resource, "spec": {**resource["spec"], "suspend": True}}
+            elif supervised:
+                resource = _owned(resource, made[:1])
+            elif resource.get("kind") == "Service":
+                resource = _owned(resource, made)
+            made.append(_create(cluster, job.namespace, resource))
+        if supervised:
+            path = namespaced(*_place(job.namespace, made[0]), str(made[0]["metadata"]["name"]))
+            cluster.patch(path, {"spec": {"suspend": False}}, f"start {_called(made[0])}")
+    except BaseException:
+        # also what may have been made although the answer was lost
+        for resource in objects[: len(made) + 1]:
+            try:
+                remove(cluster, job.namespace, resource)
+            except BackendError as e:
+                logging.getLogger(__name__).warning("it may be left behind: %s", e)
+        raise
+
+
+def _rank(resource: Mapping[str, Any]) -> int:
+    if is_supervisor(resource) and resource.get("kind") == "Job":
+        return 0
+    # roles' Jobs come after what their supervisor needs, and before a Service that belongs to them
+    return 1 if is_supervisor(resource) else 3 if resource.get("kind") == "Service" else 2
+
+
+def _ask(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
+    """Asks the cluster whether it would take an object."""
+    try:
+        _create(cluster, namespace, resource, dry_run=True)
+    except ApiError as e:
+        if _NO_DRY_RUN in e.words:
+            return  # a webhook that cannot be asked is met when the object is made
+        # the role that a binding names is not there yet: whoever may not bind any is told so
+        if e.status != 404 or resource.get("kind") != "RoleBinding":
+            raise
+        if isinstance(e, RefusedRequestError):
+            raise
+
+
+def remove(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
+    """Deletes an object and what it owns, if it is there."""
+    path = namespaced(*_place(namespace, resource), str(resource["metadata"]["name"]))
+    cluster.delete(path, f"delete {_called(resource)}")
+
+
+def _owned(resource: Mapping[str, Any], made: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns an object that goes away with those that were made before it."""
+    owned = copy.deepcopy(dict(resource))
+    owned["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": one.get("apiVersion") or "batch/v1",
+            "kind": one.get("kind") or "Job",
+            "name": one["metadata"]["name"],
+            "uid": one["metadata"]["uid"],
+        }
+        for one in made
+        if one["metadata"].get("uid")
+    ]
+    return owned
+
+
+def _create(
+    cluster: Cluster, namespace: str, resource: Mapping[str, Any], *, dry_run: bool = False
+) -> dict[str, Any]:
+    place = _place(namespace, resource)
+    what = f"create {_called(resource)}"
+    try:
+        return cluster.create(namespaced(*place), resource, what, dry_run=dry_run)
+    except ApiError as e:
+        if e.status == 404 and place[0] in _MISSING and not isinstance(e, RefusedRequestError):
+            raise RefusedRequestError(
+                f"cannot {what}: {_MISSING[place[0]]}", e.status, e.reason, e.words
+            ) from e
+        if e.status == 409 and e.reason == "AlreadyExists":
+            raise RefusedRequestError(
+                f"cannot {what}: there is one of that name already; make a new dry run",
+                e.status,
+                e.reason,
+                e.words,
+            ) from e
+        if e.status == 403 and resource.get("kind") in _ACCOUNT_KINDS:
+            raise ApiError(
+                f"{e}; or name an account that may get, create, patch and delete jobs and get"
+                " configmaps there: -cfg restarts_service_account=NAME",
+                e.status,
+                e.reason,
+                e.words,
+            ) from e
+        raise
+
+
+def _place(namespace: str, resource: Mapping[str, Any]) -> tuple[str, str, str]:
+    kind = (str(resource.get("apiVersion")), str(resource.get("kind")))
+    try:
+        api, plural = _PLURALS[kind]
+    except KeyError:
+        raise RefusedRequestError(
+            f"a request cannot hold {kind[1]} of {kind[0]};"
+            f" it can: {', '.join(f'{k} of {a}' for a, k in _PLURALS)}",
+            400,
+        ) from None
+    return api, str((resource.get("metadata") or {}).get("namespace") or namespace), plural
+
+
+def _called(resource: Mapping[str, Any]) -> str:
+    return f"the {resource.get('kind')} {resource['metadata']['name']}"

@@ -1,0 +1,1 @@
+"""Restarts of a whole app that consists of plain Jobs."""

@@ -1,0 +1,212 @@
+"""What starts plain Jobs again together: the objects of an app's supervisor.
+
+The supervisor is a Job of one pod, which has the app's name and owns everything else of the app. It
+runs :mod:`torchx_sched_k8s.supervisor.program` with an account that may look at, delete and
+make the app's Jobs, and reads from a config map how they are made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torchx_sched_k8s import options
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_ISTIO_SIDECAR,
+    ANNOTATION_MAX_RESTARTS,
+    ANNOTATION_ROLES,
+    LABEL_PART,
+    MANIFESTS,
+    PART_SUPERVISOR,
+    object_labels,
+)
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.batch import metadata
+from torchx_sched_k8s.request.pods import escape
+from torchx_sched_k8s.request.retries import disruptions_are_no_failures
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef
+
+#: Of roles and role bindings.
+RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
+#: What a config map holds, in bytes.
+LARGEST_DATA = 1024 * 1024
+
+#: A pod that could not do its work is made anew so often; those that were evicted do not count.
+_BACKOFF_LIMIT = 10
+_GRACE_SECONDS = 5
+
+
+def make_supervision(
+    app: AppDef, app_id: str, jobs: Sequence[dict[str, Any]], opts: KubernetesOpts
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Returns what is to be there before the Jobs of an app, and the Job that supervises them.
+
+    Args:
+        app: the app
+        app_id: its name in the cluster
+        jobs: its Jobs, one for each role, which are noted how often they may be started again
+        opts: the scheduler's options
+
+    Raises:
+        RequestError: an overlay says what a supervised Job cannot have, or the Jobs take more room
+            than there is for them
+    """
+    for role, job in zip(app.roles, jobs, strict=True):
+        if job["spec"].get("ttlSecondsAfterFinished") is not None:
+            raise RequestError(
+                f"role '{role.name}': overlay V1Job: `spec.ttlSecondsAfterFinished` would remove a"
+                " Job that retry_policy=APPLICATION may have to start again; set the option"
+                " ttl_seconds, which counts from the end of the app"
+            )
+        annotations = job["metadata"].get("annotations") or {}
+        annotations[ANNOTATION_MAX_RESTARTS] = str(role.max_retries)
+        job["metadata"]["annotations"] = annotations
+    labels = {**object_labels(app, app_id), LABEL_PART: PART_SUPERVISOR}
+
+    def named(api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
+        head = {"apiVersion": api_version, "kind": kind}
+        return {**head, "metadata": metadata(app, app_id, labels, opts), **fields}
+
+    manifests = _written(jobs)
+    if len(manifests) > LARGEST_DATA:
+        raise RequestError(
+            f"the Jobs of the app take {len(manifests) / 2**20:.1f} MB together, and the config map"
+            " from which retry_policy=APPLICATION starts them again holds 1.0 MB: pass large"
+            " arguments in a file, a workspace or a volume"
+        )
+    before = [named("v1", "ConfigMap", data={MANIFESTS: manifests}, immutable=True)]
+    account = opts.restarts_service_account
+    if account is None:
+        account = app_id
+        before += [
+            named("v1", "ServiceAccount"),
+            named(RBAC_API_VERSION, "Role", rules=_rules(app_id, jobs)),
+            named(
+                RBAC_API_VERSION,
+                "RoleBinding",
+                roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": app_id},
+                subjects=[{"kind": "ServiceAccount", "name": app_id, "namespace": opts.namespace}],
+            ),
+        ]
+    supervisor = named("batch/v1", "Job", spec=_job_spec(app_id, jobs, account, labels, opts))
+    supervisor["metadata"]["annotations"][ANNOTATION_ROLES] = str(len(jobs))
+    return before, supervisor
+
+
+def _written(jobs: Sequence[Any]) -> str:
+    return "[\n" + ",\n".join(json.dumps(job, sort_keys=True) for job in jobs) + "\n]\n"
+
+
+def masked_manifests(data: Mapping[str, str], mask: Callable[[Any], Any]) -> dict[str, str]:
+    """Returns the data of a supervisor's config map for people to look at.
+
+    Args:
+        data: of the config map
+        mask: is given a manifest
+    """
+    return {
+        key: _written(mask(json.loads(text))) if key == MANIFESTS else text
+        for key, text in data.items()
+    }
+
+
+def _rules(app_id: str, jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rights of the account: no more than the program needs.
+
+    It looks at each Job by its name: rights to a list cannot be limited to some. Nor can those to
+    create.
+    """
+    names = [str(job["metadata"]["name"]) for job in jobs]
+    batch = {"apiGroups": ["batch"], "resources": ["jobs"]}
+    return [
+        {**batch, "resourceNames": [app_id], "verbs": ["get", "patch"]},
+        {**batch, "resourceNames": names, "verbs": ["get", "patch", "delete"]},
+        {**batch, "verbs": ["create"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [app_id],
+            "verbs": ["get"],
+        },
+    ]
+
+
+def _job_spec(
+    app_id: str,
+    jobs: Sequence[Mapping[str, Any]],
+    account: str,
+    labels: Mapping[str, str],
+    opts: KubernetesOpts,
+) -> dict[str, Any]:
+    # as it is after overlays
+    like = jobs[0]["spec"]["template"]["spec"]
+    main = like["containers"][0]
+    container: dict[str, Any] = {
+        "name": PART_SUPERVISOR,
+        "image": opts.restarts_image or main.get("image") or "",
+        "command": ["python3", "-c", escape(_program()), app_id, opts.namespace],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "64Mi"},
+            # some namespaces take no pod without
+            "limits": {"cpu": "500m", "memory": "256Mi"},
+        },
+        # what it said last is why it ended
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            **_user_of(main.get("securityContext")),
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    if opts.image_pull_policy:
+        container["imagePullPolicy"] = opts.image_pull_policy
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": account,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "containers": [container],
+    }
+    optional = {
+        "imagePullSecrets": like.get("imagePullSecrets"),
+        "securityContext": _user_of(like.get("securityContext")),
+        # where all pods of the app are to be; what a role's resource asks for, it does not need
+        "nodeSelector": opts.node_selector,
+        "tolerations": options.tolerations(opts),
+        "priorityClassName": opts.priority_class,
+    }
+    pod.update({field: value for field, value in optional.items() if value})
+    annotations = {ANNOTATION_ISTIO_SIDECAR: "false", **(opts.annotations or {})}
+    spec: dict[str, Any] = {
+        "completions": 1,
+        "parallelism": 1,
+        "backoffLimit": _BACKOFF_LIMIT,
+        "podFailurePolicy": disruptions_are_no_failures(),
+        "template": {
+            "metadata": {
+                "labels": {**(opts.labels or {}), **labels},
+                "annotations": annotations,
+            },
+            "spec": pod,
+        },
+    }
+    if opts.ttl_seconds is not None:
+        # it ends with the app, and everything goes with it
+        spec["ttlSecondsAfterFinished"] = opts.ttl_seconds
+    return spec
+
+
+def _user_of(context: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns as whom something runs, of a security context."""
+    fields = ("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup")
+    return {field: context[field] for field in fields if context and field in context}
+
+
+def _program() -> str:
+    from importlib.resources import files
+
+    return files("torchx_sched_k8s.supervisor").joinpath("program.py").read_text("utf-8")

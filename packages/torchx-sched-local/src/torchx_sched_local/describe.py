@@ -1,0 +1,120 @@
+"""An app's state as the scheduler interface tells it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
+from torchx_sched_local.store.history import AppRun
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.constants import NONE
+from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers import DescribeAppResponse
+
+#: What the replicas call the machine they share.
+HOST = "localhost"
+
+
+def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> DescribeAppResponse:
+    """Returns what is known of an app.
+
+    Args:
+        run: its state
+        app: what was submitted, None if nobody knows
+        request: how it was started, None if nobody knows
+    """
+    from torchx_specs.schedulers import DescribeAppResponse
+
+    error_files = find_error_files(request)
+    return DescribeAppResponse(
+        app_id=run.app_id,
+        state=run.state,
+        num_restarts=run.num_restarts,
+        msg=run.msg or NONE,
+        structured_error_msg=first_error(error_files.values()),
+        ui_url=None if request is None else f"file://{request.log_dir}",
+        metadata=dict(app.metadata) if app else {},
+        roles_statuses=_role_statuses(run, error_files),
+        roles=list(app.roles) if app else _roles(run, request),
+    )
+
+
+def find_error_files(request: PopenRequest | None) -> dict[tuple[str, int], str]:
+    """Returns the files in which replicas have left an error."""
+    if request is None:
+        return {}
+    found = {}
+    for role, params in request.role_params.items():
+        for k, param in enumerate(params):
+            path = param.env.get(ENV_ERROR_FILE)
+            if path and os.path.isfile(path):
+                found[role, k] = path
+    return found
+
+
+def first_error(paths: object) -> str:
+    """Returns the content of the oldest of some error files, as compact JSON."""
+    oldest = None
+    for path in list(paths):  # type: ignore[call-overload]
+        try:
+            written = os.stat(path).st_mtime_ns
+        except OSError:
+            continue
+        if oldest is None or written < oldest[0]:
+            oldest = (written, path)
+    return NONE if oldest is None else read_error(oldest[1])
+
+
+def read_error(path: str) -> str:
+    """Returns the content of an error file, as compact JSON if it is JSON."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return NONE
+    try:
+        return json.dumps(json.loads(text), separators=(",", ":"))
+    except ValueError:
+        return text.strip() or NONE
+
+
+def _role_statuses(run: AppRun, error_files: dict[tuple[str, int], str]) -> list[RoleStatus]:
+    return [
+        RoleStatus(
+            role,
+            [
+                ReplicaStatus(
+                    id=r.id,
+                    state=r.state,
+                    role=role,
+                    hostname=HOST,
+                    structured_error_msg=(
+                        read_error(error_files[role, r.id])
+                        if r.state == AppState.FAILED and (role, r.id) in error_files
+                        else NONE
+                    ),
+                    reason=r.reason,
+                    exit_code=r.exit_code,
+                    node=run.node or None,
+                    restarts=max(r.restarts, 0),
+                )
+                for r in replicas
+            ],
+        )
+        for role, replicas in run.roles.items()
+    ]
+
+
+def _roles(run: AppRun, request: PopenRequest | None) -> list[Role]:
+    roles = []
+    for name, replicas in run.roles.items():
+        params = request.role_params.get(name) if request else None
+        program, args = (params[0].args[0], params[0].args[1:]) if params else ("", [])
+        roles.append(
+            Role(name, image="", entrypoint=program, args=args, num_replicas=len(replicas))
+        )
+    return roles

@@ -1,0 +1,117 @@
+"""The lines of a log file while its app runs, for any scheduler that can describe the app.
+
+New code uses :func:`torchx_kit.logs.file_logs.log_lines`; this class is what subclasses of
+the older schedulers build on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+from torchx_specs.model.status import is_terminal
+from torchx_specs.schedulers.api import split_lines
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers import Scheduler
+
+_CHARS = 1 << 16
+_PAUSES = (0.02, 0.5)
+
+
+class LogIterator:
+    """Iterates over the whole lines of a log, until its app has ended.
+
+    A subclass may replace ``__init__`` and :meth:`_check_finished`; the attributes below are all
+    that the other methods need.
+
+    Args:
+        app_id: the app
+        log_file: path of the log
+        scheduler: describes the app
+        should_tail: follow the log; otherwise it ends with what is there
+    """
+
+    _app_id: str
+    _log_file: str
+    _scheduler: Scheduler[Any]
+    _log_fp: IO[str] | None = None
+    _app_finished: bool = False
+    _should_tail: bool = True
+    _lines: Iterator[str] | None = None
+
+    def __init__(
+        self, app_id: str, log_file: str, scheduler: Scheduler[Any], should_tail: bool = True
+    ) -> None:
+        self._app_id = app_id
+        self._log_file = log_file
+        self._log_fp = None
+        self._scheduler = scheduler
+        self._should_tail = should_tail
+        self._app_finished = not should_tail
+
+    def _check_finished(self) -> None:
+        """Sets ``_app_finished`` once nothing more will be written."""
+        if not self._should_tail:
+            self._app_finished = True
+            return
+        app = self._scheduler.describe(self._app_id)
+        if app is None or is_terminal(app.state):
+            self._app_finished = True
+
+    def __iter__(self) -> LogIterator:
+        """Waits for the log to exist.
+
+        Raises:
+            RuntimeError: the app has ended (or isn't to be waited for), and there is no log
+        """
+        pause = _PAUSES[0]
+        self._check_finished()
+        while not os.path.isfile(self._log_file):
+            if self._app_finished:
+                raise RuntimeError(
+                    f"app: {self._app_id} finished without writing: {self._log_file}"
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, _PAUSES[1])
+            self._check_finished()
+        self._log_fp = open(  # noqa: SIM115 - closed with the last line
+            self._log_file, encoding="utf-8", errors="replace", newline="\n"
+        )
+        self._lines = None
+        return self
+
+    def __next__(self) -> str:
+        if self._log_fp is None:
+            raise StopIteration
+        if self._lines is None:
+            self._lines = self._read()
+        return next(self._lines)
+
+    def _read(self) -> Iterator[str]:
+        log = self._log_fp
+        if log is None:
+            return
+        held = ""
+        pause = _PAUSES[0]
+        with log:
+            while True:
+                # before reading: so that what was written before the end is read
+                finished = self._app_finished
+                text = log.read(_CHARS)
+                if text:
+                    pause = _PAUSES[0]
+                    lines = split_lines(held + text if held else text)
+                    held = lines.pop() if not lines[-1].endswith("\n") else ""
+                    yield from lines
+                elif finished:
+                    if held:
+                        yield held
+                    return
+                else:
+                    self._check_finished()
+                    if not self._app_finished:
+                        time.sleep(pause)
+                        pause = min(pause * 1.5, _PAUSES[1])

@@ -1,0 +1,51 @@
+"""Component arguments: from the words of a command line to typed values.
+
+- :mod:`.notation` splits ``a,b`` and ``k=v,k2=v2``
+- :mod:`.converters` has one table of types: how each is read from text, and checked
+- :mod:`.signature` reads a component's parameters
+- :mod:`.parser` takes the command line apart, and settles which source wins
+- :mod:`.materialize` calls the component
+- :mod:`.help` writes what ``--help`` shows
+- :mod:`.types` keeps helper functions that older programs import
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx_specs.lazy_imports import attach
+
+if TYPE_CHECKING:
+    from torchx_specs.components.converters import SUPPORTED_TYPES as SUPPORTED_TYPES
+    from torchx_specs.components.converters import converter_for as converter_for
+    from torchx_specs.components.help import component_help as component_help
+    from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
+    from torchx_specs.components.materialize import (
+        component_args_from_str as component_args_from_str,
+    )
+    from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
+    from torchx_specs.components.materialize import parse_args as parse_args
+    from torchx_specs.components.parser import ComponentHelpRequested as ComponentHelpRequested
+    from torchx_specs.components.signature import ComponentParameter as ComponentParameter
+    from torchx_specs.components.signature import ComponentSignature as ComponentSignature
+    from torchx_specs.components.signature import read_signature as read_signature
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "torchx_specs.components.converters": ["SUPPORTED_TYPES", "converter_for"],
+        "torchx_specs.components.help": ["component_help"],
+        "torchx_specs.components.materialize": [
+            "ComponentArgs",
+            "component_args_from_str",
+            "materialize_appdef",
+            "parse_args",
+        ],
+        "torchx_specs.components.parser": ["ComponentHelpRequested"],
+        "torchx_specs.components.signature": [
+            "ComponentParameter",
+            "ComponentSignature",
+            "read_signature",
+        ],
+    },
+)

@@ -1,0 +1,102 @@
+"""The text that ``--help`` after a component's name shows."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from torchx_specs.components.signature import (
+    ComponentParameter,
+    ComponentSignature,
+    component_name,
+    read_signature,
+)
+
+_WIDTH = 88
+_COLUMN = 26
+
+
+def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
+    """Returns help for a component: what it does, and each parameter with type and default.
+
+    Args:
+        fn: the component
+        prog: what the usage line calls it, by default its name
+
+    Raises:
+        ComponentTypeError: it cannot be a component
+    """
+    import inspect
+
+    from torchx_specs.components import docstrings
+
+    signature = read_signature(fn)
+    doc = docstrings.parse(fn.__doc__)
+    params = doc.params
+    if inspect.isclass(fn):
+        params = {**docstrings.parse(fn.__init__.__doc__).params, **params}
+    lines = [_usage(prog or component_name(fn), signature)]
+    for text in (doc.short, doc.long):
+        if text:
+            lines += ["", *text.split("\n")]
+    if signature.parameters:
+        lines += ["", "options:"]
+        for parameter in signature.parameters:
+            lines += _entry(_options(parameter), _about(parameter, params.get(parameter.name, "")))
+    if signature.varargs is not None:
+        varargs = signature.varargs
+        lines += ["", "words after the options (or after '--'):"]
+        about = _sentence(params.get(varargs.name, ""), f"(each: {varargs.type_name})")
+        lines += _entry(f"{varargs.name} ...", about)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _usage(prog: str, signature: ComponentSignature) -> str:
+    parts = [f"usage: {prog}"]
+    parts += [f"--{p.name} {_metavar(p)}" for p in signature.parameters if p.is_required]
+    if any(not p.is_required for p in signature.parameters):
+        parts.append("[--option VALUE ...]")
+    if signature.varargs is not None:
+        parts.append(f"[--] [{signature.varargs.name} ...]")
+    return " ".join(parts)
+
+
+def _metavar(parameter: ComponentParameter) -> str:
+    return parameter.type_name.replace(" ", "")
+
+
+def _options(parameter: ComponentParameter) -> str:
+    shown = sorted(parameter.aliases, key=len)
+    if len(parameter.name) == 1:
+        shown.insert(0, f"-{parameter.name}")
+    shown.append(f"--{parameter.name}")
+    if parameter.converter is not None and parameter.converter.is_flag:
+        shown.append(f"--no-{parameter.name.replace('_', '-')}")
+        return ", ".join(dict.fromkeys(shown))
+    return f"{', '.join(dict.fromkeys(shown))} {_metavar(parameter)}"
+
+
+def _about(parameter: ComponentParameter, text: str) -> str:
+    if parameter.converter is None:
+        note = "from Python only"
+    elif parameter.is_required:
+        note = "required"
+    else:
+        default = parameter.default
+        note = f"default: {default.name if isinstance(default, enum.Enum) else default}"
+    return _sentence(text, f"({note})")
+
+
+def _sentence(*parts: str) -> str:
+    return " ".join(" ".join(part.split()) for part in parts if part)
+
+
+def _entry(options: str, about: str) -> list[str]:
+    import textwrap
+
+    wrapped = textwrap.wrap(about, _WIDTH - _COLUMN, break_long_words=False) or [""]
+    head = f"  {options}"
+    if len(head) + 2 > _COLUMN:
+        return [head, *(" " * _COLUMN + line for line in wrapped)]
+    return [head.ljust(_COLUMN) + wrapped[0], *(" " * _COLUMN + line for line in wrapped[1:])]

@@ -1,0 +1,170 @@
+"""Calls a component with arguments from a command line, a configuration file, or both."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from torchx_specs.components import parser
+from torchx_specs.components.signature import ComponentSignature, component_name, read_signature
+from torchx_specs.errors import ComponentArgumentError, ComponentTypeError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from torchx_specs.model.app import AppDef
+
+
+class ComponentArgs(NamedTuple):
+    """Arguments of a component, ready for the call.
+
+    Attributes:
+        positional_args: by name, in the order of the signature
+        var_args: for ``*args``
+        kwargs: keyword-only arguments
+    """
+
+    positional_args: dict[str, Any]
+    var_args: list[Any]
+    kwargs: dict[str, Any]
+
+
+def materialize_appdef(
+    cmpnt_fn: Callable[..., AppDef],
+    cmpnt_args: Sequence[str],
+    cmpnt_defaults: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> AppDef:
+    """Calls a component and returns its AppDef.
+
+    >>> from torchx_specs import AppDef, Role
+    >>> def echo(msg: str = "hi", *, num_replicas: int = 1) -> AppDef:
+    ...     role = Role("echo", image="/tmp", entrypoint="echo", args=[msg])
+    ...     role.num_replicas = num_replicas
+    ...     return AppDef("echo", roles=[role])
+    >>> materialize_appdef(echo, ["--num_replicas", "2"], {"msg": "hello"}).roles[0].num_replicas
+    2
+
+    What ``cmpnt_args`` say wins over ``config``, that over ``cmpnt_defaults``, that over the
+    signature.
+
+    Args:
+        cmpnt_fn: the component; a class is called with the arguments, then its ``build()``
+        cmpnt_args: words as on a command line
+        cmpnt_defaults: text by parameter, as a configuration file has it
+        config: typed values by parameter, as JSON has them
+
+    Raises:
+        ComponentArgumentError: arguments are unknown, missing or of the wrong type
+        ComponentTypeError: the component has a signature that no command line can fill, or it
+            returned something else than an AppDef
+        ComponentHelpRequested: ``--help`` was among the words
+
+    What the component itself raises is passed on as it is.
+    """
+    from torchx_specs.model.app import AppDef
+
+    args = component_args_from_str(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
+    app: Any = cmpnt_fn(*args.positional_args.values(), *args.var_args, **args.kwargs)
+    called = component_name(cmpnt_fn)
+    if inspect.isclass(cmpnt_fn):
+        called += ".build()"
+        build = getattr(app, "build", None)
+        if not callable(build):
+            raise ComponentTypeError(
+                f"class {component_name(cmpnt_fn)} cannot be a component: it has no build() method"
+            )
+        app = build()
+    if not isinstance(app, AppDef):
+        if inspect.iscoroutine(app):
+            app.close()  # else Python warns that nobody awaited it
+            raise ComponentTypeError(f"{called} is async; a component must be a plain function")
+        what = (
+            "None (is a return missing?)"
+            if app is None
+            else f"an object of type {type(app).__name__}"
+        )
+        raise ComponentTypeError(f"{called} must return an AppDef, but it returned {what}")
+    return app
+
+
+def component_args_from_str(
+    cmpnt_fn: Callable[..., AppDef],
+    cmpnt_args: Sequence[str],
+    cmpnt_args_defaults: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> ComponentArgs:
+    """Returns the arguments for a component, without calling it; see :func:`materialize_appdef`."""
+    signature, values, varargs = _bound(cmpnt_fn, cmpnt_args, cmpnt_args_defaults, config)
+    positional = {p.name: values[p.name] for p in signature.parameters if not p.keyword_only}
+    keyword_only = {p.name: values[p.name] for p in signature.parameters if p.keyword_only}
+    return ComponentArgs(positional, varargs, keyword_only)
+
+
+def parse_args(
+    cmpnt_fn: Callable[..., AppDef],
+    cmpnt_args: Sequence[str],
+    cmpnt_defaults: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> argparse.Namespace:
+    """Returns the arguments for a component as argparse would; see :func:`materialize_appdef`."""
+    import argparse
+
+    signature, values, varargs = _bound(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
+    if signature.varargs is not None:
+        values[signature.varargs.name] = varargs
+    return argparse.Namespace(**values)
+
+
+def _bound(
+    fn: Callable[..., Any],
+    words: Sequence[str],
+    defaults: Mapping[str, Any] | None,
+    config: Mapping[str, Any] | None,
+) -> tuple[ComponentSignature, dict[str, Any], list[Any]]:
+    signature = read_signature(fn)
+    _check_words(signature.name, words)
+    try:
+        parsed = parser.parse_words(signature, words)
+    except parser.HelpWanted:
+        _raise_help(fn)
+    values, varargs = parser.bind(
+        signature, parsed, _known(signature, config), _known(signature, defaults)
+    )
+    return signature, values, varargs
+
+
+def _check_words(name: str, words: object) -> None:
+    if isinstance(words, str) or not isinstance(words, Sequence):
+        hint = "; shlex.split() makes one of a line" if isinstance(words, str) else ""
+        raise ComponentArgumentError(
+            f"{name}: the arguments must be a list of str, got {words!r:.100}{hint}"
+        )
+    for i, word in enumerate(words):
+        if not isinstance(word, str):
+            raise ComponentArgumentError(
+                f"{name}: arguments[{i}] must be a str, got {word!r:.100}"
+                " (a dict has values of their types)"
+            )
+
+
+def _raise_help(fn: Callable[..., Any]) -> NoReturn:
+    from torchx_specs.components.help import component_help
+
+    raise parser.ComponentHelpRequested(component_help(fn), fn) from None
+
+
+def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns what names a parameter, and warns of the rest: shared configuration has more."""
+    known: dict[str, Any] = {}
+    for name, value in (given or {}).items():
+        parameter = signature.get(name)
+        if parameter is not None:
+            known[parameter.name] = value
+    if len(known) != len(given or {}):
+        import logging
+
+        for line in parser.unknown_names(signature, given or {}):
+            logging.getLogger(__name__).warning("%s (ignored)", line)
+    return known

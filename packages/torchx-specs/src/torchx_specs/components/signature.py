@@ -1,0 +1,193 @@
+"""What a component takes: its parameters, each with the converter for its type."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torchx_specs.components.converters import (
+    AnyConverter,
+    Converter,
+    UnsupportedTypeError,
+    converter_for,
+    optional,
+    type_name,
+)
+from torchx_specs.errors import ComponentTypeError
+
+REQUIRED: Any = inspect.Parameter.empty
+
+
+class ComponentParameter(NamedTuple):
+    """One parameter of a component.
+
+    Attributes:
+        name: as it is written in the signature
+        converter: how its values are read; None if its type is not supported
+        type_name: the type, as help shows it
+        default: ``REQUIRED`` if there is none
+        aliases: further option strings, from ``Annotated[T, "-x"]``
+        keyword_only: whether the component takes it by name only
+    """
+
+    name: str
+    converter: Converter | None
+    type_name: str
+    default: Any = REQUIRED
+    aliases: tuple[str, ...] = ()
+    keyword_only: bool = False
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is REQUIRED
+
+
+class ComponentSignature(NamedTuple):
+    """The parameters of a component.
+
+    Attributes:
+        name: name of the function or class
+        parameters: all but the variable ones, in order
+        varargs: ``*args``, or None
+    """
+
+    name: str
+    parameters: tuple[ComponentParameter, ...]
+    varargs: ComponentParameter | None = None
+
+    def get(self, name: str) -> ComponentParameter | None:
+        """Returns the parameter of that name, the variable one included; ``-`` counts as ``_``."""
+        wanted = name.replace("-", "_")
+        every = self.parameters if self.varargs is None else (*self.parameters, self.varargs)
+        return next((parameter for parameter in every if parameter.name == wanted), None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        every = self.parameters if self.varargs is None else (*self.parameters, self.varargs)
+        return tuple(parameter.name for parameter in every)
+
+
+def component_name(fn: Callable[..., Any]) -> str:
+    """Returns what messages call a component."""
+    name = getattr(fn, "__name__", None) or getattr(getattr(fn, "func", None), "__name__", None)
+    return name or type(fn).__name__
+
+
+def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
+    """Reads the signature of a component: a function, or a class whose instances have ``build()``.
+
+    Annotations may be strings. A parameter without one has the type of its default, or is a str.
+
+    Raises:
+        ComponentTypeError: it has no signature, an annotation that names nothing, or ``**kwargs``
+    """
+    name = component_name(fn)
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError) as e:
+        raise ComponentTypeError(f"{name} cannot be a component: {e}") from None
+    hints = _resolved_annotations(fn, name, list(parameters))
+    named: list[ComponentParameter] = []
+    varargs = None
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise ComponentTypeError(
+                f"{name} cannot be a component: **{parameter.name} takes any name,"
+                " and a command line has no way to check those; name the parameters"
+            )
+        read = _read_parameter(parameter, hints.get(parameter.name, REQUIRED))
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            varargs = read
+        else:
+            named.append(read)
+    return ComponentSignature(name, tuple(named), varargs)
+
+
+def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParameter:
+    try:
+        converter: Converter | None
+        if hint is REQUIRED:
+            converter = _converter_of_default(parameter.default)
+        else:
+            converter = converter_for(hint)
+            if parameter.default is None:  # `x: int = None` means Optional[int]
+                converter = optional(converter)
+        shown = converter.name
+    except UnsupportedTypeError as e:
+        converter, shown = None, str(e)
+    return ComponentParameter(
+        name=parameter.name,
+        converter=converter,
+        type_name=shown,
+        default=parameter.default,
+        aliases=_aliases(hint),
+        keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
+    )
+
+
+def _converter_of_default(default: Any) -> Converter:
+    if default is REQUIRED or default is None:
+        return AnyConverter()
+    try:
+        return converter_for(type(default))
+    except UnsupportedTypeError:
+        return AnyConverter()
+
+
+def _aliases(hint: Any) -> tuple[str, ...]:
+    if typing.get_origin(hint) is not typing.Annotated:
+        return ()
+    return tuple(
+        item
+        for item in typing.get_args(hint)[1:]
+        if isinstance(item, str) and item.startswith("-") and item.strip("-")
+    )
+
+
+def _resolved_annotations(
+    fn: Callable[..., Any], name: str, parameters: list[inspect.Parameter]
+) -> dict[str, Any]:
+    """Resolves annotations of parameters; that of the result need not even be importable."""
+    annotations = {p.name: p.annotation for p in parameters if p.annotation is not REQUIRED}
+    names = _global_names(fn)
+    try:
+        return _hints(annotations, names)
+    except Exception:  # whatever an annotation raises: find out which one it was
+        for key, annotation in annotations.items():
+            try:
+                _hints({key: annotation}, names)
+            except Exception as e:
+                # one that was a string already is quoted twice under the __future__ import
+                shown = annotation if isinstance(annotation, str) else type_name(annotation)
+                shown = shown.strip("'\"")
+                raise ComponentTypeError(
+                    f"{name}: the annotation '{shown}' of parameter '{key}' cannot be resolved: {e}"
+                ) from None
+        raise
+
+
+def _hints(annotations: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    holder = types.SimpleNamespace(__annotations__=annotations)
+    # get_type_hints takes whatever has __annotations__, which its stub does not say
+    return typing.get_type_hints(typing.cast(Any, holder), names, None, include_extras=True)
+
+
+def _global_names(fn: Callable[..., Any]) -> dict[str, Any]:
+    target: Any = fn
+    while True:
+        unwrapped = inspect.unwrap(target)
+        unwrapped = getattr(unwrapped, "func", unwrapped)  # functools.partial
+        if unwrapped is target:
+            break
+        target = unwrapped
+    if inspect.isclass(target):
+        module = sys.modules.get(target.__module__)
+        target, owner = target.__init__, vars(module) if module else {}
+        return getattr(inspect.unwrap(target), "__globals__", owner)
+    if not hasattr(target, "__globals__"):  # a bound method, or an object with __call__
+        target = getattr(target, "__func__", None) or type(target).__call__
+    return getattr(target, "__globals__", {})

@@ -1,0 +1,1 @@
+"""AppDefs as JSON and YAML."""

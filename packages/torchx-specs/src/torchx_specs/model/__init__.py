@@ -1,0 +1,1 @@
+"""What a job is: apps, roles, resources, mounts, macros, handles and statuses."""

@@ -1,0 +1,180 @@
+"""Template variables in ``Role.args``, ``Role.env`` and ``Role.metadata``.
+
+A string is a template if it contains one of the macros as ``$name`` or ``${name}``, escaped or not;
+then it is treated by the rules of :meth:`string.Template.safe_substitute`: unknown names stay,
+``$$`` becomes ``$``. Any other string reaches the job as it is, ``$$`` included.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchx_specs.model.constants import MISSING
+
+if TYPE_CHECKING:
+    from torchx_specs.model.app import Role
+
+_NAMES = ("img_root", "base_img_root", "app_id", "replica_id", "rank0_env")
+_MACRO = re.compile(r"\$(?:\{(?:%s)\}|(?:%s)(?![_a-zA-Z0-9]))" % (("|".join(_NAMES),) * 2))
+# the tokens of string.Template, which this module does not import: it costs a millisecond at every
+# start
+_TOKEN = re.compile(r"\$(?:(\$)|([_a-zA-Z][_a-zA-Z0-9]*)|\{([_a-zA-Z][_a-zA-Z0-9]*)\})")
+
+
+def is_template(text: str) -> bool:
+    """Returns True if ``text`` contains a macro, and so will be changed by substitution."""
+    return "$" in text and _MACRO.search(text) is not None
+
+
+def substitute(text: str, values: Mapping[str, str]) -> str:
+    """Replaces the macros in ``text`` by ``values``; text without a macro is returned unchanged."""
+    return _substitute(text, values) if is_template(text) else text
+
+
+def _substitute(template: str, values: Mapping[str, str]) -> str:
+    def replace(found: re.Match[str]) -> str:
+        if found[1]:
+            return "$"
+        name = found[2] or found[3]
+        return str(values[name]) if name in values else found[0]
+
+    return _TOKEN.sub(replace, template)
+
+
+class macros:  # noqa: N801 - a namespace of names, lower-case in every user's code
+    """Template variables substituted at runtime in ``Role.args``, ``Role.env`` and
+    ``Role.metadata``, nowhere else.
+
+    1. ``img_root`` - root directory of the pulled image
+    2. ``app_id`` - application id as assigned by the scheduler
+    3. ``replica_id`` - index of the replica within its role (0, 1, ...), kept by a replacement
+       after a failure
+    4. ``rank0_env`` - name of the environment variable that holds the host of rank 0; resolve it in
+       a shell (``$${rank0_env}``) or in the application. Not available on all schedulers.
+    5. ``base_img_root`` - deprecated
+
+    >>> from torchx_specs import AppDef, Role
+    >>> trainer = Role(
+    ...     name="trainer",
+    ...     image="my_image:latest",
+    ...     entrypoint="train.py",
+    ...     args=["--app_id", macros.app_id],
+    ...     env={"IMG_ROOT": macros.img_root},
+    ... )
+    >>> app = AppDef("train_app", roles=[trainer])
+    """
+
+    img_root = "${img_root}"
+    base_img_root = "${base_img_root}"
+    app_id = "${app_id}"
+    replica_id = "${replica_id}"
+    rank0_env = "${rank0_env}"
+
+    @dataclass
+    class Values:
+        """What the macros stand for in one replica; an omitted ``rank0_env`` stays a macro."""
+
+        img_root: str
+        app_id: str
+        replica_id: str
+        rank0_env: str = MISSING
+        base_img_root: str = "DEPRECATED"
+
+        def apply(self, role: Role) -> Role:
+            """Returns a deep copy of ``role`` with the macros substituted."""
+            values = self.to_dict()
+            new = copy.deepcopy(role)
+            new.args = [substitute(arg, values) for arg in role.args]
+            new.env = {key: substitute(value, values) for key, value in role.env.items()}
+            new.metadata = _substitute_nested(role.metadata, values)
+            return new
+
+        def substitute(self, arg: str) -> str:
+            """Returns ``arg`` with the macros substituted."""
+            return substitute(arg, self.to_dict())
+
+        def to_dict(self) -> dict[str, Any]:
+            """Returns the macros' values by name."""
+            values = {
+                "img_root": self.img_root,
+                "base_img_root": self.base_img_root,
+                "app_id": self.app_id,
+                "replica_id": self.replica_id,
+            }
+            if self.rank0_env != MISSING:
+                values["rank0_env"] = self.rank0_env
+            return values
+
+
+def _substitute_nested(value: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return substitute(value, values)
+    if isinstance(value, dict):
+        return {key: _substitute_nested(item, values) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_substitute_nested(item, values) for item in value)
+    return copy.deepcopy(value)
+
+
+class RoleTemplate:
+    """A role searched for macros once, to be rendered for thousands of replicas.
+
+    The lists and dicts that :meth:`args`, :meth:`env` and :meth:`render` return are the caller's
+    own.
+    """
+
+    def __init__(self, role: Role) -> None:
+        self.role = role
+        self._args = list(role.args)
+        self._env = dict(role.env)
+        self._arg_macros = [i for i, arg in enumerate(self._args) if is_template(arg)]
+        self._env_macros = [key for key, value in self._env.items() if is_template(value)]
+        self._metadata_macros = _has_macro(role.metadata)
+
+    @property
+    def constant(self) -> bool:
+        """True if every replica gets the same arguments, environment and metadata."""
+        return not (self._arg_macros or self._env_macros or self._metadata_macros)
+
+    def args(self, values: macros.Values) -> list[str]:
+        """Returns the arguments of one replica."""
+        args = self._args.copy()
+        if self._arg_macros:
+            by_name = values.to_dict()
+            for i in self._arg_macros:
+                args[i] = _substitute(args[i], by_name)
+        return args
+
+    def env(self, values: macros.Values) -> dict[str, str]:
+        """Returns the environment of one replica."""
+        env = self._env.copy()
+        if self._env_macros:
+            by_name = values.to_dict()
+            for key in self._env_macros:
+                env[key] = _substitute(env[key], by_name)
+        return env
+
+    def render(self, values: macros.Values) -> Role:
+        """Returns the role of one replica; only arguments, environment and metadata are copies."""
+        role = copy.copy(self.role)
+        role.args = self.args(values)
+        role.env = self.env(values)
+        if self._metadata_macros:
+            role.metadata = _substitute_nested(role.metadata, values.to_dict())
+        else:
+            role.metadata = dict(role.metadata)
+        return role
+
+
+def _has_macro(value: Any) -> bool:
+    if isinstance(value, str):
+        return is_template(value)
+    if isinstance(value, dict):
+        return any(_has_macro(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_macro(item) for item in value)
+    return False

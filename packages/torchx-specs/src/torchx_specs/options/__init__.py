@@ -1,0 +1,1 @@
+"""The options of schedulers, as a table or as a dataclass."""

@@ -1,0 +1,303 @@
+"""Scheduler options as a dataclass."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+from torchx_specs.cases import camel_to_snake, snake_to_camel
+from torchx_specs.errors import InvalidRunConfigException
+from torchx_specs.options.run_options import CfgVal, runopts
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_EXTRA = "_extra_cfg"
+
+
+class StructuredOpts(Mapping[str, CfgVal]):
+    """Base class for typed scheduler options; subclasses are dataclasses with one field per option.
+
+    - :meth:`as_runopts` makes the :class:`~torchx_specs.runopts` from the fields
+    - :meth:`from_cfg` makes an instance from a plain dict, ``snake_case`` or ``camelCase``
+    - a string after a field is its help
+    - a field of another StructuredOpts class is a group: its options have dotted names
+      (``k8s.context``)
+    - ``field(metadata={"cfg_key": "..."})`` names the option something else than the field
+    - fields whose names begin with ``_`` are no options
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class MyOpts(StructuredOpts):
+    ...     cluster_name: str
+    ...     '''Name of the cluster to submit to.'''
+    ...
+    ...     num_retries: int = 3
+    ...     '''Number of retry attempts.'''
+    >>> opts = MyOpts.from_cfg({"clusterName": "a"})
+    >>> opts.cluster_name, opts["num_retries"]
+    ('a', 3)
+    """
+
+    @classmethod
+    def from_cfg(cls, cfg: Mapping[str, CfgVal]) -> Self:
+        """Returns an instance made from ``cfg``; keys that are no options stay reachable by
+        ``opts[key]``.
+
+        Raises:
+            InvalidRunConfigException: one option in two spellings with different values
+            TypeError: an option without a default is missing
+        """
+        used: set[str] = set()
+        kwargs = cls._kwargs_from(cfg, "", used)
+        self = cls(**kwargs)
+        extra = {key: value for key, value in cfg.items() if key not in used}
+        if extra:
+            object.__setattr__(self, _EXTRA, extra)
+        return self
+
+    @classmethod
+    def _kwargs_from(cls, cfg: Mapping[str, CfgVal], prefix: str, used: set[str]) -> dict[str, Any]:
+        kwargs: dict[str, Any] = {}
+        for f in _option_fields(cls):
+            group = _group_type(cls, f)
+            if group is None:
+                spellings = [s for s in _spellings(f, prefix) if s in cfg]
+                used.update(spellings)
+                if spellings:
+                    _check_same(spellings, cfg)
+                    value = cfg[spellings[0]]
+                    if value is not None or not _needs_factory(cls, f):
+                        kwargs[f.name] = value
+                continue
+            given = group._kwargs_for_group(cfg, _group_prefixes(f, prefix), used)
+            if _is_required(f) or _says_something(group, given):
+                kwargs[f.name] = group(**_without_unset(group, given))
+        return kwargs
+
+    @classmethod
+    def _kwargs_for_group(
+        cls, cfg: Mapping[str, CfgVal], prefixes: list[str], used: set[str]
+    ) -> dict[str, Any]:
+        kwargs: dict[str, Any] = {}
+        for prefix in prefixes:
+            for key, value in cls._kwargs_from(cfg, prefix, used).items():
+                kwargs.setdefault(key, value)
+        return kwargs
+
+    @classmethod
+    def as_runopts(cls) -> runopts:
+        """Returns the options as :class:`~torchx_specs.runopts`."""
+        opts = runopts()
+        for key, owner, f, required in _flat_fields(cls, "", True):
+            default = f.default if f.default is not MISSING else None
+            opts.add(
+                key,
+                type_=_unwrap_optional(_hints(owner)[f.name]),
+                help=partial(_help_of, owner, f.name),
+                default=default,
+                required=required,
+            )
+        return opts
+
+    @classmethod
+    def get_docstrings(cls) -> dict[str, str]:
+        """Returns the text after each field, by the field's name."""
+        return _docstrings(cls)
+
+    def __getitem__(self, key: str) -> CfgVal:
+        extra = self.__dict__.get(_EXTRA)
+        head, dot, rest = key.partition(".")
+        for f in _option_fields(type(self)):
+            spellings = _spellings(f, "")
+            if dot and head in spellings:
+                group = getattr(self, f.name)
+                if isinstance(group, StructuredOpts):
+                    return group[rest]
+            elif key in spellings:
+                value: CfgVal = getattr(self, f.name)
+                return value
+        if extra and key in extra:
+            found: CfgVal = extra[key]
+            return found
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        for f in _option_fields(type(self)):
+            value = getattr(self, f.name)
+            name = _cfg_key(f)
+            if isinstance(value, StructuredOpts):
+                yield from (f"{name}.{inner}" for inner in value)
+            elif value is not None or _group_type(type(self), f) is None:
+                yield name
+        yield from self.__dict__.get(_EXTRA, ())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            self[key]  # type: ignore[index]
+        except (KeyError, AttributeError):
+            return False
+        return True
+
+    def __or__(self, other: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+        return {**other, **self}
+
+
+def is_structured_opts(tp: object) -> bool:
+    """Returns True for a dataclass that derives from :class:`StructuredOpts`."""
+    if get_origin(tp) is not None:  # to Python 3.10, Mapping[str, int] is an instance of type
+        return False
+    return isinstance(tp, type) and issubclass(tp, StructuredOpts) and is_dataclass(tp)
+
+
+_fields_of: dict[type, list[Field[Any]]] = {}
+_hints_of: dict[type, dict[str, Any]] = {}
+_docs_of: dict[type, dict[str, str]] = {}
+
+
+def _option_fields(cls: type) -> list[Field[Any]]:
+    found = _fields_of.get(cls)
+    if found is None:
+        found = [f for f in fields(cls) if not f.name.startswith("_")]
+        _fields_of[cls] = found
+    return found
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    if cls not in _hints_of:
+        _hints_of[cls] = get_type_hints(cls)
+    return _hints_of[cls]
+
+
+def _unwrap_optional(tp: Any) -> Any:
+    if get_origin(tp) is Union or isinstance(tp, types.UnionType):
+        inner = [arg for arg in get_args(tp) if arg is not type(None)]
+        if len(inner) == 1:
+            return inner[0]
+    return tp
+
+
+def _group_type(cls: type, f: Field[Any]) -> type[StructuredOpts] | None:
+    if isinstance(f.type, str) and "." not in f.type and f.type in _PLAIN_ANNOTATIONS:
+        return None  # spares the evaluation of annotations on every start
+    tp = _unwrap_optional(_hints(cls)[f.name])
+    return tp if is_structured_opts(tp) else None
+
+
+_PLAIN_ANNOTATIONS = frozenset(
+    base + suffix
+    for base in ("str", "int", "float", "bool", "list[str]", "dict[str, str]")
+    for suffix in ("", " | None")
+)
+
+
+def _cfg_key(f: Field[Any]) -> str:
+    return str(f.metadata.get("cfg_key", f.name))
+
+
+def _spellings(f: Field[Any], prefix: str) -> list[str]:
+    names = [_cfg_key(f), f.name, camel_to_snake(f.name), snake_to_camel(f.name)]
+    return list(dict.fromkeys(prefix + name for name in names))
+
+
+def _group_prefixes(f: Field[Any], prefix: str) -> list[str]:
+    return [f"{spelling}." for spelling in _spellings(f, prefix)]
+
+
+def _is_required(f: Field[Any]) -> bool:
+    return f.default is MISSING and f.default_factory is MISSING
+
+
+def _flat_fields(
+    cls: type, prefix: str, required: bool
+) -> Iterator[tuple[str, type, Field[Any], bool]]:
+    """Yields key, class and field of each option, and whether it must be given: what a group needs
+    is needed only if the group is.
+    """
+    for f in _option_fields(cls):
+        group = _group_type(cls, f)
+        needed = required and _is_required(f)
+        if group is None:
+            yield prefix + _cfg_key(f), cls, f, needed
+        else:
+            yield from _flat_fields(group, f"{prefix}{_cfg_key(f)}.", needed)
+
+
+def _says_something(group: type[StructuredOpts], given: Mapping[str, Any]) -> bool:
+    """Returns True if ``given`` is more than the defaults that :meth:`runopts.resolve` fills in."""
+    return any(
+        given[f.name] is not None and given[f.name] != f.default
+        for f in _option_fields(group)
+        if f.name in given
+    )
+
+
+def _without_unset(group: type[StructuredOpts], given: Mapping[str, Any]) -> dict[str, Any]:
+    required = {f.name for f in _option_fields(group) if _is_required(f)}
+    return {k: v for k, v in given.items() if v is not None or k not in required}
+
+
+def _needs_factory(cls: type, f: Field[Any]) -> bool:
+    """Returns True for an option that cannot be None, and whose default is made anew each time."""
+    if f.default_factory is MISSING:
+        return False
+    return type(None) not in get_args(_hints(cls)[f.name])
+
+
+def _check_same(spellings: list[str], cfg: Mapping[str, CfgVal]) -> None:
+    for other in spellings[1:]:
+        if cfg[other] != cfg[spellings[0]]:
+            raise InvalidRunConfigException(
+                f"Run option `{spellings[0]}` is given in two spellings with different values"
+                f" (also as `{other}`)",
+                spellings[0],
+                cfg,
+            )
+
+
+def _help_of(cls: type, field_name: str) -> str:
+    return _docstrings(cls).get(field_name, field_name)
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    if cls not in _docs_of:
+        docs: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            if base is not StructuredOpts and issubclass(base, StructuredOpts):
+                docs.update(_own_docstrings(base))
+        _docs_of[cls] = docs
+    return _docs_of[cls]
+
+
+def _own_docstrings(cls: type) -> dict[str, str]:
+    """Reads the strings that follow the fields from the class's source, if there is any."""
+    import ast
+    import inspect
+    import itertools
+    import textwrap
+
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    body = next((node.body for node in tree.body if isinstance(node, ast.ClassDef)), [])
+    docs: dict[str, str] = {}
+    for before, after in itertools.pairwise(body):
+        if (
+            isinstance(before, ast.AnnAssign)
+            and isinstance(before.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+            and isinstance(after.value.value, str)
+        ):
+            docs[before.target.id] = inspect.cleandoc(after.value.value)
+    return docs

@@ -1,0 +1,1 @@
+"""Named resources: the registry, and typed capabilities."""

@@ -1,0 +1,187 @@
+"""Resources by name: generic ones, plugins', and those a program adds itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from torchx_specs.errors import NamedResourceNotFoundError, nearest
+from torchx_specs.model.resources import NAME_TAG, NULL_RESOURCE, Resource
+from torchx_specs.settings import ENV_TORCHX_CUSTOM_NAMED_RESOURCES
+
+ResourceFactory = Callable[[], Resource]
+
+#: Names for "no resource".
+_NULL_NAMES = ("NULL", "MISSING")
+
+
+class _Factories(MutableMapping[str, ResourceFactory]):
+    """Every factory by name; writing adds or replaces one for this process.
+
+    From the lowest to the highest: generic, the module named by ``$TORCHX_CUSTOM_NAMED_RESOURCES``,
+    plugins, what this process wrote.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[str, ResourceFactory] = {}
+
+    def __getitem__(self, name: str) -> ResourceFactory:
+        if name in self._written:
+            return self._written[name]
+        plugins = _plugins()
+        if name in plugins:
+            factory: ResourceFactory = plugins[name].load()
+            return factory
+        return self._lower()[name]
+
+    def __setitem__(self, name: str, factory: ResourceFactory) -> None:
+        self._written[name] = factory
+
+    def __delitem__(self, name: str) -> None:
+        del self._written[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._lower(), *_plugins(), *self._written]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._written or name in _plugins() or name in self._lower()
+
+    def clear_written(self) -> None:
+        """Forgets what this process wrote."""
+        self._written.clear()
+
+    @staticmethod
+    def _lower() -> Mapping[str, ResourceFactory]:
+        from torchx_specs.named_resources_generic import NAMED_RESOURCES
+
+        custom = os.environ.get(ENV_TORCHX_CUSTOM_NAMED_RESOURCES)
+        return {**NAMED_RESOURCES, **_custom(custom)} if custom else NAMED_RESOURCES
+
+
+def _plugins() -> Mapping[str, Any]:
+    from torchx_specs.plugins.manager import get_manager
+
+    return get_manager().named_resources()
+
+
+def _custom(module: str) -> Mapping[str, ResourceFactory]:
+    import importlib
+
+    from torchx_specs.errors import ConfigError
+
+    try:
+        found: Mapping[str, ResourceFactory] = importlib.import_module(module).NAMED_RESOURCES
+    except (ImportError, AttributeError) as e:
+        raise ConfigError(
+            f"{ENV_TORCHX_CUSTOM_NAMED_RESOURCES}={module}: {e};"
+            " it must name a module with a mapping NAMED_RESOURCES"
+        ) from None
+    return found
+
+
+_named_resource_factories: MutableMapping[str, ResourceFactory] = _Factories()
+
+
+def lookup(name: str) -> Resource:
+    """Returns a new resource of that name, in any letter case.
+
+    Raises:
+        NamedResourceNotFoundError: there is none, or letter case decides between several
+    """
+    if name in _NULL_NAMES:
+        return NULL_RESOURCE
+    registered = name
+    if name not in _named_resource_factories:
+        registered = _fold(name)
+    made = _named_resource_factories[registered]()
+    if NAME_TAG in made.tags:
+        return made
+    tagged = Resource.copy(made)
+    tagged.tags[NAME_TAG] = registered
+    return tagged
+
+
+def _fold(name: str) -> str:
+    known = list(_named_resource_factories)
+    folded = [n for n in known if n.lower() == name.lower()]
+    if len(folded) == 1:
+        return folded[0]
+    if folded:
+        raise NamedResourceNotFoundError(
+            f"named resource `{name}` is ambiguous, it could be any of: {', '.join(sorted(folded))}"
+        )
+    hint = nearest(name, known).replace("'", "`")
+    raise NamedResourceNotFoundError(
+        f"No named resource found for `{name}`."
+        + (hint.replace(" did", " Did") if hint else f" Known names: {', '.join(sorted(known))}")
+    )
+
+
+class NamedResources(Mapping[str, Resource]):
+    """The named resources as a read-only mapping; each look-up makes a new resource."""
+
+    def __getitem__(self, name: str) -> Resource:
+        import warnings
+
+        warnings.warn(
+            "named_resources[...] is deprecated, use torchx_specs.resource(h=...)",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return lookup(name)
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        if name in _NULL_NAMES or name in _named_resource_factories:
+            return True
+        return any(n.lower() == name.lower() for n in _named_resource_factories)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from _named_resource_factories
+        yield from _NULL_NAMES
+
+    def __len__(self) -> int:
+        return len(_named_resource_factories) + len(_NULL_NAMES)
+
+    def items(self) -> Any:
+        """Returns all names with their resources, made now."""
+        return {name: lookup(name) for name in self}.items()
+
+    def values(self) -> Any:
+        """Returns all resources, made now."""
+        return {name: lookup(name) for name in self}.values()
+
+    def reset(self) -> None:
+        """Forgets what this process registered, and the plugins found so far (for tests)."""
+        from torchx_specs.plugins.manager import set_manager
+
+        assert isinstance(_named_resource_factories, _Factories)  # noqa: S101 - for type checkers
+        _named_resource_factories.clear_written()
+        set_manager(None)
+
+    def __repr__(self) -> str:
+        return f"NamedResources({', '.join(self)})"
+
+
+named_resources = NamedResources()
+
+
+def get_named_resources(res: str) -> Resource:
+    """Returns the resource registered as ``res``; prefer :func:`torchx_specs.resource`.
+
+    Raises:
+        NamedResourceNotFoundError: there is none (also a KeyError)
+    """
+    import warnings
+
+    warnings.warn(
+        "get_named_resources() is deprecated, use torchx_specs.resource(h=...)",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return lookup(res)

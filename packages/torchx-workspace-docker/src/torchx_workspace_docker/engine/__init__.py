@@ -1,0 +1,1 @@
+"""Images built by a Docker Engine."""

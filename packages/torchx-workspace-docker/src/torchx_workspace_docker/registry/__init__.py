@@ -1,0 +1,1 @@
+"""Images built in a registry, without a Docker Engine."""
