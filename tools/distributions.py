@@ -96,6 +96,7 @@ DISTRIBUTIONS = (
         floor=1,
         ours=("torchx-specs",),
         extras={"fsspec": (FSSPEC,)},
+        plugin="torchx_kit.plugin",
         test=(PYYAML, FSSPEC),
     ),
     Distribution(

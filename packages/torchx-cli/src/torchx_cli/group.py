@@ -25,7 +25,7 @@ class CommandGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_catalog())
+        return _catalog().names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         catalog = _catalog()
@@ -33,7 +33,8 @@ class CommandGroup(click.Group):
             from torchx_cli.commands.plugins import command
 
             return command  # the one that tells of conflicts is not to be lost to one
-        return load_command(catalog[cmd_name]) if cmd_name in catalog else None
+        record = catalog.find(cmd_name)
+        return None if record is None else load_command(record)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[boundary.WORDS] = tuple(args)
@@ -58,7 +59,7 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         catalog = _catalog()
-        rows = [(name, _summary(catalog, name)) for name in sorted(catalog)]
+        rows = [(name, _summary(catalog, name)) for name in catalog.names()]
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
@@ -71,7 +72,7 @@ class CommandGroup(click.Group):
         catalog = _catalog()
         found = [
             CompletionItem(name, help=_summary(catalog, name))
-            for name in sorted(catalog)
+            for name in catalog.names()
             if name.startswith(incomplete)
         ]
         # the options come from click.Command; click.Group's own would import every command

@@ -9,4 +9,4 @@ from torchx_specs.hookspecs import ComponentPlugin, hookimpl
 
 @hookimpl
 def torchx_components() -> Iterator[ComponentPlugin]:
-    yield ComponentPlugin(group="", module="torchx_components")
+    yield ComponentPlugin(group="", module="torchx_components", builtin=True)

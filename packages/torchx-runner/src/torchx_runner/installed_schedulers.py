@@ -9,16 +9,12 @@ from torchx_specs.errors import PluginError, TorchXError
 from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.manager import PluginManager
+    from torchx_specs.plugins.manager import Catalog, PluginManager
     from torchx_specs.plugins.records import SchedulerPlugin
     from torchx_specs.schedulers import Scheduler
 
 #: Makes a scheduler: ``factory(session_name, **scheduler_params)``.
 SchedulerFactory = Callable[..., "Scheduler[Any]"]
-
-#: Each gives schedulers by name that are there to be configured, and not to be run on. The bridge
-#: of the older entry-point group ``torchx.schedulers.orchestrator`` adds to it.
-OPTIONS_ONLY: list[Callable[[], Mapping[str, SchedulerPlugin]]] = []
 
 _configured: PluginManager | None = None
 
@@ -45,7 +41,7 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
     Looking up a name that two plugins claim raises :class:`~torchx_specs.errors.PluginError`.
     """
 
-    def _records(self) -> Mapping[str, SchedulerPlugin]:
+    def _records(self) -> Catalog[SchedulerPlugin]:
         return plugin_manager().schedulers()
 
     def __getitem__(self, name: str) -> SchedulerFactory:
@@ -69,25 +65,20 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
         return create
 
     def __contains__(self, name: object) -> bool:
-        return name in self._records()
+        return name in self._records().names()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._records())
+        return iter(self._records().names())
 
     def __len__(self) -> int:
-        return len(self._records())
+        return len(self._records().names())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self)})"
 
 
 class ConfigurableSchedulers(InstalledSchedulers):
-    """The installed schedulers, and behind them those of :data:`OPTIONS_ONLY`."""
+    """The installed schedulers, and those that users can only configure."""
 
-    def _records(self) -> Mapping[str, SchedulerPlugin]:
-        from collections import ChainMap
-
-        # asking the hooks first is what lets a bridge add itself
-        runnable = plugin_manager().schedulers()
-        given: Any = [give() for give in OPTIONS_ONLY]
-        return ChainMap(runnable, *given) if given else runnable  # type: ignore[arg-type]
+    def _records(self) -> Catalog[SchedulerPlugin]:
+        return plugin_manager().configurable_schedulers()

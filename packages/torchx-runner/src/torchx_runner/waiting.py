@@ -37,39 +37,27 @@ class WaitTimeoutError(TorchXError, TimeoutError):
 def pause_for(
     scheduler: Scheduler[Any], app_id: str, interval: float
 ) -> Callable[[float | None], object]:
-    """Returns what waits between two looks at an app, for at most as many seconds as it is given.
+    """Return a function that waits between two polls, at most as many seconds as it is given.
 
-    A scheduler may have a method ``wait(app_id, timeout)`` that returns as soon as the app may have
-    changed, after ``timeout`` seconds at the latest. For others the pauses grow from
-    :data:`FIRST_PAUSE` to ``interval``, so that the end of a short job is seen at once and a long
-    one costs its scheduler little.
+    A scheduler that watches its apps (``Scheduler.wait``) is not polled meanwhile. For others the
+    pauses grow from :data:`FIRST_PAUSE` to ``interval``, so that the end of a short job is seen at
+    once and a long job costs its scheduler little.
 
     Args:
-        scheduler: runs the app
-        app_id: the app
-        interval: the longest pause, in seconds
+        scheduler: The scheduler that runs the app.
+        app_id: The app.
+        interval: The longest pause, in seconds.
     """
-    wait: Any = getattr(scheduler, "wait", None)
-    if _tells_of_changes(wait):
-        return lambda left: wait(app_id, interval if left is None else min(interval, left))
     next_pause = min(FIRST_PAUSE, interval)
 
     def pause(left: float | None) -> None:
         nonlocal next_pause
+        if scheduler.wait(app_id, interval if left is None else min(interval, left)):
+            return
         time.sleep(next_pause if left is None else min(next_pause, left))
         next_pause = min(next_pause * _GROWTH, interval)
 
     return pause
-
-
-def _tells_of_changes(wait: Any) -> bool:
-    # other schedulers' methods of that name may mean something else
-    code = getattr(getattr(wait, "__func__", None), "__code__", None)
-    return code is not None and code.co_varnames[: code.co_argcount] == (
-        "self",
-        "app_id",
-        "timeout",
-    )
 
 
 def wait_for(

@@ -163,7 +163,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             self._looked_at = {**self._looked_at, app_id: begun}
         return found
 
-    def wait(self, app_id: str, timeout: float | None = None) -> None:
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Returns when a container of an app has changed since the app was last described, after
         ``timeout`` seconds at the latest.
 
@@ -175,6 +175,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
         since = self._looked_at.get(app_id, time.time())
         wait_for_event(self._docker_client, app_id, since, timeout)
+        return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns the apps of all sessions that this engine has containers of."""

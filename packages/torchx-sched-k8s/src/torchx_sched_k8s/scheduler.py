@@ -220,7 +220,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         namespace, name = _parsed(app_id)
         return find_app(self._cluster, namespace, name, last.api if last else None)
 
-    def wait(self, app_id: str, timeout: float | None = None) -> None:
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Returns when an app's objects have changed since it was last described, after ``timeout``
         seconds at the latest.
 
@@ -232,6 +232,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         namespace, _ = _parsed(app_id)
         wait_for_change(self._cluster, namespace, self._views.last(app_id), timeout)
+        return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns the apps of all sessions in a namespace, the newest first.

@@ -2,7 +2,7 @@
 
 An app is a folder (:mod:`torchx_sched_local.store.records`) that outlives the program that
 started it: any process of the same user can describe, follow, cancel and delete it. Its processes
-end with the program that started them, however that ends, unless the app was started with ``detach``.
+end with the program that started them, unless the app was started with ``detach``.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             apps.append(ListAppResponse(app_id, state, handle, str(stored.data.get("name", ""))))
         return apps
 
-    def wait(self, app_id: str, timeout: float | None = None) -> None:
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Returns when an app has ended, after ``timeout`` seconds at the latest.
 
         Args:
@@ -419,10 +419,11 @@ class LocalScheduler(Scheduler[LocalOpts]):
         local_app = self._own_app(app_id)
         if local_app is not None:
             local_app.wait(timeout)
-            return
+            return True
         stored = self._stored(app_id)
         if stored is not None:
             stored.wait(timeout)
+        return True
 
     def _cancel_existing(self, app_id: str) -> None:
         """Ends an app with everything its processes have started; returns when that has ended."""

@@ -32,6 +32,18 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     return f" did you mean '{by_folded[found[0]]}'?" if found else ""
 
 
+def one_line(message: object) -> str:
+    """Return the text of a message or an error on one line; an error without a text gives its type.
+
+    Args:
+        message: An error, a text, or bytes of UTF-8.
+    """
+    if isinstance(message, bytes):
+        message = message.decode("utf-8", "replace")
+    text = " ".join(str(message).split())
+    return text or (type(message).__name__ if isinstance(message, BaseException) else "")
+
+
 class TorchXError(Exception):
     """Base of every error raised on purpose; its text is one readable line."""
 
@@ -187,3 +199,10 @@ class BackendError(TorchXError, RuntimeError):
 
 class PluginError(TorchXError):
     """A plugin cannot be loaded, or two plugins claim one name."""
+
+
+class PluginConflictError(PluginError, KeyError):
+    """Several plugins claim one name, and nothing decides between them."""
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return str(self.args[0]) if self.args else ""

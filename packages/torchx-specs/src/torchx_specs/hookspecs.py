@@ -15,13 +15,15 @@ with one name are an error where that name is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Iterable
+from typing import Any
 
+from torchx_specs.plugins.markers import PROJECT, hookimpl, hookspec
 from torchx_specs.plugins.records import (
     CommandPlugin,
     ComponentPlugin,
     EventHandlerPlugin,
+    OptionsOnlySchedulerPlugin,
     ResourcePlugin,
     SchedulerPlugin,
     TrackerPlugin,
@@ -34,6 +36,7 @@ __all__ = [
     "CommandPlugin",
     "ComponentPlugin",
     "EventHandlerPlugin",
+    "OptionsOnlySchedulerPlugin",
     "ResourcePlugin",
     "SchedulerPlugin",
     "TrackerPlugin",
@@ -41,57 +44,6 @@ __all__ = [
     "hookimpl",
     "hookspec",
 ]
-
-#: The entry-point group of plugins, and the name of the project to pluggy.
-PROJECT = "torchx"
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-if TYPE_CHECKING:
-
-    @overload
-    def hookimpl(function: F) -> F: ...
-    @overload
-    def hookimpl(
-        *, tryfirst: bool = False, trylast: bool = False, specname: str | None = None
-    ) -> Callable[[F], F]: ...
-    def hookimpl(function: Any = None, **options: Any) -> Any:
-        """Marks a function of a plugin as the implementation of the hook of its name."""
-
-    def hookspec(function: F) -> F: ...
-
-else:
-    # pluggy's markers only set an attribute; doing that here keeps pluggy out of every plugin's
-    # import
-    def hookimpl(function=None, **options):
-        """Marks a function of a plugin as the implementation of the hook of its name."""
-
-        def mark(func):
-            opts = {
-                "wrapper": False,
-                "hookwrapper": False,
-                "optionalhook": False,
-                "tryfirst": False,
-                "trylast": False,
-                "specname": None,
-            }
-            setattr(func, PROJECT + "_impl", {**opts, **options})
-            return func
-
-        return mark if function is None else mark(function)
-
-    def hookspec(function):
-        setattr(
-            function,
-            PROJECT + "_spec",
-            {
-                "firstresult": False,
-                "historic": False,
-                "warn_on_impl": None,
-                "warn_on_impl_args": None,
-            },
-        )
-        return function
 
 
 @hookspec

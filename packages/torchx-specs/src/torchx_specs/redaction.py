@@ -28,8 +28,14 @@ def is_secret(name: str) -> bool:
 
 
 def masked(value: Any) -> Any:
-    """Returns a copy of nested data with secrets masked: by their names, and passwords in URLs."""
+    """Return a copy of nested data with secrets masked: by their names, and passwords in URLs.
+
+    An environment variable may also be written as ``{"name": ..., "value": ...}``, as Kubernetes
+    and AWS Batch do.
+    """
     if isinstance(value, Mapping):
+        if value.keys() == {"name", "value"} and is_secret(str(value["name"])) and value["value"]:
+            return {"name": value["name"], "value": MASK}
         return {
             k: MASK if is_secret(str(k)) and v not in (None, "") else masked(v)
             for k, v in value.items()

@@ -12,9 +12,6 @@ from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.builder import METADATA_KEY, BuiltReference, Product, WorkspaceBuilder
 
-#: Distributions of ours that bring a builder, for the message when it is missing.
-_DISTRIBUTIONS = {"docker": "torchx-workspace-docker"}
-
 _PLAN = "_workspace_plan"
 
 
@@ -82,10 +79,9 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             raise RequestError(
                 f"workspace_type '{name}' makes a {product}, which this scheduler cannot run;{have}"
             )
-        if name in _DISTRIBUTIONS:
-            raise MissingBuilderError(
-                f"workspace_type '{name}' needs: pip install {_DISTRIBUTIONS[name]};{have}"
-            )
+        install = _install_command(name)
+        if install:
+            raise MissingBuilderError(f"workspace_type '{name}' is not installed: {install};{have}")
         raise RequestError(f"unknown workspace_type '{name}';{nearest(name, builders)}{have}")
 
     def caching_build_workspace_and_update_role(
@@ -197,7 +193,14 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
 def _installed() -> list[str]:
     from torchx_specs.plugins.manager import get_manager
 
-    return list(dict.fromkeys(["dir", *get_manager().workspaces()]))
+    return list(dict.fromkeys(["dir", *get_manager().workspaces().names()]))
+
+
+def _install_command(name: str) -> str:
+    """Return the command that installs a builder, or an empty string if none is known."""
+    from torchx_specs.plugins.manager import get_manager
+
+    return get_manager().workspaces().installable.get(name, "")
 
 
 def _load(name: str) -> WorkspaceBuilder:
@@ -209,12 +212,11 @@ def _load(name: str) -> WorkspaceBuilder:
     """
     from torchx_specs.plugins.manager import get_manager
 
-    plugins = get_manager().workspaces()
-    if name not in plugins:  # ours, which a plugin may replace
+    record = get_manager().workspaces().find(name)
+    if record is None:  # ours, which a plugin may replace
         from torchx_kit.workspace.dir_builder import DirBuilder
 
         return DirBuilder()
-    record = plugins[name]
     factory = record.load()
     try:
         builder = factory()
@@ -233,9 +235,9 @@ def _tell_stays_behind(kind: str) -> None:
     import logging
 
     logging.getLogger(__name__).warning(
-        "the working directory does not go along, jobs see what their image has:"
-        " that needs pip install %s (with --workspace='' this is not said)",
-        _DISTRIBUTIONS[kind],
+        "the working directory is not uploaded; the job sees only the files in its image."
+        " To upload it: %s. To omit this warning: --workspace=''",
+        _install_command(kind),
     )
 
 

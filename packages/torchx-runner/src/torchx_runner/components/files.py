@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,6 @@ from torchx_specs.errors import ComponentError, ComponentNotFoundException, near
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-#: Asked in order for the text of a component file that is not on this machine; each returns it or
-#: raises OSError.
-SOURCE_READERS: list[Callable[[str], str]] = []
 
 _lock = threading.RLock()
 # path -> version of the file, and the module made from it
@@ -184,10 +180,11 @@ def _line_in(error: BaseException, file: str | None) -> int | None:
 def _load_text(path: str) -> ModuleType:
     from torchx_runner.installed_schedulers import plugin_manager
 
-    plugin_manager().components()  # plugins add their readers when they are loaded
-    for reader in SOURCE_READERS:
+    for group in plugin_manager().components():
+        if group.read_file is None:
+            continue
         try:
-            text = reader(path)
+            text = group.read_file(path)
         except OSError:
             continue
         import hashlib

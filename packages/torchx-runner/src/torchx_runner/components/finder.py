@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from torchx_runner.components.rules import Validators
     from torchx_specs.plugins.records import ComponentPlugin
 
-_BUILTINS = "torchx-components"
-
 
 class ComponentProblem(NamedTuple):
     """Why a registered module, or one of its components, cannot be had.
@@ -104,11 +102,10 @@ def component_groups() -> tuple[ComponentPlugin, ...]:
     Those of ``torchx-components`` are left out if a group of the older kind replaces them.
     """
     from torchx_runner.installed_schedulers import plugin_manager
-    from torchx_specs.plugins.entry_points import normalize
 
-    groups = plugin_manager().components()
+    groups = tuple(group for group in plugin_manager().components() if group.module)
     if any(group.replaces_builtins for group in groups):
-        groups = tuple(g for g in groups if normalize(g.origin.distribution) != _BUILTINS)
+        groups = tuple(group for group in groups if not group.builtin)
     return groups
 
 

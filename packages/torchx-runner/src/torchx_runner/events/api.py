@@ -216,7 +216,7 @@ def _is_heard(destination: str) -> bool:
     if destination != "null" or os.environ.get(ENV_TORCHX_EVENTS):
         return True
     catalog = _handlers_of_plugins()
-    if catalog is not None and "null" in catalog:
+    if catalog is not None and "null" in catalog.names():
         return True
     logging_module = sys.modules.get("logging")
     if logging_module is None:

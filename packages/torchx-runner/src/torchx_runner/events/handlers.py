@@ -26,8 +26,8 @@ def get_logging_handler(destination: str = "null") -> logging.Handler:
     from torchx_runner.installed_schedulers import plugin_manager
 
     catalog = plugin_manager().event_handlers()
-    if destination in catalog:
-        record = catalog[destination]
+    record = catalog.find(destination)
+    if record is not None:
         handler = record.load()()
         if not isinstance(handler, logging.Handler):
             raise TypeError(
@@ -36,7 +36,7 @@ def get_logging_handler(destination: str = "null") -> logging.Handler:
             )
         return handler
     if destination not in _log_handlers:
-        known = sorted({*_log_handlers, *catalog})
+        known = sorted({*_log_handlers, *catalog.names()})
         raise KeyError(
             f"unknown event destination '{destination}';{nearest(destination, known)}"
             f" there are: {', '.join(known)}"

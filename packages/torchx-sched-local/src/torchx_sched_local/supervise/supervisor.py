@@ -1,8 +1,9 @@
 """The process that supervises a detached app, and what a guard becomes when it is needed.
 
 ``python -m torchx_sched_local.supervise.supervisor run FOLDER`` starts the processes that the
-folder's request asks for and supervises them. Its first line of output is a JSON object, ``{}`` or with the
-``error`` that kept it from starting them. ``reap FOLDER`` ends an app whose supervisor has died.
+folder's request asks for and supervises them. Its first line of output is a JSON object,
+``{}`` or with the ``error`` that kept it from starting them.
+``reap FOLDER`` ends an app whose supervisor has died.
 """
 
 from __future__ import annotations

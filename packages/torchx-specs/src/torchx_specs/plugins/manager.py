@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from torchx_specs.errors import PluginError, nearest
-from torchx_specs.hookspecs import HOOKS, PROJECT
+from torchx_specs.errors import PluginConflictError, nearest
+from torchx_specs.hookspecs import HOOKS
 from torchx_specs.plugins.entry_points import entry_points, normalize
+from torchx_specs.plugins.markers import PROJECT
 from torchx_specs.plugins.records import (
     CommandPlugin,
     ComponentPlugin,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pluggy import HookImpl
     from pluggy import PluginManager as Pluggy
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound="Record[Any]")
 
 #: What a plugin's code may raise that is none of its failures. All else is, whatever it derives
 #: from: sys.exit() does no harm here, nor does a panic of a library that is written in Rust.
@@ -62,47 +63,80 @@ class Registration(NamedTuple):
 
 
 class Catalog(Mapping[str, R], Generic[R]):
-    """The records of one hook by name, in the order the plugins come in.
+    """The usable records of one hook by name, in the order of the plugins.
 
-    Looking up a name that several plugins claim raises :class:`~torchx_specs.errors.PluginError`,
-    naming them; the other names are not affected.
+    A name that several plugins claim is not part of the mapping: ``catalog.get(name)`` returns None
+    and ``catalog[name]`` raises :class:`~torchx_specs.errors.PluginConflictError`. The method
+    :meth:`find` is for names that a user gave.
+
+    Args:
+        kind: What the records stand for, for messages.
+
+    Attributes:
+        conflicts: The claims of each name that several plugins claim.
+        overridden: The records that a deliberate override replaced, by name.
+        installable: The command that installs a plugin which is not installed, by name.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._records: dict[str, R] = {}
-        self._tryfirst: dict[str, bool] = {}
-        #: name -> the records that claim it, where nothing decides between them
         self.conflicts: dict[str, list[R]] = {}
-        #: name -> the records that a deliberate override took the place of
         self.overridden: dict[str, list[R]] = {}
+        self.installable: dict[str, str] = {}
+        self._records: dict[str, R] = {}
+        self._first: dict[str, tuple[R, bool]] = {}
 
-    def _add(self, record: R, tryfirst: bool) -> None:
+    def add(self, record: R, tryfirst: bool = False) -> None:
+        """Add a record, which must come after those of plugins that are asked earlier.
+
+        Args:
+            record: The record.
+            tryfirst: Whether its plugin deliberately overrides others.
+        """
         name = record.name
-        have = self._records.get(name)
-        if have is None:
+        if record.install:
+            self.installable.setdefault(name, record.install)
+            return
+        if name not in self._first:
+            self._first[name] = record, tryfirst
             self._records[name] = record
-            self._tryfirst[name] = tryfirst
-        elif have == record:
-            pass  # one registration seen twice
-        elif self._tryfirst[name] and not tryfirst:
+            return
+        first, deliberate = self._first[name]
+        if first == record:
+            return  # one registration, seen twice
+        if deliberate and not tryfirst:
             self.overridden.setdefault(name, []).append(record)
         else:
-            self.conflicts.setdefault(name, [have]).append(record)
+            self.conflicts.setdefault(name, [first]).append(record)
+            self._records.pop(name, None)
+
+    def find(self, name: str) -> R | None:
+        """Return the record of that name, or None if no plugin has it.
+
+        Raises:
+            PluginConflictError: Several plugins claim the name.
+        """
+        if name in self.conflicts:
+            raise self._conflict(name)
+        return self._records.get(name)
+
+    def names(self) -> list[str]:
+        """Return all names in alphabetical order, including those of conflicts."""
+        return sorted({*self._records, *self.conflicts})
+
+    def _conflict(self, name: str) -> PluginConflictError:
+        claims = " and ".join(str(r.origin) for r in self.conflicts[name])
+        example = self.conflicts[name][0].origin.distribution or "NAME"
+        return PluginConflictError(
+            f"{self.kind} '{name}' is given by {claims}: uninstall one, or block it with"
+            f" {ENV_TORCHX_PLUGINS_DISABLED}={example}, or mark the wanted one"
+            " @hookimpl(tryfirst=True)"
+        )
 
     def __getitem__(self, name: str) -> R:
         if name in self.conflicts:
-            claims = " and ".join(str(r.origin) for r in self.conflicts[name])
-            example = self.conflicts[name][0].origin.distribution or "NAME"
-            raise PluginError(
-                f"{self.kind} '{name}' is given by {claims}: uninstall one, or block it with"
-                f" {ENV_TORCHX_PLUGINS_DISABLED}={example}, or mark the wanted one"
-                " @hookimpl(tryfirst=True)"
-            )
+            raise self._conflict(name)
         return self._records[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._records
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
@@ -171,8 +205,12 @@ class PluginManager:
     # -- one typed method a hook
 
     def schedulers(self) -> Catalog[SchedulerPlugin]:
-        """Returns the schedulers."""
-        return self._catalog("torchx_schedulers", SchedulerPlugin)
+        """Return the schedulers that apps can run on."""
+        return self._schedulers()[0]
+
+    def configurable_schedulers(self) -> Catalog[SchedulerPlugin]:
+        """Return the schedulers that ``.torchxconfig`` may have a section for."""
+        return self._schedulers()[1]
 
     def named_resources(self) -> Catalog[ResourcePlugin]:
         """Returns the named resources that plugins give."""
@@ -206,11 +244,29 @@ class PluginManager:
 
     # -- machinery
 
+    def _schedulers(self) -> tuple[Catalog[SchedulerPlugin], Catalog[SchedulerPlugin]]:
+        if "torchx_schedulers" not in self._catalogs:
+            collected = list(self._collect("torchx_schedulers"))
+            runnable: Catalog[SchedulerPlugin] = Catalog(SchedulerPlugin.kind)
+            configurable: Catalog[SchedulerPlugin] = Catalog(SchedulerPlugin.kind)
+            for record, tryfirst in collected:
+                if record.runnable:
+                    runnable.add(record, tryfirst)
+                    configurable.add(record, tryfirst)
+            for record, tryfirst in collected:
+                if not record.runnable and record.name not in runnable.names():
+                    configurable.add(record, tryfirst)
+            self._catalogs["torchx_schedulers"] = runnable, configurable
+        return cast(
+            "tuple[Catalog[SchedulerPlugin], Catalog[SchedulerPlugin]]",
+            self._catalogs["torchx_schedulers"],
+        )
+
     def _catalog(self, hook: str, record_type: type[R]) -> Catalog[R]:
         if hook not in self._catalogs:
             catalog: Catalog[R] = Catalog(record_type.kind)
             for record, tryfirst in self._collect(hook):
-                catalog._add(record, tryfirst)
+                catalog.add(record, tryfirst)
             self._catalogs[hook] = catalog
         return cast("Catalog[R]", self._catalogs[hook])
 

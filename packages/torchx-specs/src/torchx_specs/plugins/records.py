@@ -1,30 +1,42 @@
-"""What plugins give: small frozen records.
+"""The frozen records that plugins yield.
 
-A record names its factory as an object or as ``"module:attribute"``; the text form lets a plugin be
-listed without importing what it offers. ``origin`` is filled in by the manager.
+A record names its factory as an object or as ``"module:attribute"``. With the text form, listing a
+plugin imports nothing. The manager fills in ``origin``.
 
-Every start of the command pays for these classes: a named tuple is made in an eighth of the time of
-a frozen dataclass.
+Every start of the command defines these classes, and defining a named tuple takes an eighth of the
+time of a frozen dataclass. Therefore the records that add no field are not dataclasses themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from torchx_specs.errors import PluginError
 
-R = TypeVar("R", bound="Record")
+if TYPE_CHECKING:
+    from torchx_specs.plugins.factories import (  # noqa: F401 - named in the bases below
+        CommandFactory,
+        ComponentFileReader,
+        EventHandlerFactory,
+        ResourceFactory,
+        SchedulerFactory,
+        TrackerFactory,
+        WorkspaceFactory,
+    )
+
+F = TypeVar("F")
+R = TypeVar("R", bound="Record[Any]")
 
 
 class Origin(NamedTuple):
-    """Where a plugin came from."""
+    """The distribution that a plugin belongs to."""
 
     distribution: str = ""
     version: str = ""
     plugin: str = ""
-    """Name of its entry point, or under which it was registered."""
+    """Name of its entry point, or the name that it was registered by."""
 
     def __str__(self) -> str:
         text = f"{self.distribution} {self.version}".strip()
@@ -32,41 +44,51 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Record:
-    """Base of the records; one that adds no field is no dataclass of its own, to start fast."""
+class Record(Generic[F]):
+    """Base class of the records.
+
+    Args:
+        name: The name that users give.
+        factory: Makes what the record stands for; its signature is a protocol in
+            :mod:`torchx_specs.plugins.factories`.
+        summary: One line for lists, or a callable that returns it when the list is shown.
+        origin: The distribution of the plugin; the manager fills it in.
+        install: The command that installs the plugin, if it is not installed. Such a record has an
+            empty ``factory`` and is not listed; error messages about its name quote the command.
+    """
 
     name: str
-    factory: Any
+    factory: F | str
     summary: str | Callable[[], str] = ""
-    """One line for lists; a callable is asked when the line is shown."""
     origin: Origin = field(default_factory=Origin, compare=False)
+    install: str = ""
 
     kind: ClassVar[str] = "plugin"
 
     def load(self) -> Any:
-        """Returns the factory itself, importing it if it is named by text.
+        """Return the factory, and import it if the record names it as text.
 
         Raises:
-            PluginError: it cannot be imported; the text names the distribution
+            PluginError: The factory cannot be imported; the message names the distribution.
         """
         if not isinstance(self.factory, str):
             return self.factory
         return load_object(self.factory, f"{self.kind} '{self.name}' of {self.origin}")
 
     def summary_text(self) -> str:
-        """Returns the line for lists."""
+        """Return the line for lists."""
         return self.summary if isinstance(self.summary, str) else self.summary()
 
     def with_origin(self: R, origin: Origin) -> R:
-        """Returns a copy that carries ``origin``, or the record itself if it carries one
-        already.
-        """
+        """Return a copy with ``origin``, or the record itself if it has an origin."""
         return self if self.origin != Origin() else replace(self, origin=origin)
 
     def problem(self) -> str | None:
-        """Returns what is wrong with the record, or None."""
+        """Return what is wrong with the record, or None."""
         if not isinstance(self.name, str) or not self.name:
             return f"{type(self).__name__} needs a name, got {self.name!r}"
+        if self.install:
+            return None
         if isinstance(self.factory, str):
             module, colon, attribute = self.factory.partition(":")
             if not (module and colon and attribute):
@@ -82,53 +104,64 @@ class Record:
         return None
 
 
-class SchedulerPlugin(Record):
-    """A scheduler; ``factory(session_name, **scheduler_params)`` returns it."""
+class SchedulerPlugin(Record["SchedulerFactory"]):
+    """A scheduler."""
 
     kind: ClassVar[str] = "scheduler"
+    #: False if users can only configure the scheduler's options, and not run apps on it.
+    runnable: ClassVar[bool] = True
 
 
-class ResourcePlugin(Record):
-    """A named resource; ``factory()`` returns a new :class:`~torchx_specs.Resource`."""
+class OptionsOnlySchedulerPlugin(SchedulerPlugin):
+    """A scheduler with a section in ``.torchxconfig`` that a runner cannot run apps on."""
+
+    runnable: ClassVar[bool] = False
+
+
+class ResourcePlugin(Record["ResourceFactory"]):
+    """A named resource."""
 
     kind: ClassVar[str] = "named resource"
 
 
 @dataclass(frozen=True)
 class ComponentPlugin:
-    """A module whose functions (and its sub-modules') are components, under the prefix ``group``
-    (none if empty).
+    """A module whose functions, and those of its sub-modules, are components.
 
     Args:
-        group: the prefix; none if empty or beginning with ``_``
-        module: dotted name of the module
-        replaces_builtins: True hides the components of ``torchx-components`` (what the older
-            entry-point group ``torchx.components`` means; a new plugin adds)
+        group: The prefix of the components' names; no prefix if empty or beginning with ``_``.
+        module: Dotted name of the module. It may be empty if ``read_file`` is given.
+        replaces_builtins: Whether the components of plugins with ``builtin`` are hidden. The older
+            entry-point group ``torchx.components`` means this; a new plugin adds.
+        builtin: Whether these are the components that come with TorchX.
+        read_file: Reads component files that are not on this machine, for
+            ``torchx run PATH:FUNCTION``.
     """
 
     group: str
-    module: str
+    module: str = ""
     replaces_builtins: bool = False
+    builtin: bool = False
+    read_file: ComponentFileReader | None = None
     deliberate: bool = field(default=False, compare=False)
-    """Set by the manager: the plugin was marked ``tryfirst``, and its components win."""
+    """Whether the plugin is marked ``tryfirst`` and its components win; set by the manager."""
     origin: Origin = field(default_factory=Origin, compare=False)
 
     kind: ClassVar[str] = "component group"
 
     @property
     def name(self) -> str:
-        """The group."""
+        """Return the group."""
         return self.group
 
     def with_origin(self, origin: Origin) -> ComponentPlugin:
-        """Returns a copy that carries ``origin``, or the record itself if it carries one
-        already.
-        """
+        """Return a copy with ``origin``, or the record itself if it has an origin."""
         return self if self.origin != Origin() else replace(self, origin=origin)
 
     def problem(self) -> str | None:
-        """Returns what is wrong with the record, or None."""
-        if not isinstance(self.group, str) or not isinstance(self.module, str) or not self.module:
+        """Return what is wrong with the record, or None."""
+        named = isinstance(self.group, str) and isinstance(self.module, str)
+        if not named or not (self.module or self.read_file):
             return (
                 "ComponentPlugin needs a group and the name of a module, got"
                 f" {self.group!r}, {self.module!r}"
@@ -136,43 +169,39 @@ class ComponentPlugin:
         return None
 
 
-class TrackerPlugin(Record):
-    """A tracker; ``factory(config)`` returns it, ``config`` being a string or None."""
+class TrackerPlugin(Record["TrackerFactory"]):
+    """A tracker."""
 
     kind: ClassVar[str] = "tracker"
 
 
-class CommandPlugin(Record):
-    """A sub-command of ``torchx``; ``factory`` is a :class:`click.Command`, or a callable that
-    returns one.
-    """
+class CommandPlugin(Record["CommandFactory"]):
+    """A sub-command of ``torchx``."""
 
     kind: ClassVar[str] = "command"
 
 
-class WorkspacePlugin(Record):
-    """A builder of workspaces; ``factory()`` returns a
-    :class:`~torchx_specs.workspace.WorkspaceBuilder`.
-    """
+class WorkspacePlugin(Record["WorkspaceFactory"]):
+    """A builder of workspaces."""
 
     kind: ClassVar[str] = "workspace builder"
 
 
-class EventHandlerPlugin(Record):
-    """A destination of runner events; ``factory()`` returns a :class:`logging.Handler`."""
+class EventHandlerPlugin(Record["EventHandlerFactory"]):
+    """A destination of the runner's events."""
 
     kind: ClassVar[str] = "event handler"
 
 
 def load_object(path: str, owner: str) -> Any:
-    """Imports ``module:attribute``.
+    """Import ``module:attribute`` and return it.
 
     Args:
-        path: what to import
-        owner: whose it is, for the error
+        path: The module and the attribute.
+        owner: The plugin that names it, for the error.
 
     Raises:
-        PluginError: the module fails to import or has no such attribute
+        PluginError: The module fails to import, or has no such attribute.
     """
     import importlib
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import NamedResourceNotFoundError, nearest
 from torchx_specs.model.resources import NAME_TAG, NULL_RESOURCE, Resource
 from torchx_specs.settings import ENV_TORCHX_CUSTOM_NAMED_RESOURCES
+
+if TYPE_CHECKING:
+    from torchx_specs.plugins.manager import Catalog
+    from torchx_specs.plugins.records import ResourcePlugin
 
 ResourceFactory = Callable[[], Resource]
 
@@ -29,9 +33,9 @@ class _Factories(MutableMapping[str, ResourceFactory]):
     def __getitem__(self, name: str) -> ResourceFactory:
         if name in self._written:
             return self._written[name]
-        plugins = _plugins()
-        if name in plugins:
-            factory: ResourceFactory = plugins[name].load()
+        plugin = _plugins().find(name)
+        if plugin is not None:
+            factory: ResourceFactory = plugin.load()
             return factory
         return self._lower()[name]
 
@@ -42,13 +46,13 @@ class _Factories(MutableMapping[str, ResourceFactory]):
         del self._written[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._lower(), *_plugins(), *self._written]))
+        return iter(dict.fromkeys([*self._lower(), *_plugins().names(), *self._written]))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._written or name in _plugins() or name in self._lower()
+        return name in self._written or name in _plugins().names() or name in self._lower()
 
     def clear_written(self) -> None:
         """Forgets what this process wrote."""
@@ -62,7 +66,7 @@ class _Factories(MutableMapping[str, ResourceFactory]):
         return {**NAMED_RESOURCES, **_custom(custom)} if custom else NAMED_RESOURCES
 
 
-def _plugins() -> Mapping[str, Any]:
+def _plugins() -> Catalog[ResourcePlugin]:
     from torchx_specs.plugins.manager import get_manager
 
     return get_manager().named_resources()

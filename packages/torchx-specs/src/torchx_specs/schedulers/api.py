@@ -91,9 +91,10 @@ class Scheduler(ABC, Generic[T]):
     :class:`~torchx_specs.StructuredOpts` class, declares the options and receives them typed; with
     any other parameter implement :meth:`_run_opts`.
 
-    A scheduler that is told when an app changes may have one more method, ``wait(self, app_id,
-    timeout)``: it returns as soon as the app may be in another state, after ``timeout`` seconds at
-    the latest. ``Runner.wait`` then does not poll.
+    Every other method has a default. A scheduler that can do better overrides it: :meth:`wait` if
+    the service announces changes, :meth:`kill` if apps can end at once, :meth:`submit_many` if one
+    request submits many apps, :meth:`log_blocks` if one thread can follow many logs, and
+    :meth:`lives_in_client` if apps end with the process that submitted them.
 
     Args:
         backend: name of the kind of scheduler
@@ -161,6 +162,26 @@ class Scheduler(ABC, Generic[T]):
     def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
         """Makes the request for an app; ``cfg`` is resolved."""
 
+    def submit_many(self, dryrun_infos: Iterable[AppDryRunInfo[Any]]) -> Iterator[str]:
+        """Submit several requests, and yield the id of each app once it is submitted.
+
+        The default calls :meth:`schedule` for one after the other. The ids come in the order of the
+        requests; if one request fails, the apps whose ids were yielded stay submitted.
+        """
+        for info in dryrun_infos:
+            yield self.schedule(info)
+
+    def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
+        """Return True if an app that is submitted with these options belongs to this process.
+
+        ``torchx run`` waits for such an app, shows its logs, and cancels it when interrupted. The
+        default is False: the app continues without the process that submitted it.
+
+        Args:
+            cfg: The resolved options.
+        """
+        return False
+
     # -- options
 
     def run_opts(self) -> runopts:
@@ -217,6 +238,21 @@ class Scheduler(ABC, Generic[T]):
         """Returns the native request of a submitted app, or None if this scheduler cannot tell."""
         return None
 
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
+        """Block until an app may have changed its state.
+
+        ``Runner.wait`` calls this between two calls of :meth:`describe`.
+
+        Args:
+            app_id: The app.
+            timeout: How long to block, in seconds; None means without a limit.
+
+        Returns:
+            True if the scheduler watched the app: it may have changed, or the time is up. False, at
+            once, if this scheduler cannot watch apps, so that the caller polls (the default).
+        """
+        return False
+
     @abstractmethod
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns the apps this scheduler knows."""
@@ -233,6 +269,13 @@ class Scheduler(ABC, Generic[T]):
     @abstractmethod
     def _cancel_existing(self, app_id: str) -> None:
         """Ends an app that exists."""
+
+    def kill(self, app_id: str) -> None:
+        """End an app at once: its processes get no time to end by themselves.
+
+        The command calls this on a second Ctrl-C. The default is :meth:`cancel`.
+        """
+        self.cancel(app_id)
 
     def delete(self, app_id: str) -> None:
         """Ends an app and removes it from the scheduler; does nothing if there is none of that
@@ -272,6 +315,43 @@ class Scheduler(ABC, Generic[T]):
         raise NotImplementedError(
             f"{type(self).__qualname__} does not support application log iteration"
         )
+
+    def log_blocks(
+        self,
+        app_id: str,
+        replicas: Iterable[tuple[str, int]],
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+        """Yield blocks of whole log lines of several replicas as they arrive.
+
+        The default reads each replica with :meth:`log_iter` in a thread of its own, at most
+        :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at once while following and
+        :data:`~torchx_specs.schedulers.parallel_logs.MAX_READ` otherwise. Closing the generator
+        ends the reading.
+
+        Args:
+            app_id: The app.
+            replicas: Role and index of each replica, taken as there is room for them.
+            regex: As for :meth:`log_iter`, like all that follows.
+            since: Only lines written at that time or later.
+            until: Only lines written before that time.
+            should_tail: Follow each log until its replica has ended.
+            streams: Standard output, standard error or both.
+
+        Yields:
+            The replica, and lines of its log or the error that ended its log. The lines of one
+            replica come in order; the lines of different replicas are interleaved.
+        """
+        from torchx_specs.schedulers.parallel_logs import read_in_threads
+
+        def read(role: str, k: int) -> Iterable[str]:
+            return self.log_iter(app_id, role, k, regex, since, until, should_tail, streams)
+
+        return read_in_threads(read, replicas, should_tail)
 
     # -- checks before anything is built
 

@@ -14,6 +14,7 @@ from torchx_specs.hookspecs import (
     CommandPlugin,
     ComponentPlugin,
     EventHandlerPlugin,
+    OptionsOnlySchedulerPlugin,
     ResourcePlugin,
     SchedulerPlugin,
     TrackerPlugin,
@@ -22,7 +23,7 @@ from torchx_specs.hookspecs import (
 from torchx_specs.plugins.entry_points import EntryPoint, entry_points
 from torchx_specs.plugins.records import Origin, Record
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound="Record[Any]")
 
 
 def _origin(ep: EntryPoint) -> Origin:
@@ -46,32 +47,20 @@ def _older(
 
 @hookimpl(trylast=True)
 def torchx_schedulers() -> Iterator[SchedulerPlugin]:
-    """Offers the group ``torchx.schedulers``."""
-    from torchx.bridges.factories import OlderScheduler, forwarding_environment
+    """Offer the groups ``torchx.schedulers`` and ``torchx.schedulers.orchestrator``.
 
-    if entry_points("torchx.schedulers.orchestrator"):
-        from torchx_runner.installed_schedulers import OPTIONS_ONLY
-
-        if options_only not in OPTIONS_ONLY:
-            OPTIONS_ONLY.append(options_only)
-    for record in _older("torchx.schedulers", SchedulerPlugin, OlderScheduler):
-        factory = record.factory
-        if not isinstance(factory, OlderScheduler):
-            factory = forwarding_environment(factory)
-        yield SchedulerPlugin(record.name, factory, record.summary, record.origin)
-
-
-def options_only() -> dict[str, SchedulerPlugin]:
-    """Returns the group ``torchx.schedulers.orchestrator`` by name: ``.torchxconfig`` has sections
-    for them, a runner does not run on them.
+    A scheduler of the latter has a section in ``.torchxconfig``; a runner does not run apps on it.
     """
     from torchx.bridges import sources
-    from torchx.bridges.factories import OlderScheduler
+    from torchx.bridges.factories import OlderScheduler, forwarding_environment
 
-    found = sources.older_entry_points("torchx.schedulers.orchestrator")
-    return {
-        ep.name: SchedulerPlugin(ep.name, OlderScheduler(ep), origin=_origin(ep)) for ep in found
-    }
+    for ep in sources.older_entry_points("torchx.schedulers.orchestrator"):
+        yield OptionsOnlySchedulerPlugin(ep.name, OlderScheduler(ep), origin=_origin(ep))
+    for record in _older("torchx.schedulers", SchedulerPlugin, OlderScheduler):
+        factory = record.factory
+        if not isinstance(factory, (str, OlderScheduler)):
+            factory = forwarding_environment(factory)
+        yield SchedulerPlugin(record.name, factory, record.summary, record.origin)
 
 
 @hookimpl(trylast=True)
@@ -105,10 +94,8 @@ def torchx_components() -> Iterator[ComponentPlugin]:
     """
     if entry_points("torchx.file"):
         from torchx.bridges.factories import read_by_plugin
-        from torchx_runner.components.files import SOURCE_READERS
 
-        if read_by_plugin not in SOURCE_READERS:
-            SOURCE_READERS.append(read_by_plugin)
+        yield ComponentPlugin("", read_file=read_by_plugin)
     if entry_points("torchx.version"):
         import torchx.version  # before the components, whose default image it decides
     for ep in entry_points("torchx.components"):

@@ -41,7 +41,7 @@ def get_scheduler_factories(*, skip_defaults: bool = False) -> dict[str, Schedul
     catalog = get_manager().schedulers()
     theirs: dict[str, SchedulerFactory] = {}
     ours: dict[str, SchedulerFactory] = {}
-    for name in catalog:
+    for name in catalog.names():
         if name in catalog.conflicts:
             theirs[name] = _deferred(functools.partial(catalog.__getitem__, name))
             continue

@@ -1,0 +1,38 @@
+"""Errors that several schedulers raise, and the translation of a client library's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torchx_specs.errors import BackendError, RequestError
+
+
+class MountTypeError(RequestError, TypeError):
+    """A mount is not a BindMount, VolumeMount or DeviceMount."""
+
+
+class UnknownReplicaError(RequestError, RuntimeError):
+    """The app has no such role, or the role has no such replica."""
+
+
+@contextmanager
+def translated_errors(translate: Callable[[Exception], Exception | None]) -> Iterator[None]:
+    """Raise the errors of a client library as ours.
+
+    Args:
+        translate: Returns our error for one of the library's, or None for any other error, which is
+            raised unchanged.
+
+    Raises:
+        BackendError: The service failed or refused the request.
+    """
+    try:
+        yield
+    except BackendError:
+        raise
+    except Exception as e:
+        ours = translate(e)
+        if ours is None:
+            raise
+        raise ours from e

@@ -1,0 +1,38 @@
+"""Registers how to install the schedulers and workspace builders that are not installed.
+
+The records only serve error messages; a plugin that is installed takes precedence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchx_specs.hookspecs import SchedulerPlugin, WorkspacePlugin, hookimpl
+
+#: The distribution that provides each scheduler.
+SCHEDULERS = {
+    "local_cwd": "torchx-sched-local",
+    "local_docker": "torchx-sched-docker",
+    "slurm": "torchx-sched-slurm",
+    "lsf": "torchx-sched-lsf",
+    "kubernetes": "torchx-sched-k8s",
+    "kubernetes_mcad": "torchx-sched-k8s",
+    "aws_batch": "torchx-sched-aws",
+    "aws_sagemaker": "torchx-sched-aws",
+}
+#: The distribution that provides each workspace builder.
+WORKSPACES = {"docker": "torchx-workspace-docker"}
+
+
+@hookimpl(trylast=True)
+def torchx_schedulers() -> Iterator[SchedulerPlugin]:
+    """Yield a record for each known scheduler, with the command that installs it."""
+    for name, distribution in SCHEDULERS.items():
+        yield SchedulerPlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl(trylast=True)
+def torchx_workspaces() -> Iterator[WorkspacePlugin]:
+    """Yield a record for each known workspace builder, with the command that installs it."""
+    for name, distribution in WORKSPACES.items():
+        yield WorkspacePlugin(name, "", install=f"pip install {distribution}")

@@ -1,0 +1,90 @@
+"""Retries of requests to a service that may be unreachable for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 10.0
+
+
+class Backoff:
+    """Pauses that double, and a limit on how long a service may be unreachable.
+
+    Args:
+        limit: How long to retry an unreachable service, in seconds.
+        first_pause: The first pause, in seconds.
+        longest_pause: The longest pause, in seconds.
+        sleep: Waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        limit: float,
+        *,
+        first_pause: float = FIRST_PAUSE,
+        longest_pause: float = LONGEST_PAUSE,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._limit = limit
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
+        self._sleep = sleep
+        self._next = first_pause
+        self._unreachable_since: float | None = None
+
+    def reset(self) -> None:
+        """Start again with the first pause and the whole limit, after a success."""
+        self._next = self._first_pause
+        self._unreachable_since = None
+
+    def pause(self) -> None:
+        """Wait before the next request to a service that answered."""
+        self._unreachable_since = None
+        self._wait()
+
+    def pause_after(self, error: Exception) -> None:
+        """Wait before the next request to a service that did not answer.
+
+        Args:
+            error: Why it did not answer.
+
+        Raises:
+            Exception: ``error``, if the limit would be exceeded.
+        """
+        now = time.monotonic()
+        if self._unreachable_since is None:
+            self._unreachable_since = now
+        if now + self._next - self._unreachable_since > self._limit:
+            raise error
+        self._wait()
+
+    def _wait(self) -> None:
+        self._sleep(self._next)
+        self._next = min(self._next * 2, self._longest_pause)
+
+
+def retry(
+    request: Callable[[], T],
+    unreachable: type[Exception] | tuple[type[Exception], ...],
+    backoff: Backoff,
+) -> T:
+    """Return the result of a request, and repeat it while the service is unreachable.
+
+    Args:
+        request: Makes the request.
+        unreachable: Errors that mean that the service did not answer.
+        backoff: How long to wait, and when to give up.
+
+    Raises:
+        Exception: What the last request raised.
+    """
+    while True:
+        try:
+            return request()
+        except unreachable as e:
+            backoff.pause_after(e)

@@ -1,0 +1,116 @@
+"""Checks of roles and replicas that every scheduler makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from torchx_kit.errors import UnknownReplicaError
+from torchx_specs.errors import nearest
+from torchx_specs.model.constants import MISSING
+
+if TYPE_CHECKING:
+    from torchx_specs.model.app import AppDef, Role
+
+
+def app_problems(app: AppDef) -> Iterator[str]:
+    """Yield what is wrong with the list of roles: none at all, or two with one name."""
+    if not app.roles:
+        yield f"app '{app.name}' has no roles; add at least one Role to AppDef.roles"
+    names = [role.name for role in app.roles]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            yield f"{names.count(name)} roles are named '{name}'; give each role its own name"
+
+
+def entrypoint_problems(role: Role) -> Iterator[str]:
+    """Yield a problem if the role has no entrypoint."""
+    if not role.entrypoint or role.entrypoint == MISSING:
+        yield "no entrypoint; set Role.entrypoint to the program to run"
+
+
+def image_problems(role: Role) -> Iterator[str]:
+    """Yield what is wrong with a container image's name: missing, or with spaces in it."""
+    if not role.image:
+        yield "no image; set Role.image to the container image to run"
+    elif any(c.isspace() or not c.isprintable() for c in role.image):
+        yield f"image {role.image!r} contains a space or a control character"
+
+
+def replica_count_problems(role: Role, least: int = 1) -> Iterator[str]:
+    """Yield what is wrong with the numbers of replicas and retries.
+
+    Args:
+        role: The role.
+        least: The smallest number of replicas that the scheduler runs.
+    """
+    if role.num_replicas < least:
+        yield f"num_replicas is {role.num_replicas}; it must be {least} or more"
+    if role.max_retries < 0:
+        yield f"max_retries is {role.max_retries}; it must be 0 or more"
+
+
+def text_problems(role: Role, api: str) -> Iterator[str]:
+    """Yield the texts of a role that an API of JSON documents cannot carry.
+
+    Args:
+        role: The role.
+        api: Name of the API, for the message.
+    """
+    texts = {"its name": role.name, "entrypoint": role.entrypoint}
+    texts.update({f"args[{index}]": argument for index, argument in enumerate(role.args)})
+    for where, text in texts.items():
+        problem = text_problem(text, api)
+        if problem:
+            yield f"{where} {problem}"
+    for key, value in role.env.items():
+        yield from variable_problems(key, value, api)
+
+
+def variable_problems(key: str, value: str, api: str) -> Iterator[str]:
+    """Yield what is wrong with one environment variable.
+
+    Args:
+        key: The variable's name.
+        value: Its value; messages do not repeat it.
+        api: Name of the API, for the message.
+    """
+    if not key or "=" in key:
+        yield f"env has {key!r}, which is not a valid variable name"
+    problem = text_problem(key + value, api)
+    if problem:
+        yield f"env[{key!r}] {problem}"
+
+
+def text_problem(text: str, api: str) -> str:
+    """Return why an API of JSON documents cannot carry a text, or an empty string if it can."""
+    if "\0" in text:
+        return "contains a NUL character"
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return f"contains bytes that are not UTF-8, which {api} cannot carry"
+    return ""
+
+
+def check_replica(app: str, replicas: Mapping[str, int], role: str, index: int) -> None:
+    """Raise an error unless the app has that replica.
+
+    Args:
+        app: Name or id of the app, for the message.
+        replicas: The number of replicas of each role, by the role's name.
+        role: The role's name.
+        index: Index of the replica in its role.
+
+    Raises:
+        UnknownReplicaError: The app has no such role, or the role has no such replica.
+    """
+    if role not in replicas:
+        raise UnknownReplicaError(
+            f"app {app} has no role '{role}';{nearest(role, replicas)} roles: {', '.join(replicas)}"
+        )
+    if not 0 <= index < replicas[role]:
+        raise UnknownReplicaError(
+            f"role '{role}' of app {app} has no replica {index};"
+            f" its replicas are 0 to {replicas[role] - 1}"
+        )

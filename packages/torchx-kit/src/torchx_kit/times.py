@@ -1,0 +1,48 @@
+"""Times as services write them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+NANOSECONDS = 1_000_000_000
+
+_days: dict[bytes, int] = {}
+
+
+def to_nanoseconds(when: datetime) -> int:
+    """Return a time in nanoseconds since 1970, exactly; a time without a zone is local time."""
+    past = when.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return past // timedelta(microseconds=1) * 1000
+
+
+def parse_rfc3339(stamp: bytes) -> int:
+    """Return an RFC 3339 time in nanoseconds since 1970.
+
+    Docker and Kubernetes put such a time before each log line, so the day is parsed once only.
+
+    >>> parse_rfc3339(b"1970-01-02T00:00:01.000000005Z")
+    86401000000005
+    >>> parse_rfc3339(b"1970-01-01T01:00:00+01:00")
+    0
+
+    Raises:
+        ValueError: The text is not such a time.
+    """
+    day = _days.get(stamp[:10])
+    if day is None:
+        import calendar
+
+        year, month, number = stamp[:10].split(b"-")
+        day = calendar.timegm((int(year), int(month), int(number), 0, 0, 0))
+        _days[stamp[:10]] = day
+    clock = stamp[11:]
+    offset = 0
+    if not clock.endswith(b"Z"):
+        sign = 1 if b"+" in clock else -1
+        clock, _, zone = clock.partition(b"+" if sign > 0 else b"-")
+        hours, _, minutes = zone.partition(b":")
+        offset = sign * (int(hours) * 3600 + int(minutes or 0) * 60)
+    whole, _, fraction = clock.rstrip(b"Z").partition(b".")
+    hours, minutes, seconds = whole.split(b":")
+    total = day + int(hours) * 3600 + int(minutes) * 60 + int(seconds) - offset
+    return total * NANOSECONDS + int(fraction.ljust(9, b"0")[:9] or b"0")

@@ -1,0 +1,75 @@
+"""The signatures of the factories that records name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import logging
+
+    from torchx_specs.model.resources import Resource
+    from torchx_specs.schedulers.api import Scheduler
+    from torchx_specs.trackers.api import TrackerBase
+    from torchx_specs.workspace.builder import WorkspaceBuilder
+
+
+class SchedulerFactory(Protocol):
+    """Makes a scheduler."""
+
+    def __call__(self, session_name: str, **scheduler_params: Any) -> Scheduler[Any]:
+        """Return a new scheduler.
+
+        Args:
+            session_name: Name of the session; part of the handles.
+            scheduler_params: What the caller of ``get_runner`` passed; ignore what is unknown.
+        """
+
+
+class ResourceFactory(Protocol):
+    """Makes a named resource."""
+
+    def __call__(self) -> Resource:
+        """Return a new resource."""
+
+
+class TrackerFactory(Protocol):
+    """Makes a tracker."""
+
+    def __call__(self, config: str | None, /) -> TrackerBase:
+        """Return a new tracker.
+
+        Args:
+            config: The text of ``[tracker:NAME] config``, or None.
+        """
+
+
+class CommandFactory(Protocol):
+    """A :class:`click.Command`, or a callable that returns one."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command, or return it."""
+
+
+class WorkspaceFactory(Protocol):
+    """Makes a workspace builder."""
+
+    def __call__(self) -> WorkspaceBuilder:
+        """Return a new builder."""
+
+
+class EventHandlerFactory(Protocol):
+    """Makes a destination of the runner's events."""
+
+    def __call__(self) -> logging.Handler:
+        """Return a new handler."""
+
+
+class ComponentFileReader(Protocol):
+    """Reads component files that are not on this machine."""
+
+    def __call__(self, path: str, /) -> str:
+        """Return the text of a component file.
+
+        Raises:
+            OSError: This reader has no such file; the next reader is asked.
+        """

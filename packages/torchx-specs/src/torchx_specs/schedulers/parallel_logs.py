@@ -1,0 +1,124 @@
+"""Reading the logs of several replicas at once, for schedulers that read one log at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+Replica = tuple[str, int]
+
+#: How many logs are followed at the same time.
+MAX_FOLLOWED = 256
+#: How many logs of ended replicas are read at the same time.
+MAX_READ = 8
+# How many lines of one log are handed over together.
+_BLOCK_LINES = 512
+# How many blocks wait for the consumer before the readers pause.
+_MAX_WAITING = 64
+# The longest wait that a signal cannot interrupt, in seconds.
+_SIGNAL_SECONDS = 0.5
+
+
+def read_in_threads(
+    read: Callable[[str, int], Iterable[str]],
+    replicas: Iterable[Replica],
+    should_tail: bool = False,
+) -> Iterator[tuple[Replica, Iterable[str] | Exception]]:
+    """Yield blocks of lines of several logs as they arrive, each log read by a thread.
+
+    Args:
+        read: Returns the lines of one replica's log.
+        replicas: Role and index of each replica.
+        should_tail: Whether ``read`` follows its log; a followed line is handed over at once.
+
+    Yields:
+        The replica, and some of its lines or the error that ended its log.
+    """
+    return _ThreadedReader(read, replicas, should_tail).blocks()
+
+
+class _ThreadedReader:
+    def __init__(
+        self,
+        read: Callable[[str, int], Iterable[str]],
+        replicas: Iterable[Replica],
+        should_tail: bool,
+    ) -> None:
+        self._read = read
+        self._replicas = iter(replicas)
+        self._most = MAX_FOLLOWED if should_tail else MAX_READ
+        self._block_lines = 1 if should_tail else _BLOCK_LINES
+        self._changed = threading.Condition()
+        self._ready: deque[tuple[Replica, Iterable[str] | Exception]] = deque()
+        self._running = 0
+        self._closed = False
+
+    def blocks(self) -> Iterator[tuple[Replica, Iterable[str] | Exception]]:
+        try:
+            self._start_threads()
+            while True:
+                with self._changed:
+                    while not self._ready and self._running:
+                        self._changed.wait(_SIGNAL_SECONDS)
+                    found = list(self._ready)
+                    self._ready.clear()
+                    running = self._running
+                    self._changed.notify_all()
+                yield from found
+                if not found and not running:
+                    return
+        finally:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+
+    def _start_threads(self) -> None:
+        # A thread takes the next replica when its log has ended.
+        for _ in range(self._most):
+            replica = self._next()
+            if replica is None:
+                return
+            with self._changed:
+                self._running += 1
+            threading.Thread(
+                target=self._run, args=(replica,), name=f"log-{replica[0]}", daemon=True
+            ).start()
+
+    def _next(self) -> Replica | None:
+        with self._changed:
+            return None if self._closed else next(self._replicas, None)
+
+    def _run(self, replica: Replica | None) -> None:
+        try:
+            while replica is not None:
+                try:
+                    self._copy(replica)
+                except Exception as e:  # the consumer decides what an unreadable log means
+                    self._put(replica, e)
+                replica = self._next()
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def _copy(self, replica: Replica) -> None:
+        block: list[str] = []
+        for line in self._read(*replica):
+            block.append(line)
+            if len(block) >= self._block_lines:
+                if not self._put(replica, block):
+                    return
+                block = []
+        if block:
+            self._put(replica, block)
+
+    def _put(self, replica: Replica, found: Iterable[str] | Exception) -> bool:
+        """Hand something over; return False if nobody wants more."""
+        with self._changed:
+            while len(self._ready) >= _MAX_WAITING and not self._closed:
+                self._changed.wait()
+            if not self._closed:
+                self._ready.append((replica, found))
+                self._changed.notify_all()
+            return not self._closed
