@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import signal
     from datetime import datetime
 
+    from torchx_kit.logs.file_logs import FileLog
     from torchx_sched_local.logs.locate import ReplicaLog
     from torchx_sched_local.store.stored_app import StoredApp
     from torchx_sched_local.supervise.reactor import Reactor
@@ -217,6 +218,16 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 app.name,
                 gpus_wanted(app),
             )
+
+    def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
+        """Return True unless the option ``detach`` is set: attached apps end with this process.
+
+        A subclass cannot detach apps, so that all of its apps end with this process.
+
+        Args:
+            cfg: The resolved options.
+        """
+        return not (cfg.get("detach") and type(self) is LocalScheduler)
 
     # -- submitting
 
@@ -507,6 +518,38 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 RequestError: it has no such role or replica
         """
         return self._find_log(app_id, role_name, k, streams).lines(regex, since, until, should_tail)
+
+    def log_blocks(
+        self,
+        app_id: str,
+        replicas: Iterable[tuple[str, int]],
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+        """Yield blocks of whole log lines of several replicas; see :meth:`Scheduler.log_blocks`.
+
+        One thread reads all log files. A subclass with a :meth:`log_iter` or a supervision of its
+        own gets the threads of :meth:`Scheduler.log_blocks`.
+        """
+        from torchx_kit.logs.blocks import file_log_blocks
+
+        own_app = self._own_app(app_id)
+        is_supervised = own_app is None or own_app.supervision is not None
+        if not is_supervised or type(self).log_iter is not LocalScheduler.log_iter:
+            return super().log_blocks(app_id, replicas, regex, since, until, should_tail, streams)
+
+        def find_log(role: str, k: int) -> FileLog | Exception:
+            try:
+                log = self._find_log(app_id, role, k, streams)
+                return log.lines(regex, since, until, should_tail)
+            except Exception as e:  # the consumer decides what a missing log means
+                return e
+
+        logs = (((role, k), find_log(role, k)) for role, k in replicas)
+        return file_log_blocks(logs, should_tail=should_tail)
 
     def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
         from torchx_sched_local.errors import UnknownLocalAppError

@@ -37,14 +37,15 @@ _FEW = 16
 
 
 def follow(
-    logs: Iterator[tuple[_Key, Followed]], most: int
+    logs: Iterator[tuple[_Key, Followed | Exception]], most: int
 ) -> Iterator[tuple[_Key, Iterable[str] | Exception]]:
     """Yields blocks of whole lines of several logs, each with the key of its log.
 
     One that cannot be read (any more) yields the error, and nothing after it.
 
     Args:
-        logs: the logs by their keys; taken as there is room for them
+        logs: the logs by their keys, taken as there is room for them; an exception instead of a
+            log is yielded as it is
         most: how many of them are followed at the same time
     """
     waiting = Waiting()
@@ -60,6 +61,9 @@ def follow(
                     more = False
                     break
                 key, followed = log
+                if isinstance(followed, Exception):
+                    yield key, followed
+                    continue
                 keys[followed] = key
                 turns.append((followed, followed.look()))
             if not keys and not more:

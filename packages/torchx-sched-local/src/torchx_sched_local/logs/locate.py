@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from torchx_kit.logs.file_logs import Tail, log_lines
+from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
 from torchx_sched_local.errors import NoLogError, UnknownReplicaError
 from torchx_sched_local.logs.combined import RecordedTimes
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
@@ -44,7 +44,7 @@ class ReplicaLog:
         since: datetime | None,
         until: datetime | None,
         should_tail: bool,
-    ) -> Iterable[str]:
+    ) -> FileLog:
         """Returns its lines, see :meth:`Scheduler.log_iter`."""
         tail = None
         if should_tail:
