@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from local_helpers import finish, lines, run, sh, submit, until
 
-from torchx_sched_local.errors import UnknownReplicaError
+from torchx_kit.errors import UnknownReplicaError
 from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
 from torchx_specs import Role
@@ -157,7 +157,7 @@ def test_unknown_app_role_and_replica(scheduler: LocalScheduler) -> None:
     for found in (scheduler, create_scheduler("other")):
         with pytest.raises(RequestError, match="no role 'trainr'; did you mean 'trainer'"):
             lines(found, app_id, "trainr")
-        with pytest.raises(RequestError, match="has no replica 2; it has 0 to 1"):
+        with pytest.raises(RequestError, match="has no replica 2; its replicas are 0 to 1"):
             lines(found, app_id, "trainer", 2)
         with pytest.raises(RequestError, match="has no replica -1"):
             lines(found, app_id, "trainer", -1)

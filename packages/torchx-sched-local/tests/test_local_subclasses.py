@@ -15,6 +15,7 @@ import pytest
 from local_helpers import finish, is_running, lines, sh, submit, until
 
 import torchx_sched_local.scheduler as module
+from torchx_kit.errors import UnknownReplicaError
 from torchx_sched_local.scheduler import (
     CWDImageProvider,
     LocalOpts,
@@ -203,7 +204,7 @@ def test_app_started_in_ones_own_way(own_way: OwnWay, tmp_path: Path) -> None:
     assert found.state == AppState.FAILED
     assert sorted(lines(own_way, app_id)) == ["err\n", "out\n"]
     assert '"exitcode": 3' in Path(own_way._apps[app_id].log_dir, "SUCCESS").read_text()
-    with pytest.raises(KeyError, match="no role 'x'"):
+    with pytest.raises(UnknownReplicaError, match="no role 'x'"):
         lines(own_way, app_id, "x")
 
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from torchx_kit.signals import describe_exit
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.logs.locate import ReplicaLog, log_path
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
-from torchx_sched_local.store.history import AppRun, Event, ReplicaRun, why_it_ended
+from torchx_sched_local.store.history import AppRun, Event, ReplicaRun
 from torchx_sched_local.store.records import AppFolder, timestamp
 from torchx_sched_local.store.retention import remove_old
 from torchx_sched_local.supervise import processes
@@ -261,7 +262,7 @@ class Supervision:
         elif self.folder.is_cancelled():  # by another process, which has ended it as well
             state, reason = AppState.CANCELLED, "cancelled"
         else:
-            state, reason = AppState.FAILED, why_it_ended(exit_code)
+            state, reason = AppState.FAILED, describe_exit(exit_code)
         self.record(["exit", *place, state.value, exit_code, reason, reaped, timestamp()])
         if state == AppState.FAILED:
             self._failed(place)
