@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
-from torchx_sched_local.store.history import AppRun
+from torchx_sched_local.store.app_run import AppRun
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus

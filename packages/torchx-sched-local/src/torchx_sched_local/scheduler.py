@@ -1,6 +1,6 @@
 """``local_cwd``: apps as processes of this machine.
 
-An app is a folder (:mod:`torchx_sched_local.store.records`) that outlives the program that
+An app is a folder (:mod:`torchx_sched_local.store.app_folder`) that outlives the program that
 started it: any process of the same user can describe, follow, cancel and delete it. Its processes
 end with the program that started them, unless the app was started with ``detach``.
 """
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
+from torchx_sched_local.build_request import join_path, make_request
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
 from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
 from torchx_sched_local.images import ImageProvider as ImageProvider
 from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
 from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_local.options import LocalOpts as LocalOpts
-from torchx_sched_local.plan import join_path, make_request
 from torchx_sched_local.request import ENV_ERROR_FILE, check, format_request
 from torchx_sched_local.request import PopenRequest as PopenRequest
 from torchx_sched_local.request import ReplicaParam as ReplicaParam
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from torchx_kit.logs.file_logs import FileLog
-    from torchx_sched_local.logs.locate import ReplicaLog
+    from torchx_sched_local.logs.replica_log import ReplicaLog
     from torchx_sched_local.store.stored_app import StoredApp
     from torchx_sched_local.supervise.reactor import Reactor
 
@@ -331,7 +331,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Raises:
             FileExistsError: it is there already
         """
-        from torchx_sched_local.supervise.start import open_log
+        from torchx_sched_local.supervise.start_replicas import open_log
 
         return None if file is None else open_log(file, os.O_EXCL)
 
@@ -339,7 +339,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self, replica_params: ReplicaParam
     ) -> tuple[FileIO | None, FileIO | None, Any]:
         """Returns the files for a replica's output, and what merges them."""
-        from torchx_sched_local.supervise.start import output_files
+        from torchx_sched_local.supervise.start_replicas import output_files
 
         return output_files(replica_params, self._get_file_io)
 
@@ -405,14 +405,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns all apps of this user on this machine, of all sessions, that were not deleted."""
-        from torchx_sched_local.store import records
+        from torchx_sched_local.store import index
         from torchx_sched_local.store.stored_app import StoredApp
 
         apps = []
-        for app_id in records.all_ids():
+        for app_id in index.app_ids():
             stored = StoredApp.find(app_id)
             if stored is None:
-                records.forget_removed(app_id)
+                index.remove_dangling(app_id)
                 continue
             ended = stored.folder.read_end()
             state = ended[0] if ended else stored.refresh().state
@@ -553,7 +553,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
         from torchx_sched_local.errors import UnknownLocalAppError
-        from torchx_sched_local.logs import locate as log_access
+        from torchx_sched_local.logs import replica_log
 
         local_app = self._own_app(app_id)
         if local_app is None:
@@ -562,8 +562,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 raise UnknownLocalAppError(app_id)
             return stored.log(role, k, stream)
         if local_app.supervision is None:
-            path = log_access.own_log_path(local_app, role, k, stream)
-            return log_access.ReplicaLog(path, lambda: self._has_ended(app_id))
+            path = replica_log.own_log_path(local_app, role, k, stream)
+            return replica_log.ReplicaLog(path, lambda: self._has_ended(app_id))
         return local_app.supervision.log(role, k, stream)
 
     def _own_app(self, app_id: str) -> _LocalAppDef | None:
@@ -587,11 +587,11 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _stored(self, app_id: str) -> StoredApp | None:
         """Returns an app by its records, None if there is none."""
-        from torchx_sched_local.store import records
+        from torchx_sched_local.store import index
         from torchx_sched_local.store.stored_app import StoredApp
 
         cache: dict[str, StoredApp] = self.__dict__.setdefault("_stored_apps", {})
-        folder = records.lookup(app_id)
+        folder = index.find(app_id)
         cached = cache.get(app_id)
         if cached is not None and folder is not None and folder.path == cached.folder.path:
             return cached

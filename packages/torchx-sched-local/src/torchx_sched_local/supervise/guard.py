@@ -3,8 +3,8 @@
 It reads from a pipe whose other end the supervisor alone holds. A line means that the app has ended
 and all is well; the end of the pipe without one, that the supervisor is gone. Until then it is a
 shell that takes a millisecond to start and next to no memory; only when it is needed it becomes
-Python (:func:`torchx_sched_local.supervise.supervisor.reap`), which ends what is left and finishes
-the logs.
+Python (:mod:`~torchx_sched_local.supervise.supervisor_process`), which ends what is left and
+finishes the logs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" "
 # Isolated from the caller's directory, variables and site; told where the modules are.
 _PYTHON = """import sys
 sys.path[:0] = sys.argv[3:]
-from torchx_sched_local.supervise.supervisor import main
+from torchx_sched_local.supervise.supervisor_process import main
 sys.exit(main(sys.argv[1:3]))
 """
 

@@ -14,18 +14,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from typing import NamedTuple
 
-#: The variable by which descendants are recognised: tokens of replicas, one a line. Jobs within
-#: jobs have one for each, the outermost first.
-ENV_REPLICA = "TORCHX_LOCAL_REPLICA"
+from torchx_sched_local.supervise import process_table
 
-HAS_PROC = os.path.exists("/proc/self/stat")
 _HAS_PIDFD = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessId(NamedTuple):
@@ -59,35 +53,9 @@ class Leader(NamedTuple):
 Spared = Set[int]
 
 
-class Seen(NamedTuple):
-    """What the system says of a process."""
-
-    start: int
-    parent: int
-    group: int
-    session: int
-    state: str
-
-
-def now() -> int:
-    """Returns the time in the unit of :attr:`ProcessId.start`."""
-    if HAS_PROC:
-        return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND)
-    return int(time.time())
-
-
-def boot_id() -> str:
-    """Returns an id of this run of the machine, empty if it has none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
 def identify(pid: int) -> ProcessId:
     """Returns a process with its start time, 0 if it is gone or not to be seen."""
-    seen = look(pid)
+    seen = process_table.look(pid)
     return ProcessId(pid, seen.start if seen else 0)
 
 
@@ -99,30 +67,14 @@ def identify_child(pid: object) -> ProcessId:
     """
     if type(pid) is not int:
         return ProcessId(0, 0)
-    seen = look(pid)
+    seen = process_table.look(pid)
     is_child = seen is not None and seen.parent == os.getpid()
     return ProcessId(pid, seen.start if seen is not None and is_child else 0)
 
 
-def look(pid: int) -> Seen | None:
-    """Returns what the system says of a process, None if there is none."""
-    if not HAS_PROC:
-        return _ps(pid).get(pid)
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return _parse_stat(os.read(fd, 1024))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-
-
 def is_alive(process: ProcessId) -> bool:
     """Returns True if the process runs: not ended, and not another one of the same pid."""
-    seen = look(process.pid)
+    seen = process_table.look(process.pid)
     return seen is not None and _is(process, seen)
 
 
@@ -167,14 +119,14 @@ def find(
             speaks for it
         below: all descendants of this process belong as well, but for these
     """
-    table = snapshot()
+    table = process_table.snapshot()
     found = _by_descent(table, _certain(leaders))
     if below is not None:
         children = {pid for pid, seen in table.items() if seen.parent == os.getpid()}
         found |= _descendants(table, children - below)
-    if HAS_PROC:
+    if process_table.HAS_PROC:
         others = table.keys() - found
-        found |= {pid for pid in others if any(map(tokens, read_tokens(pid)))}
+        found |= {pid for pid in others if any(map(tokens, process_table.read_tokens(pid)))}
         # what these have started, whose environment may have been cleared
         found |= _descendants(table, found)
     found -= {0, 1, os.getpid()}
@@ -195,7 +147,7 @@ def may_have_left(
     leaders: Iterable[Leader], tokens: Callable[[str], bool], below: Spared | None = None
 ) -> bool:
     """Returns False if :func:`find` would find nothing of leaders that have ended; cheaper."""
-    if below is not None and _children() - below:
+    if below is not None and process_table.children() - below:
         return True
     for leader in _certain(leaders):
         try:
@@ -205,7 +157,7 @@ def may_have_left(
             return True
         except ProcessLookupError:
             pass
-    if not HAS_PROC:
+    if not process_table.HAS_PROC:
         return False
     me, user = os.getpid(), os.geteuid()
     for name in os.listdir("/proc"):
@@ -217,62 +169,12 @@ def may_have_left(
                 continue
         except OSError:
             continue
-        if any(map(tokens, read_tokens(int(name)))):
+        if any(map(tokens, process_table.read_tokens(int(name)))):
             return True
     return False
 
 
-def _children() -> set[int]:
-    me = os.getpid()
-    try:
-        with open(f"/proc/{me}/task/{me}/children") as file:
-            return set(map(int, file.read().split()))
-    except OSError:
-        return {pid for pid, seen in snapshot().items() if seen.parent == me}
-
-
-def snapshot() -> dict[int, Seen]:
-    """Returns all processes of the system."""
-    if not HAS_PROC:
-        return _ps()
-    table = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            seen = look(int(name))
-            if seen is not None:
-                table[int(name)] = seen
-    return table
-
-
-def read_tokens(pid: int) -> list[str]:
-    """Returns the tokens in a process's environment; none if it may not be read."""
-    try:
-        fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return []
-    try:
-        data = b""
-        while block := os.read(fd, 1 << 17):
-            data += block
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
-    key = ENV_REPLICA.encode() + b"="
-    at = 0 if data.startswith(key) else data.find(b"\0" + key) + 1
-    if at == 0 and not data.startswith(key):
-        return []
-    value = data[at + len(key) : data.find(b"\0", at) if b"\0" in data[at:] else None]
-    return os.fsdecode(value).split("\n")
-
-
-def with_token(environ: Mapping[str, str], token: str) -> str:
-    """Returns the value of :data:`ENV_REPLICA` for a process started from ``environ``."""
-    outer = environ.get(ENV_REPLICA)
-    return f"{outer}\n{token}" if outer else token
-
-
-def _is(process: ProcessId, seen: Seen) -> bool:
+def _is(process: ProcessId, seen: process_table.Seen) -> bool:
     return process.start != 0 and process.start == seen.start and seen.state not in ("Z", "X")
 
 
@@ -288,7 +190,7 @@ def _kill(process: ProcessId, number: int) -> bool:
     return True
 
 
-def _by_descent(table: dict[int, Seen], leaders: list[Leader]) -> set[int]:
+def _by_descent(table: dict[int, process_table.Seen], leaders: list[Leader]) -> set[int]:
     living = {
         leader.process.pid
         for leader in leaders
@@ -311,7 +213,7 @@ def _by_descent(table: dict[int, Seen], leaders: list[Leader]) -> set[int]:
     return found | _descendants(table, found)
 
 
-def _descendants(table: dict[int, Seen], roots: Collection[int]) -> set[int]:
+def _descendants(table: dict[int, process_table.Seen], roots: Collection[int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, seen in table.items():
         children.setdefault(seen.parent, []).append(pid)
@@ -323,48 +225,3 @@ def _descendants(table: dict[int, Seen], roots: Collection[int]) -> set[int]:
             found.add(pid)
             todo += children.get(pid, ())
     return found
-
-
-def _parse_stat(data: bytes) -> Seen | None:
-    # the name, in parentheses, may itself hold blanks and parentheses
-    fields = data[data.rfind(b")") + 2 :].split()
-    if len(fields) < 20:
-        return None
-    return Seen(
-        start=int(fields[19]),
-        parent=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        state=fields[0].decode(),
-    )
-
-
-def _ps(pid: int | None = None) -> dict[int, Seen]:
-    """Asks ps, where there is no /proc; the session is unknown there."""
-    import subprocess
-    from datetime import datetime
-
-    which = ["-A"] if pid is None else ["-p", str(pid)]
-    # not lstart=: some implementations give a column after it to it
-    command = ["ps", *which, "-o", "pid=", "-o", "ppid=", "-o", "pgid=", "-o", "stat=", "-o"]
-    out = subprocess.run(
-        [*command, "lstart="],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "LC_ALL": "C"},
-        check=False,
-    ).stdout.decode("ascii", "replace")
-    table = {}
-    for line in out.splitlines():
-        words = line.split()
-        try:
-            started = datetime.strptime(" ".join(words[4:9]), "%a %b %d %H:%M:%S %Y")
-            number, parent, group = map(int, words[:3])
-        except ValueError:
-            continue
-        table[number] = Seen(int(started.timestamp()), parent, group, 0, words[3][:1])
-    return table
-
-
-if sys.platform == "darwin":  # pragma: no cover
-    HAS_PROC = False

@@ -1,7 +1,7 @@
 """The process that supervises a detached app, and what a guard becomes when it is needed.
 
-``python -m torchx_sched_local.supervise.supervisor run FOLDER`` starts the processes that the
-folder's request asks for and supervises them. Its first line of output is a JSON object,
+``python -m torchx_sched_local.supervise.supervisor_process run FOLDER`` starts the processes that
+the folder's request asks for and supervises them. Its first line of output is a JSON object,
 ``{}`` or with the ``error`` that kept it from starting them.
 ``reap FOLDER`` ends an app whose supervisor has died.
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from torchx_sched_local.logs.combined import ReplicaLogs
-from torchx_sched_local.store.history import AppRun
-from torchx_sched_local.store.records import AppFolder, timestamp
+from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.supervise.terminate import end_all
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -66,7 +67,7 @@ def reap(folder: AppFolder) -> None:
 
 def _write_end(folder: AppFolder, run: AppRun) -> None:
     request = folder.read_request()
-    when = timestamp()
+    when = time.time()
     state, msg = AppState.CANCELLED, "cancelled"
     if not folder.is_cancelled():
         who = f" (process {run.supervisor.pid})" if run.supervisor else ""

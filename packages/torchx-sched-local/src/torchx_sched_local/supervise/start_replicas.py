@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_sched_local.errors import REQUEST_ERRORS, folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam
-from torchx_sched_local.supervise.processes import ENV_REPLICA, with_token
+from torchx_sched_local.supervise.process_table import ENV_REPLICA, with_token
 from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.terminate import end_all
 from torchx_specs.errors import BackendError, RequestError
