@@ -25,6 +25,7 @@ HYDRA = "hydra-core>=1.3"
 HYPOTHESIS = "hypothesis>=6.90"
 JSONSCHEMA = "jsonschema>=4.17"
 PLUGGY = "pluggy>=1.3"
+PSUTIL = "psutil>=5.9"
 PYTEST = "pytest>=7.4"
 PYYAML = "pyyaml>=6.0"
 REQUESTS = "requests>=2.26"
@@ -160,7 +161,9 @@ DISTRIBUTIONS = (
         "TorchX scheduler for this machine: durable local jobs (local_cwd)",
         floor=2,
         ours=("torchx-specs", "torchx-kit"),
+        others=(f"{PSUTIL}; sys_platform != 'linux'",),
         plugin="torchx_sched_local.plugin",
+        test=(PSUTIL,),
     ),
     Distribution(
         "torchx-sched-docker",
