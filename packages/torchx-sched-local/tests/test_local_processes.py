@@ -17,7 +17,7 @@ from torchx_sched_local.supervise.process_table import ENV_REPLICA
 from torchx_sched_local.supervise.processes import Leader, ProcessId
 from torchx_sched_local.supervise.terminate import end_all
 
-pytestmark = pytest.mark.skipif(not process_table.HAS_PROC, reason="reads /proc")
+pytestmark = pytest.mark.skipif(not process_table.IS_LINUX, reason="reads /proc")
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def test_identity_and_life(sleeper: subprocess.Popen[bytes]) -> None:
     process = processes.identify(sleeper.pid)
     assert process.start > 0
     assert processes.is_alive(process)
-    assert processes.send(process, 0)
+    assert processes.send_signal(process, 0)
     sleeper.kill()
-    until(lambda: process_table.look(sleeper.pid).state == "Z")
+    until(lambda: process_table.process_info(sleeper.pid).state == "Z")
     assert not processes.is_alive(process)
     sleeper.wait()
     assert not processes.is_alive(process)
-    assert not processes.send(process, signal.SIGKILL)
+    assert not processes.send_signal(process, signal.SIGKILL)
     assert processes.identify(2**22 + 1) == ProcessId(2**22 + 1, 0)
 
 
@@ -55,12 +55,12 @@ def test_process_that_has_the_pid_of_another_is_never_signalled(
     monkeypatch.setattr(processes, "_HAS_PIDFD", pidfd)
     real = processes.identify(sleeper.pid)
     for start in (real.start - 1, real.start + 1, 0):
-        assert not processes.send(ProcessId(real.pid, start), signal.SIGKILL)
+        assert not processes.send_signal(ProcessId(real.pid, start), signal.SIGKILL)
         leader = Leader(ProcessId(real.pid, start), "app/0/0", reaped=real.start)
-        assert processes.find([leader], nobody, 0) == set()
+        assert processes.find_processes([leader], nobody, 0) == set()
     time.sleep(0.05)
     assert sleeper.poll() is None
-    assert processes.send(real, signal.SIGKILL)
+    assert processes.send_signal(real, signal.SIGKILL)
     assert sleeper.wait(20) == -signal.SIGKILL
 
 
@@ -71,31 +71,31 @@ def test_kernel_and_init_are_never_found(
 ) -> None:
     # what came into a container from outside has session 0 and group 0 there, as the kernel has
     table = {
-        1: process_table.Seen(1, 0, 0, 0, "S"),
-        2: process_table.Seen(1, 0, 0, 0, "S"),
-        77: process_table.Seen(50, 1, 77, 0, "S"),
-        78: process_table.Seen(50, 1, 0, 78, "S"),
-        79: process_table.Seen(50, 1, 1, 1, "S"),
+        1: process_table.ProcessInfo(1, 0, 0, 0, "S"),
+        2: process_table.ProcessInfo(1, 0, 0, 0, "S"),
+        77: process_table.ProcessInfo(50, 1, 77, 0, "S"),
+        78: process_table.ProcessInfo(50, 1, 0, 78, "S"),
+        79: process_table.ProcessInfo(50, 1, 1, 1, "S"),
     }
-    monkeypatch.setattr(process_table, "snapshot", lambda: table)
+    monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: [])
     leader = Leader(ProcessId(pid, start), "app/0/0", reaped=100)
-    assert processes.find([leader], nobody, 0) == set()
-    assert not processes.send(ProcessId(pid, start), 0)
+    assert processes.find_processes([leader], nobody, 0) == set()
+    assert not processes.send_signal(ProcessId(pid, start), 0)
 
 
 def test_what_is_older_than_the_app_is_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
     me = os.getpid()
     table = {
-        50: process_table.Seen(60, 1, 50, 50, "S"),
-        51: process_table.Seen(30, 50, 50, 50, "S"),
-        52: process_table.Seen(61, 50, 50, 50, "S"),
-        53: process_table.Seen(30, 1, 53, 53, "S"),
-        me: process_table.Seen(61, 50, 50, 50, "S"),
+        50: process_table.ProcessInfo(60, 1, 50, 50, "S"),
+        51: process_table.ProcessInfo(30, 50, 50, 50, "S"),
+        52: process_table.ProcessInfo(61, 50, 50, 50, "S"),
+        53: process_table.ProcessInfo(30, 1, 53, 53, "S"),
+        me: process_table.ProcessInfo(61, 50, 50, 50, "S"),
     }
-    monkeypatch.setattr(process_table, "snapshot", lambda: table)
+    monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: ["t"] if pid == 53 else [])
-    found = processes.find([Leader(ProcessId(50, 60), "t")], "t".__eq__, 40)
+    found = processes.find_processes([Leader(ProcessId(50, 60), "t")], "t".__eq__, 40)
     assert {process.pid for process in found} == {50, 52}
 
 
@@ -112,7 +112,7 @@ def test_names_with_parentheses_and_blanks(tmp_path: Path) -> None:
     shutil.copy(shutil.which("sleep") or "", program)
     process = subprocess.Popen([str(program), "5555"])
     try:
-        seen = until(lambda: process_table.look(process.pid))
+        seen = until(lambda: process_table.process_info(process.pid))
         assert seen.parent == os.getpid()
         assert processes.is_alive(processes.identify(process.pid))
     finally:
@@ -147,11 +147,14 @@ def test_group_of_a_leader_that_has_ended(tmp_path: Path) -> None:
     leader.wait()
     reaped = process_table.now() + 1
     try:
-        found = processes.find([Leader(identity, "x", reaped)], nobody, 0)
+        found = processes.find_processes([Leader(identity, "x", reaped)], nobody, 0)
         assert {process.pid for process in found} == {pid}
-        assert processes.may_have_left([Leader(identity, "x", reaped)], nobody)
+        assert processes.may_have_left_processes([Leader(identity, "x", reaped)], nobody)
         # a group of that id which began only later is another one
-        assert processes.find([Leader(identity, "x", identity.start - 1)], nobody, 0) == set()
+        assert (
+            processes.find_processes([Leader(identity, "x", identity.start - 1)], nobody, 0)
+            == set()
+        )
     finally:
         os.kill(pid, signal.SIGKILL)
 
@@ -167,7 +170,7 @@ def test_end_all_ends_those_that_appear_meanwhile(tmp_path: Path) -> None:
     )
     read_pids(tmp_path / "pid")
     identity = processes.identify(leader.pid)
-    end_all(lambda: processes.find([Leader(identity, "t")], "t".__eq__, 0), grace=5)
+    end_all(lambda: processes.find_processes([Leader(identity, "t")], "t".__eq__, 0), grace=5)
     leader.wait(20)
     [late] = read_pids(tmp_path / "late")
     assert not is_running(late)
@@ -177,23 +180,35 @@ def test_nothing_left_is_quickly_seen() -> None:
     done = subprocess.Popen(["true"], start_new_session=True)
     identity = processes.identify(done.pid)
     done.wait()
-    assert not processes.may_have_left([Leader(identity, "t", process_table.now())], "t".__eq__)
+    assert not processes.may_have_left_processes(
+        [Leader(identity, "t", process_table.now())], "t".__eq__
+    )
 
 
-@pytest.mark.skipif(not shutil.which("ps"), reason="no ps")
-def test_without_proc_ps_is_asked(
+def test_processes_are_found_by_psutil_where_there_is_no_proc(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_table, "HAS_PROC", False)
+    pytest.importorskip("psutil")
+    until(lambda: process_table.read_tokens(sleeper.pid))
+    monkeypatch.setattr(process_table, "IS_LINUX", False)
     identity = processes.identify(sleeper.pid)
-    assert abs(identity.start - time.time()) < 60
+    assert abs(identity.start - process_table.now()) < 60 * os.sysconf("SC_CLK_TCK")
     assert processes.is_alive(identity)
-    me = process_table.look(os.getpid())
+    assert not processes.is_alive(ProcessId(sleeper.pid, identity.start - 1))
+    me = process_table.process_info(os.getpid())
     assert me is not None
-    assert me.parent == os.getppid()
-    found = processes.find([Leader(identity, "app/0/0")], nobody, 0)
-    assert {process.pid for process in found} == {sleeper.pid}
-    assert process_table.look(2**22 + 1) is None
+    assert (me.parent, me.group, me.session) == (os.getppid(), os.getpgrp(), os.getsid(0))
+    assert process_table.process_info(2**22 + 1) is None
+    assert process_table.read_tokens(sleeper.pid) == ["app/0/0"]
+    assert process_table.read_tokens(2**22 + 1) == []
+    assert sleeper.pid in set(process_table.pids_of_user())
+    by_leader = processes.find_processes([Leader(identity, "app/0/0")], nobody, 0)
+    by_token = processes.find_processes([], "app/0/0".__eq__, 0)
+    assert by_leader == by_token == {identity}
+    sleeper.kill()
+    until(lambda: not processes.is_alive(identity))
+    sleeper.wait()
+    assert process_table.process_info(sleeper.pid) is None
 
 
 def printed_by(code: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_sched_local.supervise.processes import Leader, ProcessId, find
+from torchx_sched_local.supervise.processes import Leader, ProcessId, find_processes
 from torchx_specs.model.status import AppState, is_terminal
 
 #: ``[kind, ...]``, as JSON has it.
@@ -116,7 +116,7 @@ class AppRun:
 
     def find_processes(self) -> set[ProcessId]:
         """Returns all living processes of the app."""
-        return find(self.leaders(), self.owns, self.begun)
+        return find_processes(self.leaders(), self.owns, self.begun)
 
     @property
     def begun(self) -> int:

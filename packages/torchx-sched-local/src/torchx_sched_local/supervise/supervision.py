@@ -347,8 +347,8 @@ class Supervision:
         def find() -> set[ProcessId]:
             leaders = [leader for leader in self.run.leaders() if leader.token in tokens]
             if not everything:
-                return processes.find(leaders, tokens.__contains__, self.run.begun)
-            return processes.find(leaders, self.run.owns, self.run.begun, self._spared())
+                return processes.find_processes(leaders, tokens.__contains__, self.run.begun)
+            return processes.find_processes(leaders, self.run.owns, self.run.begun, self._spared())
 
         operation = _Operation(places, reason, Ending(find), then)
         self._operations.append(operation)
@@ -477,7 +477,7 @@ class Supervision:
         """Ends the app if nothing is left to run; else writes what has happened."""
         self._is_settling = False
         if not self._running and not self._operations and not self.ended.is_set():
-            if self._is_cleaned or not processes.may_have_left(
+            if self._is_cleaned or not processes.may_have_left_processes(
                 self.run.leaders(), self.run.owns, self._spared()
             ):
                 self._finish()
