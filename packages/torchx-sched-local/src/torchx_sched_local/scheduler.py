@@ -7,8 +7,10 @@ end with the program that started them, unless the app was started with ``detach
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
 from torchx_sched_local.build_request import join_path, make_request
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
+from torchx_sched_local.cuda import device_count, divide, gpus_wanted
+from torchx_sched_local.errors import TooManyAppsError, UnknownLocalAppError, folder_error
 from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
 from torchx_sched_local.images import ImageProvider as ImageProvider
 from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
@@ -188,8 +192,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _cuda_device_count(self) -> int:
         """Returns how many GPUs this machine has."""
-        from torchx_sched_local.cuda import device_count
-
         return device_count()
 
     def auto_set_CUDA_VISIBLE_DEVICES(  # noqa: N802 - a name that subclasses override
@@ -207,8 +209,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """
         if not any(role.resource.gpu > 0 for role in app.roles):
             return
-        from torchx_sched_local.cuda import divide, gpus_wanted
-
         if cfg.get("auto_set_cuda_visible_devices"):
             divide(role_params, app, self._cuda_device_count())
         else:
@@ -238,7 +238,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
             RequestError: no program of it can be run, or its folder cannot be written
             BackendError: the machine cannot run it
         """
-        from torchx_sched_local.errors import TooManyAppsError
         from torchx_sched_local.submit import Submission, option
 
         while len(self._apps) >= self._cache_size:
@@ -280,8 +279,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Raises:
             OSError: its program cannot be run
         """
-        from torchx_sched_local.errors import folder_error
-
         try:
             stdout, stderr, combined = self._get_replica_output_handles(replica_params)
         except OSError as e:
@@ -552,7 +549,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return file_log_blocks(logs, should_tail=should_tail)
 
     def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
-        from torchx_sched_local.errors import UnknownLocalAppError
         from torchx_sched_local.logs import replica_log
 
         local_app = self._own_app(app_id)
@@ -625,9 +621,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
 
 def _close_at_exit(scheduler: LocalScheduler) -> None:
-    import atexit
-    import weakref
-
     reference = weakref.ref(scheduler)
 
     def close() -> None:

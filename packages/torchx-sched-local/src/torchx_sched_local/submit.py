@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
@@ -20,7 +21,8 @@ from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.start_replicas import spawner, start_all
 from torchx_sched_local.supervise.supervision import Place, Policy, Supervision
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError, RequestError, SerializationError
+from torchx_specs.formats import serialize
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState
@@ -241,9 +243,6 @@ def option(info: AppDryRunInfo[Any], name: str) -> bool:
 
 
 def _stored_form(app: AppDef | None) -> dict[str, Any] | None:
-    from torchx_specs.errors import SerializationError
-    from torchx_specs.formats import serialize
-
     if app is None:
         return None
     try:
@@ -253,8 +252,6 @@ def _stored_form(app: AppDef | None) -> dict[str, Any] | None:
 
 
 def _read_answer(process: subprocess.Popen[bytes]) -> None:
-    import json
-
     if process.stdout is None:
         raise AssertionError("unreachable: it has a pipe")
     with process.stdout:

@@ -251,7 +251,7 @@ def _there(path: str, window: Window | None) -> Iterator[Iterable[str]]:
                 lines._CHUNK_SIZE = _DECODED_AT_ONCE  # type: ignore[attr-defined]
                 yield lines
         elif (begin := window.begin()) is not None:
-            from torchx_kit.logs.following import LogFile
+            from torchx_kit.logs.log_file import LogFile
 
             log = LogFile(path)
             try:

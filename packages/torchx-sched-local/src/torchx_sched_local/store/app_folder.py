@@ -17,6 +17,7 @@ app by its id, whatever its ``log_dir``.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable
@@ -82,8 +83,6 @@ class AppFolder:
 
     def lock(self) -> None:
         """Waits until no other process has locked the journal, and locks it until it is closed."""
-        import fcntl
-
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def append(self, events: Iterable[Event]) -> None:

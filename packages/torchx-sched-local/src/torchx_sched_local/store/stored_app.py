@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from torchx_kit.logs.file_logs import Tail, log_lines
 from torchx_sched_local.errors import NoLogError
 from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import PopenRequest
@@ -110,8 +111,6 @@ class StoredApp:
 
     def wait(self, timeout: float | None) -> None:
         """Returns when the app has ended, or after ``timeout`` seconds."""
-        from torchx_kit.logs.file_logs import Tail, log_lines
-
         deadline = None if timeout is None else time.monotonic() + timeout
         check_every = 2.0 if timeout is None else min(2.0, max(timeout, 0.0))
 
@@ -146,7 +145,7 @@ class StoredApp:
         if self._is_supervised():
             self.wait(_SUPERVISOR_SECONDS)
         else:
-            from torchx_sched_local.supervise.supervisor_process import reap
+            from torchx_sched_local.supervise.reap import reap
 
             reap(self.folder)
         if not is_terminal(self.refresh().state):

@@ -15,6 +15,9 @@ import subprocess
 import sys
 import weakref
 
+import torchx_kit
+import torchx_sched_local
+import torchx_specs
 from torchx_sched_local.supervise.processes import ProcessId, identify
 
 # Signals that end a terminal's or a job's processes must not end their guard.
@@ -93,10 +96,6 @@ def python_command(*args: str) -> list[str]:
     Args:
         args: the two arguments for it
     """
-    import torchx_kit
-    import torchx_sched_local
-    import torchx_specs
-
     files = (torchx_sched_local.__file__, torchx_kit.__file__, torchx_specs.__file__)
     homes = dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in files if f)
     return [sys.executable or "python3", "-I", "-S", "-c", _PYTHON, *args, *homes]
