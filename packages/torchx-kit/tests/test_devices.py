@@ -1,3 +1,5 @@
+"""Mounts of the devices that a role requests."""
+
 from __future__ import annotations
 
 import pytest
@@ -6,7 +8,7 @@ from torchx_kit import devices
 from torchx_specs import DeviceMount
 
 
-def test_known_devices_are_mounted_under_their_own_path() -> None:
+def test_known_devices_are_mounted_at_their_own_path() -> None:
     mounts = devices.get_device_mounts(
         {"vpc.amazonaws.com/efa": 2, "aws.amazon.com/neurondevice": 1}
     )
@@ -17,17 +19,17 @@ def test_known_devices_are_mounted_under_their_own_path() -> None:
     ]
 
 
-def test_none_of_a_device_is_no_mount() -> None:
+def test_a_count_of_zero_mounts_nothing() -> None:
     assert devices.get_device_mounts({"vpc.amazonaws.com/efa": 0}) == []
 
 
-def test_unknown_device_is_a_warning_that_names_the_nearest() -> None:
+def test_an_unknown_device_is_a_warning_that_suggests_the_nearest() -> None:
     with pytest.warns(UserWarning, match="'vpc.amazonaws.com/efaa'.*did you mean"):
         mounts = devices.get_device_mounts({"vpc.amazonaws.com/efaa": 1})
     assert mounts == []
 
 
-def test_helpers_and_table() -> None:
+def test_devices_has_the_function_of_each_device() -> None:
     assert devices.DEVICES["vpc.amazonaws.com/efa"](1) == devices.efa_to_devicemounts(1)
     assert devices.DEVICES["aws.amazon.com/neurondevice"](1) == devices.neuron_to_devicemounts(1)
     assert devices.to_devicemounts(1, "/dev/x") == [DeviceMount("/dev/x0", "/dev/x0")]

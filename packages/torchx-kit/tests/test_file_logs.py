@@ -1,3 +1,5 @@
+"""Reading and following log files."""
+
 from __future__ import annotations
 
 import os
@@ -21,7 +23,6 @@ from torchx_kit.logs.file_logs import (
     follow_all,
     follow_files,
     log_lines,
-    prefixed,
     read_files,
     stream_files,
 )
@@ -70,7 +71,7 @@ class Follower:
         return self.lines
 
 
-# -- reading what is there ------------------------------------------------------------------------
+# -- reading without following ------------------------------------------------------------------------
 
 
 @given(st.binary(max_size=300))
@@ -107,19 +108,19 @@ def test_line_of_any_length_is_one_line(tmp_path: Path, size: int) -> None:
     assert list(log_lines(path)) == ["short\n", "x" * size + "\n", "end"]
 
 
-def test_bytes_that_are_no_utf8_are_replaced(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a\xff\nb\xe2\x82\n\xc3")
     assert list(log_lines(path)) == ["a\ufffd\n", "b\ufffd\n", "\ufffd"]
 
 
-def test_regex_is_searched(tmp_path: Path) -> None:
+def test_regex_selects_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("loss 1\nepoch\nthe loss 2\n")
     assert list(log_lines(path, "loss [0-9]")) == ["loss 1\n", "the loss 2\n"]
 
 
-def test_bad_regex_is_one_clear_error(tmp_path: Path) -> None:
+def test_bad_regex_is_a_request_error(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"'\(' is not a regular expression"):
         log_lines(tmp_path / "log", "(")
 
@@ -151,8 +152,8 @@ def test_reading_is_lazy_and_closes_its_file(tmp_path: Path) -> None:
 NOON = time.time() + 100_000
 
 
-class MadeUpTimes:
-    """Byte k was written k seconds after noon."""
+class FakeTimes:
+    """Times of a log whose byte k was written k seconds after noon."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -164,14 +165,14 @@ class MadeUpTimes:
 
 
 def at(seconds: float) -> datetime:
-    seconds += 0.5  # between two of them
+    seconds += 0.5  # between two bytes
     return datetime.fromtimestamp(NOON + seconds, timezone.utc)
 
 
 def test_since_and_until_select_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("111\n222\n333\n444\n")
-    times = MadeUpTimes(path)
+    times = FakeTimes(path)
     assert list(log_lines(path, since=at(4), times=times)) == ["222\n", "333\n", "444\n"]
     assert list(log_lines(path, until=at(8), times=times)) == ["111\n", "222\n"]
     assert list(log_lines(path, since=at(4), until=at(12), times=times)) == ["222\n", "333\n"]
@@ -181,16 +182,16 @@ def test_since_and_until_select_whole_lines(tmp_path: Path) -> None:
     assert list(log_lines(path, since=naive, times=times)) == ["444\n"]
 
 
-def test_times_are_needed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="need times"):
+def test_since_without_times_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="need the argument times"):
         log_lines(tmp_path / "log", since=at(0))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_following_until_a_time_ends_by_itself(tmp_path: Path, method: str) -> None:
+def test_following_ends_at_the_first_line_after_until(tmp_path: Path, method: str) -> None:
     path = tmp_path / "log"
     path.write_text("111\n")
-    times = MadeUpTimes(path)
+    times = FakeTimes(path)
     how = tail(threading.Event(), method)
     lines = iter(log_lines(path, until=at(8), times=times, tail=how))
     assert next(lines) == "111\n"
@@ -200,22 +201,22 @@ def test_following_until_a_time_ends_by_itself(tmp_path: Path, method: str) -> N
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_following_until_a_time_ends_when_it_has_come(tmp_path: Path, method: str) -> None:
+def test_following_ends_when_the_time_until_is_reached(tmp_path: Path, method: str) -> None:
     path = tmp_path / "log"
     path.write_text("111\n")
     soon = datetime.fromtimestamp(time.time() + 0.2, timezone.utc)
     how = tail(threading.Event(), method)
-    lines = log_lines(path, until=soon, times=MadeUpTimes(tmp_path / "log"), tail=how)
+    lines = log_lines(path, until=soon, times=FakeTimes(tmp_path / "log"), tail=how)
     assert list(lines) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_following_since_a_time_that_comes_later(tmp_path: Path, method: str) -> None:
+def test_following_skips_lines_before_since(tmp_path: Path, method: str) -> None:
     path = tmp_path / "log"
     path.write_text("111\n")
     finished = threading.Event()
     result: list[str] = []
-    times = MadeUpTimes(path)
+    times = FakeTimes(path)
 
     def follow() -> None:
         result.extend(log_lines(path, since=at(8), times=times, tail=tail(finished, method)))
@@ -233,7 +234,7 @@ def test_following_since_a_time_that_comes_later(tmp_path: Path, method: str) ->
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_lines_come_as_they_are_completed(tmp_path: Path, method: str) -> None:
+def test_a_followed_line_is_yielded_once_it_is_complete(tmp_path: Path, method: str) -> None:
     path, finished = tmp_path / "log", threading.Event()
     path.write_bytes(b"")
     follower = Follower(path, tail(finished, method))
@@ -248,7 +249,7 @@ def test_lines_come_as_they_are_completed(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_log_and_its_folders_may_appear_later(tmp_path: Path, method: str) -> None:
+def test_a_followed_log_and_its_folders_may_appear_later(tmp_path: Path, method: str) -> None:
     path, finished = tmp_path / "a" / "b" / "log", threading.Event()
     follower = Follower(path, tail(finished, method))
     time.sleep(0.05)
@@ -261,7 +262,7 @@ def test_log_and_its_folders_may_appear_later(tmp_path: Path, method: str) -> No
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_log_that_never_appears_ends_empty(tmp_path: Path, method: str) -> None:
+def test_a_followed_log_that_never_appears_is_empty(tmp_path: Path, method: str) -> None:
     finished = threading.Event()
     follower = Follower(tmp_path / "log", tail(finished, method))
     finished.set()
@@ -269,7 +270,7 @@ def test_log_that_never_appears_ends_empty(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_rotated_log_is_followed_across(tmp_path: Path, method: str) -> None:
+def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(tmp_path: Path, method: str) -> None:
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("old\n")
     follower = Follower(path, tail(finished, method))
@@ -284,7 +285,7 @@ def test_rotated_log_is_followed_across(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_log_that_was_cut_off_is_read_from_its_beginning(tmp_path: Path, method: str) -> None:
+def test_a_truncated_log_is_read_from_its_beginning(tmp_path: Path, method: str) -> None:
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("a long line before\n")
     follower = Follower(path, tail(finished, method))
@@ -296,7 +297,7 @@ def test_log_that_was_cut_off_is_read_from_its_beginning(tmp_path: Path, method:
 
 
 class NfsDouble:
-    """The module ``os`` as on NFS: of an open file one sees what there was when it was opened."""
+    """The module ``os`` as on NFS: an open file shows its content at the time of opening."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
@@ -314,7 +315,7 @@ class NfsDouble:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_end_is_read_though_a_shared_file_system_shows_it_late(
+def test_the_last_lines_are_read_though_nfs_shows_them_late(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_file, "os", NfsDouble())
@@ -331,27 +332,28 @@ def test_the_end_is_read_though_a_shared_file_system_shows_it_late(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_change_of_a_watched_file_makes_it_look_for_the_end(tmp_path: Path, method: str) -> None:
+def test_a_change_of_a_watched_file_triggers_a_check_of_the_end(
+    tmp_path: Path, method: str
+) -> None:
     path, state = tmp_path / "log", tmp_path / "state"
     path.write_text("x\n")
     state.write_text("running")
-    asked = []
+    checks = []
 
     def is_finished() -> bool:
-        asked.append(time.monotonic())
+        checks.append(time.monotonic())
         return state.read_text() == "ended"
 
     how = Tail(is_finished, watch=[str(state)], check_every=1000, method=method)  # type: ignore[arg-type]
     follower = Follower(path, how)
     follower.until(1)
     time.sleep(0.2)
-    calls = len(asked)
-    assert calls <= 3
+    assert len(checks) <= 3
     state.write_text("ended")
     assert follower.result() == ["x\n"]
 
 
-def test_a_log_that_tells_of_its_own_end_still_does_after_a_change_beside_it(
+def test_a_log_that_reports_its_own_end_does_so_after_another_file_appeared(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal"
@@ -360,7 +362,7 @@ def test_a_log_that_tells_of_its_own_end_still_does_after_a_change_beside_it(
 
     def write() -> None:
         time.sleep(0.3)
-        (tmp_path / "other").touch()  # the file may have been replaced: it is watched anew
+        (tmp_path / "other").touch()  # the log may have been replaced, so it is watched again
         time.sleep(0.3)
         with path.open("a") as f:
             f.write("end\n")
@@ -377,7 +379,7 @@ def test_a_log_that_tells_of_its_own_end_still_does_after_a_change_beside_it(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_line_of_a_busy_writer_in_order(tmp_path: Path, method: str) -> None:
+def test_every_line_of_a_busy_writer_is_read_in_order(tmp_path: Path, method: str) -> None:
     path, finished = tmp_path / "log", threading.Event()
     follower = Follower(path, tail(finished, method))
     subprocess.run(["/bin/sh", "-c", f"seq 100000 > {path}"], check=True)
@@ -399,7 +401,7 @@ def test_idle_following_uses_no_processor_time(tmp_path: Path) -> None:
     assert after.ru_nvcsw - before.ru_nvcsw < 50
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
 def test_many_followers_share_one_inotify_instance(tmp_path: Path) -> None:
     finished = threading.Event()
     (tmp_path / "end").touch()
@@ -422,7 +424,7 @@ def test_many_followers_share_one_inotify_instance(tmp_path: Path) -> None:
     for i in range(200):
         with (tmp_path / str(i)).open("a") as log:
             log.write("z\n")
-    # nobody has looked at what says that it is finished: what is written is given all the same
+    # The end was not checked yet, so lines that are written now still arrive.
     for follower in followers:
         assert follower.until(3) == ["x\n", "y\n", "z\n"]
     (tmp_path / "end").write_text("now")
@@ -438,11 +440,13 @@ def _is_link(entry: os.DirEntry[str]) -> bool:
     return True
 
 
-def test_without_events_it_polls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left() -> None:
-        raise OSError("fake: no inotify instance is left")
+def test_a_log_is_polled_if_no_events_are_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many() -> None:
+        raise OSError("fake: too many inotify instances")
 
-    monkeypatch.setattr(waiting, "Watcher", none_left)
+    monkeypatch.setattr(waiting, "Watcher", too_many)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, Tail(finished.is_set, check_every=0.1))
@@ -454,7 +458,7 @@ def test_without_events_it_polls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert follower.result() == ["one\n", "two\n"]
 
 
-def test_network_file_systems_are_polled_unless_told(
+def test_a_log_on_a_network_file_system_is_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not file_events.is_on_network(str(tmp_path / "not" / "there"))
@@ -472,7 +476,7 @@ def test_network_file_systems_are_polled_unless_told(
     assert follower.result() == ["one\n"]
 
 
-# -- following many --------------------------------------------------------------------------------
+# -- following many logs --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -513,55 +517,57 @@ def test_many_logs_are_followed_in_one_thread(tmp_path: Path, method: str) -> No
         most_threads = max(most_threads, threading.active_count())
     writer.join()
     assert found == expected
-    assert most_threads <= threads + 2  # the writer, and what reads events
-    assert time.monotonic() - begun < 30  # no end was only seen because it was asked for in vain
+    assert most_threads <= threads + 2  # the writer, and the thread that reads events
+    assert time.monotonic() - begun < 30  # the watched file reported each end
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
-def test_an_end_that_comes_while_a_log_is_read_is_asked_for_after_that(tmp_path: Path) -> None:
+def test_an_end_that_comes_while_a_log_is_read_is_checked_afterwards(tmp_path: Path) -> None:
     log, journal, ended = tmp_path / "log", tmp_path / "journal", threading.Event()
     log.touch()
     journal.touch()
-    resting_logs = waiting.Waiting()
+    waiting_logs = waiting.Waiting()
     how = Tail(ended.is_set, watch=[str(journal)], check_every=600, method="events")
     followed = following.Followed(str(log), how)
     try:
-        resting = False
-        while not (resting and followed.due is not None and followed.due > time.monotonic() + 60):
-            assert list(followed.look()) == []
-            resting_logs.rest(followed)
-            resting = True
+        is_waiting = False
+        while not (
+            is_waiting and followed.due is not None and followed.due > time.monotonic() + 60
+        ):
+            assert list(followed.read_new()) == []
+            waiting_logs.add(followed)
+            is_waiting = True
             while followed.due is not None and followed.due < time.monotonic() + 60:
-                resting_logs.wait(at_once=True)
+                waiting_logs.wait(at_once=True)
         log.write_text("one\n")
         while followed.due is not None:
-            assert resting_logs.wait(at_once=False) == [followed]
-        blocks = followed.look()
+            assert waiting_logs.wait(at_once=False) == [followed]
+        blocks = followed.read_new()
         assert "".join(next(blocks)) == "one\n"
         ended.set()
         journal.write_text("it has ended\n")
-        while not followed.ask:  # one that is being read is nothing to look at
-            assert resting_logs.wait(at_once=True) == []
+        while not followed.must_check_end:  # a log that is being read is not returned
+            assert waiting_logs.wait(at_once=True) == []
             time.sleep(0.01)
         assert list(blocks) == []
-        resting_logs.rest(followed)
-        assert resting_logs.wait(at_once=True) == [followed]
-        assert list(followed.look()) == []
+        waiting_logs.add(followed)
+        assert waiting_logs.wait(at_once=True) == [followed]
+        assert list(followed.read_new()) == []
         assert followed.is_over
     finally:
-        resting_logs.forget(followed)
+        waiting_logs.unwatch(followed)
         followed.close()
-        resting_logs.close()
+        waiting_logs.close()
 
 
-def test_a_log_that_cannot_be_read_ends_alone(tmp_path: Path) -> None:
+def test_an_unreadable_log_ends_only_itself(tmp_path: Path) -> None:
     ended = threading.Event()
     ended.set()
     (tmp_path / "fine").write_text("fine\n")
     (tmp_path / "folder").mkdir()
 
     def broken() -> bool:
-        raise RuntimeError("nobody knows")
+        raise RuntimeError("fake: unknown")
 
     logs = {
         "folder": log_lines(tmp_path / "folder", tail=Tail(ended.is_set)),
@@ -575,21 +581,19 @@ def test_a_log_that_cannot_be_read_ends_alone(tmp_path: Path) -> None:
     assert sorted(found, key=str) == [
         ("fine", ["fine\n"]),
         ("folder", f"cannot read {tmp_path / 'folder'}: Is a directory"),
-        ("unknown", "nobody knows"),
+        ("unknown", "fake: unknown"),
     ]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_end_that_nobody_can_tell_any_more_ends_one_log_alone(
-    tmp_path: Path, method: str
-) -> None:
+def test_a_failing_check_of_the_end_ends_only_its_own_log(tmp_path: Path, method: str) -> None:
     journal, ended, is_broken = tmp_path / "journal", threading.Event(), threading.Event()
     journal.touch()
     (tmp_path / "log").write_text("line\n")
 
-    def asked() -> bool:
+    def is_finished() -> bool:
         if is_broken.is_set():
-            raise RuntimeError("nobody knows")
+            raise RuntimeError("fake: unknown")
         return False
 
     def change() -> None:
@@ -602,7 +606,7 @@ def test_an_end_that_nobody_can_tell_any_more_ends_one_log_alone(
 
     watch, how = [str(journal)], {"check_every": 30, "method": method}
     logs = {
-        "broken": log_lines(tmp_path / "log", tail=Tail(asked, watch, **how)),  # type: ignore[arg-type]
+        "broken": log_lines(tmp_path / "log", tail=Tail(is_finished, watch, **how)),  # type: ignore[arg-type]
         "fine": log_lines(tmp_path / "log", tail=Tail(ended.is_set, watch, **how)),  # type: ignore[arg-type]
     }
     changer = threading.Thread(target=change)
@@ -612,10 +616,10 @@ def test_an_end_that_nobody_can_tell_any_more_ends_one_log_alone(
         for name, lines in follow_all(logs.items(), 2)
     ]
     changer.join()
-    assert found == [("broken", ["line\n"]), ("fine", ["line\n"]), ("broken", "nobody knows")]
+    assert found == [("broken", ["line\n"]), ("fine", ["line\n"]), ("broken", "fake: unknown")]
 
 
-def test_only_so_many_are_followed_at_the_same_time(tmp_path: Path) -> None:
+def test_the_number_of_logs_followed_at_once_is_limited(tmp_path: Path) -> None:
     ended = [threading.Event() for _ in range(6)]
     taken: list[int] = []
 
@@ -635,7 +639,7 @@ def test_only_so_many_are_followed_at_the_same_time(tmp_path: Path) -> None:
     assert sorted(found) == ["0", "2", "4"]
 
 
-def test_a_long_log_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+def test_a_long_log_does_not_delay_the_others(tmp_path: Path) -> None:
     ended = threading.Event()
     ended.set()
     (tmp_path / "long").write_text("x" * 99 + "\n")
@@ -649,7 +653,7 @@ def test_a_long_log_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_written_while_a_log_is_read_is_not_overlooked(tmp_path: Path, method: str) -> None:
+def test_lines_written_while_a_log_is_read_are_not_lost(tmp_path: Path, method: str) -> None:
     ended, path, journal = threading.Event(), tmp_path / "log", tmp_path / "journal"
     path.touch()
     journal.touch()
@@ -702,21 +706,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle)
     assert int(out.stdout) < 10_000  # KB, for 68 MB
 
 
-def test_prefix_goes_before_whole_lines() -> None:
-    def lines() -> Iterator[str]:
-        yield "a\n"
-        yield "b"
-
-    assert list(prefixed("role/0 ", lines())) == ["role/0 a\n", "role/0 b\n"]
-
-
 class TestSeveralFiles:
-    def test_those_of_a_stream(self) -> None:
+    def test_stream_files_returns_the_files_of_a_stream(self) -> None:
         assert stream_files("/a/b", Stream.STDOUT) == ["/a/b.out"]
         assert stream_files("/a/b", Stream.STDERR) == ["/a/b.err"]
         assert stream_files("/a/b", Stream.COMBINED) == ["/a/b.out", "/a/b.err"]
 
-    def test_read_one_after_the_other(self, tmp_path: Path) -> None:
+    def test_read_files_reads_one_file_after_the_other(self, tmp_path: Path) -> None:
         (tmp_path / "x.out").write_text("a1\nb1\n")
         (tmp_path / "x.err").write_text("a2\n")
         paths = stream_files(str(tmp_path / "x"), Stream.COMBINED)
@@ -728,7 +724,7 @@ class TestSeveralFiles:
             list(read_files([str(tmp_path / "none")], None))
 
     @pytest.mark.parametrize("count", [1, 2])
-    def test_followed_until_all_is_written(self, tmp_path: Path, count: int) -> None:
+    def test_follow_files_reads_all_files_until_they_end(self, tmp_path: Path, count: int) -> None:
         finished = threading.Event()
         paths = [tmp_path / "x.out", tmp_path / "x.err"][:count]
         lines = iter(follow_files(map(str, paths), "seen", tail(finished, "poll")))

@@ -1,3 +1,5 @@
+"""Names that obey the rules of a service."""
+
 from __future__ import annotations
 
 import os
@@ -33,7 +35,9 @@ def test_result_is_valid_and_stable(rule_name: str, name: str) -> None:
 
 
 @given(st.text(max_size=300))
-def test_file_names_can_be_made(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_a_fitted_file_name_is_a_valid_file_name(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
     fitted = fit_name(name, names.FILE)
     assert fitted not in ("", ".", "..")
     assert "/" not in fitted
@@ -42,7 +46,7 @@ def test_file_names_can_be_made(tmp_path_factory: pytest.TempPathFactory, name: 
 
 
 @pytest.mark.parametrize("name", ["trainer", "my.app_1", "caf\u00e9", "a,b=c", "x+y@z"])
-def test_good_file_names_stay(name: str) -> None:
+def test_valid_file_names_stay_unchanged(name: str) -> None:
     assert fit_name(name, names.FILE) == name
 
 
@@ -54,7 +58,7 @@ def test_fitted_names_stay_different(given_names: list[str]) -> None:
     assert all(names.DNS_LABEL.accepts(name) for name in fitted.values())
 
 
-def test_valid_names_keep_theirs_when_another_collides() -> None:
+def test_a_valid_name_stays_unchanged_if_another_collides() -> None:
     fitted = fit_names(["A", "a", "a_", "a"], names.DNS_LABEL)
     assert fitted["a"] == "a"
     assert fitted["A"].startswith("a-")
@@ -81,17 +85,17 @@ def test_bytes_are_counted_where_the_rule_says_so() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 3, 6, 8, 10])
-def test_shorter_limits(length: int) -> None:
+def test_names_fit_a_shorter_limit(length: int) -> None:
     rule = names.DNS_SERVICE.within(length)
     assert rule.accepts(fit_name("my-long-name", rule))
 
 
-def test_nothing_left_gives_the_fallback() -> None:
+def test_a_name_without_valid_characters_becomes_the_fallback() -> None:
     assert fit_name("---", NameRule(10, "a-z", fallback="app")) == "app"
     assert fit_name("", names.DNS_LABEL) == "x"
 
 
-def test_own_rule() -> None:
+def test_a_rule_may_be_defined_elsewhere() -> None:
     rule = NameRule(5, "A-Z", replacement="X")
     assert rule.accepts("ABCDE")
     assert not rule.accepts("ABCDEF")

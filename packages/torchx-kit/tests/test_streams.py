@@ -1,3 +1,5 @@
+"""Merging files that are being written."""
+
 from __future__ import annotations
 
 import errno
@@ -31,7 +33,7 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def test_only_whole_lines_are_handed_on(tmp_path: Path) -> None:
+def test_only_whole_lines_are_copied(tmp_path: Path) -> None:
     path, sink = tmp_path / "log", Sink()
     growing = GrowingFile(str(path))
     assert not growing.copy_lines(sink)  # no file yet
@@ -61,7 +63,7 @@ def test_line_longer_than_a_block_is_not_held_in_memory(tmp_path: Path) -> None:
     assert sink.calls >= 3
 
 
-def test_what_could_not_be_written_is_handed_on_again(tmp_path: Path) -> None:
+def test_lines_that_could_not_be_written_are_copied_again(tmp_path: Path) -> None:
     path, sink = tmp_path / "log", Sink()
     append(path, b"one\ntwo\n")
     growing = GrowingFile(str(path))
@@ -72,7 +74,7 @@ def test_what_could_not_be_written_is_handed_on_again(tmp_path: Path) -> None:
     assert sink.data == b"one\ntwo\n"
 
 
-def test_file_that_was_cut_off_begins_anew(tmp_path: Path) -> None:
+def test_a_truncated_file_is_copied_from_its_beginning(tmp_path: Path) -> None:
     path, sink = tmp_path / "log", Sink()
     append(path, b"a long first line\n")
     growing = GrowingFile(str(path))
@@ -82,7 +84,7 @@ def test_file_that_was_cut_off_begins_anew(tmp_path: Path) -> None:
     assert sink.data == b"a long first line\nnew\n"
 
 
-def test_unfinished_lines_end_up_on_lines_of_their_own(tmp_path: Path) -> None:
+def test_incomplete_lines_end_up_on_lines_of_their_own(tmp_path: Path) -> None:
     one, two, sink = tmp_path / "1", tmp_path / "2", Sink()
     merger = LineMerger([GrowingFile(str(one)), GrowingFile(str(two))], sink)
     append(one, b"a\nunfinished")
@@ -92,7 +94,7 @@ def test_unfinished_lines_end_up_on_lines_of_their_own(tmp_path: Path) -> None:
     assert sorted(sink.data.split(b"\n")) == [b"a", b"also", b"b", b"unfinished"]
 
 
-def test_what_was_written_last_comes_last(tmp_path: Path) -> None:
+def test_the_file_that_was_written_last_comes_last(tmp_path: Path) -> None:
     one, two, sink = tmp_path / "1", tmp_path / "2", Sink()
     append(one, b"last\n")
     append(two, b"first\n")
@@ -101,7 +103,7 @@ def test_what_was_written_last_comes_last(tmp_path: Path) -> None:
     assert sink.data == b"first\nlast\n"
 
 
-def test_three_writers_every_line_once_whole_and_in_each_ones_order(tmp_path: Path) -> None:
+def test_tee_copies_every_line_once_and_in_the_order_of_its_file(tmp_path: Path) -> None:
     paths = [tmp_path / str(i) for i in range(3)]
     out_path = tmp_path / "out"
 
@@ -109,11 +111,10 @@ def test_three_writers_every_line_once_whole_and_in_each_ones_order(tmp_path: Pa
         choice = random.Random(seed)  # noqa: S311 - the same cuts every time
         text = b"".join(b"%d line %d\n" % (seed, i) for i in range(20000))
         with path.open("ab", buffering=0) as file:
-            at = 0
-            while at < len(text):
+            while text:
                 size = choice.randrange(1, 3000)
-                file.write(text[at : at + size])
-                at += size
+                file.write(text[:size])
+                text = text[size:]
 
     threads = [threading.Thread(target=write, args=(p, i)) for i, p in enumerate(paths)]
     with io.FileIO(out_path, "wb") as out:
@@ -131,7 +132,7 @@ def test_three_writers_every_line_once_whole_and_in_each_ones_order(tmp_path: Pa
         assert mine == [b"%d line %d" % (seed, i) for i in range(20000)]
 
 
-def test_tee_takes_what_is_written_to_it(tmp_path: Path) -> None:
+def test_tee_writes_to_the_merged_file(tmp_path: Path) -> None:
     source = tmp_path / "in"
     with io.FileIO(tmp_path / "out", "wb") as out:
         tee = Tee(out, str(source))

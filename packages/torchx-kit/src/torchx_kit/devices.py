@@ -1,4 +1,4 @@
-"""Devices that a container needs for what a role's resource asks for (``Resource.devices``)."""
+"""Device mounts for the devices that a role requests (``Resource.devices``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchx_specs.model.mounts import DeviceMount
 
 
 def to_devicemounts(num_devices: int, device_type: str) -> list[DeviceMount]:
-    """Returns mounts of ``device_type`` + ``0``, ``1`` ..., each under its own path.
+    """Return mounts of ``<device_type>0``, ``<device_type>1`` and so on, each at the same path.
 
     >>> [mount.src_path for mount in to_devicemounts(2, "/dev/neuron")]
     ['/dev/neuron0', '/dev/neuron1']
@@ -22,16 +22,16 @@ def to_devicemounts(num_devices: int, device_type: str) -> list[DeviceMount]:
 
 
 def neuron_to_devicemounts(num_devices: int) -> list[DeviceMount]:
-    """Returns the mounts of AWS Neuron devices."""
+    """Return the mounts of AWS Neuron devices."""
     return to_devicemounts(num_devices, "/dev/neuron")
 
 
 def efa_to_devicemounts(num_devices: int) -> list[DeviceMount]:
-    """Returns the mounts of AWS Elastic Fabric Adapters."""
+    """Return the mounts of AWS Elastic Fabric Adapters."""
     return to_devicemounts(num_devices, "/dev/infiniband/uverbs")
 
 
-#: How the devices of each name are mounted.
+#: Returns the mounts for a number of devices, by the name of the device.
 DEVICES: dict[str, Callable[[int], list[DeviceMount]]] = {
     "vpc.amazonaws.com/efa": efa_to_devicemounts,
     "aws.amazon.com/neurondevice": neuron_to_devicemounts,
@@ -39,9 +39,10 @@ DEVICES: dict[str, Callable[[int], list[DeviceMount]]] = {
 
 
 def get_device_mounts(devices: Mapping[str, int]) -> list[DeviceMount]:
-    """Returns the mounts for ``{device name: how many}``.
+    """Return the mounts of devices; an unknown device is not mounted, with a warning.
 
-    A device that nobody knows is left out, with a warning.
+    Args:
+        devices: The number of devices, by the name of the device.
     """
     mounts: list[DeviceMount] = []
     for name, count in devices.items():
@@ -50,8 +51,8 @@ def get_device_mounts(devices: Mapping[str, int]) -> list[DeviceMount]:
         else:
             known = ", ".join(DEVICES)
             warnings.warn(
-                f"device '{name}' is not known, it is not mounted;{nearest(name, DEVICES)}"
-                f" known: {known}",
+                f"unknown device '{name}' is not mounted;{nearest(name, DEVICES)}"
+                f" known devices: {known}",
                 stacklevel=2,
             )
     return mounts

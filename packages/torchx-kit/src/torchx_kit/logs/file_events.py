@@ -1,7 +1,4 @@
-"""Waiting for files to change, by the operating system's own events (inotify on Linux).
-
-ctypes is loaded when the first file is watched, not before.
-"""
+"""Changes of files, as the operating system reports them (inotify on Linux)."""
 
 from __future__ import annotations
 
@@ -11,18 +8,19 @@ import sys
 import threading
 from typing import Any
 
-#: Somebody wrote into a watched file, or cut it off.
+#: A watched file was written to or truncated.
 MODIFIED = 0x2
-#: A watched file was moved or removed.
-GONE = 0x400 | 0x800
-#: Something appeared in a watched folder.
+#: A watched file or folder was moved or deleted.
+REMOVED = 0x400 | 0x800
+#: A file or folder appeared in a watched folder.
 APPEARED = 0x100 | 0x80
 
-_IGNORED = 0x8000  # the watch has ended with its file
-_ADD = 0x20000000  # add to what is watched already
+# Constants of inotify(7).
+_WATCH_ENDED = 0x8000
+_ADD_TO_WATCH = 0x20000000
 _CLOEXEC_NONBLOCK = 0o2000000 | 0o4000
 _EVENT_SIZE = 16
-# Other machines write to these file systems and no event tells of it.
+# Types of file systems, of statfs(2), where writes of other machines cause no events.
 _NETWORK_FILE_SYSTEMS = frozenset(
     {
         0x6969,  # NFS
@@ -44,59 +42,64 @@ _libc: Any = None
 
 
 class FileEvents:
-    """Watches files and folders; readable (``fileno()``) when something has happened.
+    """A set of watches on files and folders.
 
-    Users have few of these (128, by default, for all their programs): one for a whole program is
-    plenty. :class:`Watcher` shares it.
+    Its ``fileno()`` becomes readable when there are events. A user may have only few such objects
+    (128 by default, for all programs), so a program should have one; :class:`Watcher` shares it.
 
     Raises:
-        OSError: this system has no such events, or the user has too many already
+        OSError: This system has no file events, or the user has too many of these objects.
     """
 
     def __init__(self) -> None:
         self._fd = -1
         if not sys.platform.startswith("linux"):
-            raise OSError("this system has no inotify")
+            raise OSError("this system does not report file changes: it has no inotify")
         self._fd = _call("inotify_init1", _CLOEXEC_NONBLOCK)
 
     def fileno(self) -> int:
-        """The descriptor to select on."""
+        """Return the file descriptor that becomes readable when there are events."""
         return self._fd
 
     def watch(self, path: str, events: int) -> int:
-        """Watches a file or folder; returns the key under which :meth:`read` reports it.
+        """Watch a file or folder, and return the key under which :meth:`read` reports its events.
 
-        Watching one file twice gives the same key.
+        Watching the same file twice returns the same key.
+
+        Args:
+            path: The file or folder.
+            events: :data:`MODIFIED`, :data:`REMOVED` and :data:`APPEARED`, combined by ``|``.
 
         Raises:
-            OSError: there is no such file, or no watch is left
+            OSError: The file does not exist, or the user has too many watches.
         """
-        return _call("inotify_add_watch", self._fd, os.fsencode(path), events | _ADD)
+        return _call("inotify_add_watch", self._fd, os.fsencode(path), events | _ADD_TO_WATCH)
 
-    def forget(self, key: int) -> None:
-        """Stops watching; does nothing if the watch has gone with its file."""
+    def unwatch(self, key: int) -> None:
+        """End a watch, unless it ended with its file."""
         try:
             _call("inotify_rm_watch", self._fd, key)
         except OSError:
             pass
 
     def read(self) -> dict[int, int]:
-        """Returns the events since the last call, by key; does not wait."""
-        happened: dict[int, int] = {}
+        """Return the events since the last call, by key, without waiting."""
+        events: dict[int, int] = {}
         while True:
             try:
                 data = os.read(self._fd, 65536)
             except BlockingIOError:
-                return happened
-            at = 0
-            while at < len(data):
-                key = int.from_bytes(data[at : at + 4], sys.byteorder, signed=True)
-                mask = int.from_bytes(data[at + 4 : at + 8], sys.byteorder)
-                happened[key] = happened.get(key, 0) | mask
-                at += _EVENT_SIZE + int.from_bytes(data[at + 12 : at + 16], sys.byteorder)
+                return events
+            start = 0
+            while start < len(data):
+                key = int.from_bytes(data[start : start + 4], sys.byteorder, signed=True)
+                mask = int.from_bytes(data[start + 4 : start + 8], sys.byteorder)
+                events[key] = events.get(key, 0) | mask
+                name_bytes = int.from_bytes(data[start + 12 : start + 16], sys.byteorder)
+                start += _EVENT_SIZE + name_bytes
 
     def close(self) -> None:
-        """Ends all watches; may be called more than once."""
+        """End all watches; may be called more than once."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -106,42 +109,42 @@ class FileEvents:
 
 
 class Watcher:
-    """One thread's own view of the events that all watchers of this process share.
+    """Watches of one thread; all watchers of the process share one :class:`FileEvents`.
 
     Raises:
-        OSError: this system has no such events
+        OSError: This system has no file events.
     """
 
     def __init__(self) -> None:
-        self._happened: dict[int, int] = {}
+        self._events: dict[int, int] = {}
         self._signal = threading.Event()
         self._hub = _Hub.join(self)
 
     def watch(self, path: str, events: int) -> int:
-        """Watches a file or folder; returns the key under which :meth:`wait` reports it.
+        """Watch a file or folder, and return the key under which :meth:`wait` reports its events.
 
         Raises:
-            OSError: there is no such file, or no watch is left
+            OSError: The file does not exist, or the user has too many watches.
         """
         return self._hub.watch(self, path, events)
 
-    def forget(self, key: int) -> None:
-        """Stops watching."""
-        self._hub.forget(self, key)
+    def unwatch(self, key: int) -> None:
+        """End a watch."""
+        self._hub.unwatch(self, key)
 
     def wait(self, seconds: float) -> dict[int, int]:
-        """Waits until something happens, at most ``seconds``; returns the events by key."""
+        """Wait for events, at most ``seconds``, and return them by key."""
         self._signal.wait(max(seconds, 0))
         self._signal.clear()
         return self._hub.take(self)
 
     def close(self) -> None:
-        """Ends its watches; may be called more than once."""
+        """End all watches of this watcher; may be called more than once."""
         self._hub.leave(self)
 
 
 class _Hub:
-    """Reads the events of the process, in a thread that lives as long as somebody watches."""
+    """Reads the events of the process, in a thread that lives as long as there is a watcher."""
 
     _lock = threading.Lock()
     _current: _Hub | None = None
@@ -166,11 +169,11 @@ class _Hub:
             if watcher not in self._watchers:
                 return
             self._watchers.discard(watcher)
-            for key in [key for key, them in self._by_key.items() if watcher in them]:
-                self._drop(watcher, key)
+            for key in [key for key, users in self._by_key.items() if watcher in users]:
+                self._end_watch(watcher, key)
             if not self._watchers:
                 _Hub._current = None
-                os.close(self._wake)  # the thread reads the end of it
+                os.close(self._wake)  # ends the thread, which reads the other end of the pipe
 
     def watch(self, watcher: Watcher, path: str, events: int) -> int:
         with self._lock:
@@ -178,23 +181,23 @@ class _Hub:
             self._by_key.setdefault(key, set()).add(watcher)
             return key
 
-    def forget(self, watcher: Watcher, key: int) -> None:
+    def unwatch(self, watcher: Watcher, key: int) -> None:
         with self._lock:
-            self._drop(watcher, key)
+            self._end_watch(watcher, key)
 
     def take(self, watcher: Watcher) -> dict[int, int]:
         with self._lock:
-            happened, watcher._happened = watcher._happened, {}
-            return happened
+            events, watcher._events = watcher._events, {}
+            return events
 
-    def _drop(self, watcher: Watcher, key: int) -> None:
-        them = self._by_key.get(key)
-        if them is None:
+    def _end_watch(self, watcher: Watcher, key: int) -> None:
+        users = self._by_key.get(key)
+        if users is None:
             return
-        them.discard(watcher)
-        if not them:
+        users.discard(watcher)
+        if not users:
             del self._by_key[key]
-            self._events.forget(key)
+            self._events.unwatch(key)
 
     def _run(self) -> None:
         poll = select.poll()
@@ -204,16 +207,16 @@ class _Hub:
             with self._lock:
                 for key, mask in self._events.read().items():
                     for watcher in self._by_key.get(key, ()):
-                        watcher._happened[key] = watcher._happened.get(key, 0) | mask
+                        watcher._events[key] = watcher._events.get(key, 0) | mask
                         watcher._signal.set()
-                    if mask & _IGNORED:
+                    if mask & _WATCH_ENDED:
                         self._by_key.pop(key, None)
         self._events.close()
         os.close(self._wake_end)
 
 
 def _forget_hub() -> None:
-    # a forked process has the hub, but not its thread
+    # A forked process inherits the hub, but not its thread.
     _Hub._current = None
     _Hub._lock = threading.Lock()
 
@@ -223,14 +226,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_on_network(path: str) -> bool:
-    """Returns True if ``path`` (or the nearest folder above it) is on a network file system."""
-    import ctypes
+    """Return True if ``path``, or the nearest folder above it, is on a network file system."""
+    import ctypes  # it takes longer to import than all else here, and many logs end before this
 
-    probe = nearest_folder(path)
-    # struct statfs begins with the type, a long on every platform that has inotify but s390
+    folder = nearest_folder(path)
+    # The first field of struct statfs is the type, which is a long (except on s390).
     buffer = ctypes.create_string_buffer(512)
     try:
-        _call("statfs", os.fsencode(probe), buffer)
+        _call("statfs", os.fsencode(folder), buffer)
     except OSError:
         return False
     kind = int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
@@ -238,7 +241,7 @@ def is_on_network(path: str) -> bool:
 
 
 def nearest_folder(path: str) -> str:
-    """Returns the folder nearest above ``path`` that exists."""
+    """Return the nearest folder above ``path`` that exists."""
     folder = os.path.dirname(os.path.abspath(path))
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)

@@ -1,9 +1,9 @@
-r"""Reading and following logs that are files: whole lines, every line, in order.
+r"""Reading and following logs that are files: whole lines, in order, none lost.
 
-Only ``\n`` ends a line; it stays, and the last line may lack it. Bytes that are no UTF-8 become
-U+FFFD. Reading takes little memory however long the log is (a single line has to fit), and while
-nothing is written following costs nothing where the system tells of changes
-(:mod:`torchx_kit.logs.file_events`), little elsewhere.
+A line ends with ``\n`` only; the lines keep it, and the last line may lack it. Bytes that are not
+UTF-8 become U+FFFD. Reading needs little memory for a log of any length, but each line must fit.
+Following a quiet log costs nothing where the system reports file changes
+(:mod:`torchx_kit.logs.file_events`), and little elsewhere.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_LONGEST_POLL = 1.0
-_DECODED_AT_ONCE = 1 << 16
+_LONGEST_POLL_SECONDS = 1.0
+_DECODED_CHUNK_BYTES = 1 << 16
 _SUFFIXES = {
     Stream.STDOUT: ("out",),
     Stream.STDERR: ("err",),
@@ -36,12 +36,17 @@ _SUFFIXES = {
 
 
 class LogTimes(Protocol):
-    """Knows when the parts of a log were written, as well as somebody watched."""
+    """Knows when the parts of a log were written."""
 
     def written_before(self, when: float) -> int | None:
-        """Returns how many bytes, in whole lines, were written before ``when`` (epoch seconds).
+        """Return how many bytes, in whole lines, were written before ``when``.
 
-        None if all there is was, and more may come that was as well.
+        Args:
+            when: Seconds since 1970.
+
+        Returns:
+            None if the whole log was written before ``when``, and lines may still be added that
+            were.
         """
 
 
@@ -50,22 +55,21 @@ class Tail:
     """How to follow a log.
 
     Args:
-        is_finished: returns True once nothing more will be written
-        watch: files whose change may mean that ``is_finished`` has become true
-        check_every: seconds after which ``is_finished`` is asked though nothing has changed
-        method: ``events`` of the operating system, ``poll`` (looking again and again, ever less
-            often), or ``auto``: events where there are any, but not for network file systems, where
-            other machines' writes cause none
-        longest_poll: seconds between two looks, at most
-        is_quick: ``is_finished`` answers at once, so that many such logs may be followed in one
-            thread, none waiting for what is asked for another
+        is_finished: Returns True once nothing more will be written.
+        watch: Files that change when ``is_finished`` becomes true.
+        check_every: How often to call ``is_finished`` while no file changes, in seconds.
+        method: ``events`` waits for the operating system's file events; ``poll`` reads again and
+            again, with growing pauses; ``auto`` uses events where they exist, except on network
+            file systems, where writes of other machines cause none.
+        longest_poll: The longest pause between two polls, in seconds.
+        is_quick: Whether ``is_finished`` returns at once, so that one thread may follow many logs.
     """
 
     is_finished: Callable[[], bool]
     watch: Sequence[str] = ()
     check_every: float = 2.0
     method: Literal["auto", "events", "poll"] = "auto"
-    longest_poll: float = _LONGEST_POLL
+    longest_poll: float = _LONGEST_POLL_SECONDS
     is_quick: bool = False
 
 
@@ -78,29 +82,31 @@ def log_lines(
     times: LogTimes | None = None,
     tail: Tail | None = None,
 ) -> FileLog:
-    r"""Returns the lines of a log, lazily.
+    r"""Return the lines of a log, lazily.
 
-    With ``tail``, lines are given as they are completed, an unfinished one only when nothing more
-    will come; the file need not exist yet, and may be replaced or cut off by log rotation. Without,
-    the lines that are there now.
+    Without ``tail``, these are the lines that the log has now. With ``tail``, each line is yielded
+    once it is complete, and an incomplete last line once nothing more will be written. A followed
+    log may appear later, and log rotation may replace or truncate it.
 
     Args:
-        path: the log
-        regex: only lines in which this is found (:func:`re.search`)
-        since: only lines written at that time or later; without a time zone it is local time
-        until: only lines written before that time
-        times: needed for ``since`` and ``until``
-        tail: follow the log, in this way
+        path: The log file.
+        regex: Only lines in which this regular expression is found (:func:`re.search`).
+        since: Only lines written at that time or later; a time without a zone is local time.
+        until: Only lines written before that time.
+        times: Knows when lines were written; required by ``since`` and ``until``.
+        tail: How to follow the log; None does not follow it.
 
     Raises:
-        BackendError: (while reading) the log cannot be read; without ``tail`` also if there is none
-        RequestError: ``regex`` is not a regular expression
-        ValueError: ``since`` or ``until`` without ``times``
+        BackendError: While reading: the log cannot be read or, without ``tail``, does not exist.
+        RequestError: ``regex`` is not a regular expression.
+        ValueError: ``since`` or ``until`` is given without ``times``.
     """
     window = None
     if since is not None or until is not None:
         if times is None:
-            raise ValueError("since and until need times: nobody recorded when lines were written")
+            raise ValueError(
+                "since and until need the argument times, which knows when lines were written"
+            )
         window = Window(times, since, until)
     if regex is not None:
         try:
@@ -111,7 +117,7 @@ def log_lines(
 
 
 class FileLog(Iterator[str]):
-    """The lines of a log, as :func:`log_lines` returns them; :func:`follow_all` takes many."""
+    """The lines of a log; made by :func:`log_lines`."""
 
     def __init__(
         self, path: str, regex: str | None, tail: Tail | None, window: Window | None
@@ -124,15 +130,15 @@ class FileLog(Iterator[str]):
 
     @property
     def is_shareable(self) -> bool:
-        """True if it may be followed with others in one thread."""
+        """Whether one thread may follow this log together with others."""
         return self._tail is not None and self._tail.is_quick
 
     def __iter__(self) -> Iterator[str]:
         if self._lines is None:
             if self._tail is None:
-                blocks = _there(self._path, self._window)
+                blocks = _existing_blocks(self._path, self._window)
             else:
-                blocks = _followed(self.followed())
+                blocks = _followed_blocks(self.followed())
             self._lines = iter(self.matching(chain.from_iterable(blocks)))
         return self._lines
 
@@ -186,53 +192,45 @@ def follow_all(
 
 
 def merged(logs: Sequence[FileLog]) -> Iterator[str]:
-    r"""Yields the whole lines of followed logs of one replica, each with its ``\n`` when it comes.
+    r"""Yield the lines of several followed logs of one replica, each line with its ``\n``.
 
-    One that cannot be read (any more) ends all of them with its error.
+    Raises:
+        BackendError: One of the logs cannot be read; this ends all of them.
     """
-    for _, found in follow_all(enumerate(logs), len(logs)):
-        if isinstance(found, Exception):
-            raise found
-        yield from prefixed("", found)
+    for _, block in follow_all(enumerate(logs), len(logs)):
+        if isinstance(block, Exception):
+            raise block
+        for line in block:
+            yield line if line.endswith("\n") else f"{line}\n"
 
 
 def stream_files(base: str, stream: Stream) -> list[str]:
-    """Returns the files ``<base>.out`` and ``<base>.err`` as far as they hold that stream."""
+    """Return the paths of a stream's files: ``<base>.out``, ``<base>.err`` or both."""
     return [f"{base}.{suffix}" for suffix in _SUFFIXES[stream]]
 
 
 def read_files(paths: Iterable[str], regex: str | None) -> Iterator[str]:
-    """Returns the lines that are there now, those of one file after those of the other.
+    """Return the lines that several log files have now, one file after the other.
 
     Raises:
-        BackendError: (while reading) a file can't be read
-        RequestError: ``regex`` is no regular expression
+        BackendError: While reading: a file cannot be read.
+        RequestError: ``regex`` is not a regular expression.
     """
     return chain.from_iterable([log_lines(path, regex) for path in paths])
 
 
 def follow_files(paths: Iterable[str], regex: str | None, tail: Tail) -> Iterator[str]:
-    """Returns the lines of one or more files as they are written, each when it comes.
+    """Return the lines of one or more log files as they are written.
 
     Raises:
-        BackendError: (while reading) a file can't be read
-        RequestError: ``regex`` is no regular expression
+        BackendError: While reading: a file cannot be read.
+        RequestError: ``regex`` is not a regular expression.
     """
     logs = [log_lines(path, regex, tail=tail) for path in paths]
     return logs[0] if len(logs) == 1 else merged(logs)
 
 
-def prefixed(prefix: str, lines: Iterable[str]) -> Iterator[str]:
-    r"""Returns each line behind ``prefix`` and with its ``\n``, also where the last one lacks it.
-
-    For merging the logs of several replicas: what is written in one call is one whole line.
-    """
-    for line in lines:
-        yield f"{prefix}{line}" if line.endswith("\n") else f"{prefix}{line}\n"
-
-
-def _followed(log: Followed) -> Iterator[Iterable[str]]:
-    """Yields the lines of one log as they come, in blocks."""
+def _followed_blocks(log: Followed) -> Iterator[Iterable[str]]:
     from torchx_kit.logs.following import follow
 
     for _, block in follow(iter([(None, log)]), 1):
@@ -241,14 +239,13 @@ def _followed(log: Followed) -> Iterator[Iterable[str]]:
         yield block
 
 
-def _there(path: str, window: Window | None) -> Iterator[Iterable[str]]:
-    """Yields the lines that are there now, in blocks."""
+def _existing_blocks(path: str, window: Window | None) -> Iterator[Iterable[str]]:
     try:
         if window is None:
-            # the quickest of all: the file's own iterator, once it decodes more than 8 KiB at a
-            # time, which CPython has no public way to say
+            # The file's own iterator is the fastest reader if it decodes more than 8 KiB at once.
+            # CPython has no public setting for that.
             with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
-                lines._CHUNK_SIZE = _DECODED_AT_ONCE  # type: ignore[attr-defined]
+                lines._CHUNK_SIZE = _DECODED_CHUNK_BYTES  # type: ignore[attr-defined]
                 yield lines
         elif (begin := window.begin()) is not None:
             from torchx_kit.logs.log_file import LogFile
@@ -256,29 +253,35 @@ def _there(path: str, window: Window | None) -> Iterator[Iterable[str]]:
             log = LogFile(path)
             try:
                 if not log.open(begin):
-                    raise no_log(path)
-                yield from log.lines(window.end())
-                yield from log.rest()
+                    raise missing_log(path)
+                yield from log.read_lines(window.end())
+                yield from log.read_incomplete_line()
             finally:
                 log.close()
     except FileNotFoundError:
-        raise no_log(path) from None
+        raise missing_log(path) from None
     except OSError as e:
-        raise cannot_read(path, e) from e
+        raise unreadable_log(path, e) from e
 
 
-def no_log(path: str) -> BackendError:
-    """Returns the error for a log that is not there."""
+def missing_log(path: str) -> BackendError:
+    """Return the error for a log that does not exist."""
     return BackendError(f"no log at {path}")
 
 
-def cannot_read(path: str, error: OSError) -> BackendError:
-    """Returns the error for a log that cannot be read."""
+def unreadable_log(path: str, error: OSError) -> BackendError:
+    """Return the error for a log that cannot be read."""
     return BackendError(f"cannot read {path}: {error.strerror or error}")
 
 
 class Window:
-    """The part of a log between two times, as positions in the file."""
+    """The part of a log file that was written between two times.
+
+    Args:
+        times: Knows when the parts of the log were written.
+        since: When the part begins; None for the beginning of the log.
+        until: When the part ends; None for the end of the log.
+    """
 
     def __init__(self, times: LogTimes, since: datetime | None, until: datetime | None) -> None:
         self._times = times
@@ -286,13 +289,13 @@ class Window:
         self._until = until.timestamp() if until is not None else None
 
     def begin(self) -> int | None:
-        """Where the first line begins; None if there is none yet."""
+        """Return the position of the first line in bytes, or None while no line was written."""
         return 0 if self._since is None else self._times.written_before(self._since)
 
     def is_over(self) -> bool:
-        """Returns True once nothing that is written can still belong to it."""
+        """Return True once lines that are written from now on are too late."""
         return self._until is not None and time.time() >= self._until
 
     def end(self) -> int | None:
-        """Where the last line ends; None if it is still to be written."""
+        """Return the position after the last line in bytes, or None while more may be written."""
         return None if self._until is None else self._times.written_before(self._until)

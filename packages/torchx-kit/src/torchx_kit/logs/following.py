@@ -1,8 +1,4 @@
-"""Following logs that are files: one of them, or many in one thread.
-
-While nothing is written, following costs nothing where the system tells of changes
-(:mod:`torchx_kit.logs.file_events`), little elsewhere: it is looked ever less often.
-"""
+"""Following one or many log files in one thread."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from torchx_kit.logs.file_logs import cannot_read, no_log
+from torchx_kit.logs.file_logs import missing_log, unreadable_log
 from torchx_kit.logs.log_file import LogFile
-from torchx_kit.logs.waiting import FEW, SHORTEST_POLL, Waiting
+from torchx_kit.logs.waiting import FEW_LOGS, SHORTEST_POLL_SECONDS, Waiting
 
 if TYPE_CHECKING:
     from torchx_kit.logs.file_logs import Tail, Window
@@ -24,55 +20,56 @@ _Key = TypeVar("_Key")
 def follow(
     logs: Iterator[tuple[_Key, Followed | Exception]], most: int
 ) -> Iterator[tuple[_Key, Iterable[str] | Exception]]:
-    """Yields blocks of whole lines of several logs, each with the key of its log.
-
-    One that cannot be read (any more) yields the error, and nothing after it.
+    """Yield blocks of whole lines of several logs as they are written, each with its log's key.
 
     Args:
-        logs: the logs by their keys, taken as there is room for them; an exception instead of a
-            log is yielded as it is
-        most: how many of them are followed at the same time
+        logs: The logs with their keys, taken as there is room for them. An exception instead of a
+            log is yielded as it is.
+        most: How many logs are followed at the same time.
+
+    Yields:
+        A key, and lines of its log or the error that ended its log.
     """
     waiting = Waiting()
     keys: dict[Followed, _Key] = {}
-    # those with something to read: a block of each in turn, so that none waits for another's end
+    # Logs with new lines take turns, one block at a time, so that a long log delays no other.
     turns: deque[tuple[Followed, Iterator[Iterable[str]]]] = deque()
-    more = True
+    has_more = True
     try:
         while True:
-            for _ in range(min(FEW, most - len(keys)) if more else 0):
-                log = next(logs, None)
-                if log is None:
-                    more = False
+            for _ in range(min(FEW_LOGS, most - len(keys)) if has_more else 0):
+                item = next(logs, None)
+                if item is None:
+                    has_more = False
                     break
-                key, followed = log
+                key, followed = item
                 if isinstance(followed, Exception):
                     yield key, followed
                     continue
                 keys[followed] = key
-                turns.append((followed, followed.look()))
-            if not keys and not more:
+                turns.append((followed, followed.read_new()))
+            if not keys and not has_more:
                 return
-            has_room = more and len(keys) < most
+            has_room = has_more and len(keys) < most
             for followed in waiting.wait(at_once=bool(turns) or has_room):
-                turns.append((followed, followed.look()))
+                turns.append((followed, followed.read_new()))
             for _ in range(len(turns)):
                 followed, blocks = turns.popleft()
-                found: Iterable[str] | Exception | None
+                block: Iterable[str] | Exception | None
                 try:
-                    found = next(blocks, None)
-                    if found is None and not followed.is_over:
-                        waiting.rest(followed)
-                except Exception as e:  # of this log alone
-                    found = followed.explained(e)
-                if found is not None:
-                    yield keys[followed], found
-                    if not isinstance(found, Exception):
+                    block = next(blocks, None)
+                    if block is None and not followed.is_over:
+                        waiting.add(followed)
+                except Exception as e:  # ends this log only
+                    block = followed.translate_error(e)
+                if block is not None:
+                    yield keys[followed], block
+                    if not isinstance(block, Exception):
                         turns.append((followed, blocks))
                         continue
-                if found is not None or followed.is_over:
+                if block is not None or followed.is_over:
                     del keys[followed]
-                    waiting.forget(followed)
+                    waiting.unwatch(followed)
                     followed.close()
     finally:
         for followed in keys:
@@ -83,23 +80,27 @@ def follow(
 class Followed:
     """A log that is followed.
 
+    :class:`~torchx_kit.logs.waiting.Waiting` keeps in the attributes what it knows about the log.
+
     Args:
-        path: the log
-        tail: how it is followed
-        window: the times to which its lines are limited
+        path: The log file.
+        tail: How to follow it.
+        window: Limits the lines to those that were written between two times.
 
     Attributes:
-        has_ended: True once nothing more is written to it
-        is_over: True once all of it was read
-        ask: True if there is a reason to ask whether the end has come
-        looks: how often it was looked at
-        pause: seconds until the next look, where nobody tells of changes
-        due: when it is to be looked at again, None while it is not waited for
-        has_events: the system tells of its changes
-        stamps: what the files that may tell of its end looked like
-        stirred: something has happened to it since it was last looked at
-        log_key, folder_key, other_keys: what is watched of it
-        keys: all that is watched for it
+        has_ended: True once nothing more is written.
+        is_over: True once every line was read.
+        must_check_end: Whether the next read has to call ``tail.is_finished``.
+        reads: How often :meth:`read_new` was called.
+        pause: Seconds until the next poll, where there are no file events.
+        due: When to read again, in seconds of :func:`time.monotonic`; None while it is not waiting.
+        has_events: Whether the operating system reports changes of the log.
+        stats: Size and modification time of each file in ``tail.watch``, as last seen.
+        has_changed: Whether a file event came while the log was being read.
+        log_key: The key of the watch on the log file, or None.
+        folder_key: The key of the watch on the log's folder, or None.
+        other_keys: The keys of the watches on the files in ``tail.watch``.
+        keys: The keys of all watches.
     """
 
     def __init__(self, path: str, tail: Tail, window: Window | None = None) -> None:
@@ -107,75 +108,76 @@ class Followed:
         self.tail = tail
         self._window = window
         self._file = LogFile(path)
+        self._checked = 0.0
         self.has_ended = False
-        self._asked = 0.0
         self.is_over = False
-        self.ask = True
-        self.looks = 0
-        self.pause = SHORTEST_POLL
+        self.must_check_end = True
+        self.reads = 0
+        self.pause = SHORTEST_POLL_SECONDS
         self.due: float | None = None
         self.has_events = False
-        self.stirred = False
-        self.stamps: list[tuple[int, int]] = []
+        self.has_changed = False
+        self.stats: list[tuple[int, int]] = []
         self.log_key: int | None = None
         self.folder_key: int | None = None
         self.other_keys: set[int] = set()
         self.keys: set[int] = set()
 
-    def look(self) -> Iterator[Iterable[str]]:
-        """Returns the lines that are there now, in blocks; then :attr:`is_over` may be True."""
-        self.looks += 1
-        self.stirred = False
+    def read_new(self) -> Iterator[Iterable[str]]:
+        """Yield the lines that were not read before, in blocks, and set :attr:`is_over`."""
+        self.reads += 1
+        self.has_changed = False
         file, window = self._file, self._window
         while True:
-            # asked before reading: what was written before the end is then read for certain
-            finished = self.is_finished() or (window is not None and window.is_over())
-            self.has_ended = finished
-            if finished:
+            # Checked before reading, so that lines that were written before the end are read.
+            has_ended = self.check_end() or (window is not None and window.is_over())
+            self.has_ended = has_ended
+            if has_ended:
                 file.refresh()
             begin = window.begin() if window and not file.position else 0
-            # likewise: what is there now is older than an end that nobody has seen yet
+            # Also before reading: bytes that exist now are older than an end that is not known yet.
             size = file.size() if window else None
             limit = window.end() if window else None
             if begin is not None and file.open(begin):
-                for block in file.lines(size if limit is None else limit):
-                    self.pause = SHORTEST_POLL
+                for block in file.read_lines(size if limit is None else limit):
+                    self.pause = SHORTEST_POLL_SECONDS
                     yield block
                 if file.was_replaced():
-                    yield from file.lines(limit)
-                    yield from file.rest()
+                    yield from file.read_lines(limit)
+                    yield from file.read_incomplete_line()
                     file.close()
-                    self.pause = SHORTEST_POLL
+                    self.pause = SHORTEST_POLL_SECONDS
                     continue
-            if finished or (limit is not None and file.position >= limit):
-                yield from file.rest()
+            if has_ended or (limit is not None and file.position >= limit):
+                yield from file.read_incomplete_line()
                 self.is_over = True
             return
 
-    def is_finished(self) -> bool:
-        """Asks whether the end has come, unless there is no reason to ask again yet."""
+    def check_end(self) -> bool:
+        """Return whether the log has ended; calls ``tail.is_finished`` only if it is due."""
         now = time.monotonic()
-        if not self.has_ended and (self.ask or now - self._asked >= self.tail.check_every):
+        is_due = self.must_check_end or now - self._checked >= self.tail.check_every
+        if not self.has_ended and is_due:
             self.has_ended = self.tail.is_finished()
-            self.ask = False
-            self._asked = now
+            self.must_check_end = False
+            self._checked = now
         return self.has_ended
 
-    def patience(self) -> float:
-        """Returns in how many seconds it is asked again whether the end has come."""
-        return self.tail.check_every - (time.monotonic() - self._asked)
+    def seconds_until_check(self) -> float:
+        """Return in how many seconds ``tail.is_finished`` is due."""
+        return self.tail.check_every - (time.monotonic() - self._checked)
 
     @property
     def is_open(self) -> bool:
-        """Whether the log is there, as far as is known."""
+        """Whether the log file exists, as far as is known."""
         return self._file.is_open
 
-    def explained(self, error: Exception) -> Exception:
-        """Returns what is to be told of an error."""
+    def translate_error(self, error: Exception) -> Exception:
+        """Return the error to report for an error that was raised while reading."""
         if isinstance(error, FileNotFoundError):
-            return no_log(self.path)
-        return cannot_read(self.path, error) if isinstance(error, OSError) else error
+            return missing_log(self.path)
+        return unreadable_log(self.path, error) if isinstance(error, OSError) else error
 
     def close(self) -> None:
-        """Closes the log."""
+        """Close the log file."""
         self._file.close()

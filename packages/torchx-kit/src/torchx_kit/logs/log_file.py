@@ -9,23 +9,37 @@ from collections.abc import Iterable, Iterator
 from torchx_specs.schedulers.api import split_lines
 
 BLOCK_BYTES = 1 << 16
+# StringIO splits lines at C speed, but needs four bytes for each character.
+_LONGEST_STRING_IO = 1 << 20
 
 
 class LogFile:
-    """A log that is open, and how far it was read."""
+    """An open log file.
+
+    Args:
+        path: The log file.
+
+    Attributes:
+        position: How much of the file was read, in bytes.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = -1
-        self._held = bytearray()  # the beginning of an unfinished line
+        self._incomplete_line = bytearray()
         self.position = 0
 
     @property
     def is_open(self) -> bool:
+        """Whether the file is open."""
         return self._fd >= 0
 
     def open(self, position: int) -> bool:
-        """Opens the log at ``position`` unless it is open; returns False if there is none."""
+        """Open the file at ``position`` unless it is open, and return False if it does not exist.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
         if self._fd < 0:
             try:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -35,10 +49,10 @@ class LogFile:
         return True
 
     def refresh(self) -> None:
-        """Makes what another machine has written visible, on a shared file system.
+        """Make visible what other machines wrote on a shared file system.
 
-        NFS keeps for seconds what it knows of an open file, or of one that isn't there; opening a
-        file, or its folder, asks the server anew.
+        NFS caches for seconds the size of an open file, and that a file does not exist. Opening the
+        file, or its folder, makes it query the server.
         """
         try:
             if self._fd < 0:
@@ -46,20 +60,24 @@ class LogFile:
                 return
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return  # whoever reads it tells of it
+            return  # the reader reports it
         if os.path.sameopenfile(fd, self._fd):
             fd, self._fd = self._fd, fd
         os.close(fd)
 
     def size(self) -> int:
-        """Returns the size of the log as it is now."""
+        """Return the size of the file in bytes, 0 if it does not exist."""
         try:
             return os.stat(self._path).st_size
         except FileNotFoundError:
             return 0
 
-    def lines(self, limit: int | None) -> Iterator[Iterable[str]]:
-        """Returns the whole lines up to ``limit``, or up to the end as it is now, in blocks."""
+    def read_lines(self, limit: int | None) -> Iterator[Iterable[str]]:
+        """Yield blocks of whole lines that were not read before.
+
+        Args:
+            limit: The position where to stop, in bytes; None stops at the end of the file.
+        """
         fd = self._fd
         size = BLOCK_BYTES
         while limit is None or (size := min(BLOCK_BYTES, limit - self.position)) > 0:
@@ -69,38 +87,41 @@ class LogFile:
             self.position += len(block)
             end = block.rfind(b"\n") + 1
             if not end:
-                self._held += block
+                self._incomplete_line += block
                 continue
-            if self._held:
-                self._held += block[:end]
-                text = self._held.decode("utf-8", "replace")
-                self._held = bytearray()
+            if self._incomplete_line:
+                self._incomplete_line += block[:end]
+                text = self._incomplete_line.decode("utf-8", "replace")
+                self._incomplete_line = bytearray()
             else:
                 text = block[:end].decode("utf-8", "replace")
             if end < len(block):
-                self._held += block[end:]
-            # StringIO splits at "\n" only, and at C speed, but holds four bytes a character
-            yield io.StringIO(text, newline="\n") if len(text) < 1 << 20 else split_lines(text)
+                self._incomplete_line += block[end:]
+            if len(text) < _LONGEST_STRING_IO:
+                yield io.StringIO(text, newline="\n")
+            else:
+                yield split_lines(text)
 
-    def rest(self) -> Iterator[Iterable[str]]:
-        """Returns the unfinished last line, if there is one."""
-        if self._held:
-            line = self._held.decode("utf-8", "replace")
-            self._held = bytearray()
+    def read_incomplete_line(self) -> Iterator[Iterable[str]]:
+        """Yield the incomplete last line, if there is one, as a block of its own."""
+        if self._incomplete_line:
+            line = self._incomplete_line.decode("utf-8", "replace")
+            self._incomplete_line = bytearray()
             yield (line,)
 
     def was_replaced(self) -> bool:
-        """Returns True if the path names another file by now, or the file was cut off."""
+        """Return True if the file was truncated, or another file took its path."""
         if os.fstat(self._fd).st_size < self.position:
             return True
         try:
-            now = os.stat(self._path)
+            current = os.stat(self._path)
         except FileNotFoundError:
-            return False  # between the two steps of a rotation, or removed
-        mine = os.fstat(self._fd)
-        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
+            return False  # between the two steps of a log rotation, or deleted
+        opened = os.fstat(self._fd)
+        return (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino)
 
     def close(self) -> None:
+        """Close the file; may be called more than once."""
         fd, self._fd = self._fd, -1
         self.position = 0
         if fd >= 0:

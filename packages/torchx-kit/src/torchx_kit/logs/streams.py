@@ -1,4 +1,4 @@
-"""Growing files: copying whole lines of several into one."""
+"""Merging files that are being written into one, by whole lines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ _POLL_SECONDS = (0.01, 0.2)
 
 
 class GrowingFile:
-    """Hands on the whole lines of a file as it grows, however long they are, with little memory.
+    """A file that is being written, and how much of it was copied.
 
-    An unfinished line stays in the file: only where it begins is remembered.
+    Lines may have any length; little of the file is in memory at a time. An incomplete last line
+    stays in the file until it is complete.
+
+    Args:
+        path: The file, which may appear later.
+        copied: How much of it was copied before, in bytes.
 
     Attributes:
-        copied: bytes handed on so far, whole lines (unless :meth:`copy_rest` was called)
+        path: The file.
+        copied: How much of the file was copied, in bytes: whole lines, unless :meth:`copy_rest` was
+            called.
     """
 
     def __init__(self, path: str, copied: int = 0) -> None:
@@ -26,13 +33,15 @@ class GrowingFile:
         self._searched = copied
 
     def copy_lines(self, write: Callable[[bytes], object]) -> bool:
-        """Hands every new whole line to ``write``, in blocks; returns True if there was any.
+        """Copy every new whole line, and return True if there was any.
 
-        If ``write`` raises, what it was given last counts as not handed on. A file that was cut off
-        begins anew.
+        A truncated file is copied from its beginning. A missing file is not an error.
+
+        Args:
+            write: Called with blocks of bytes. A block for which it raises is not copied.
 
         Raises:
-            OSError: the file cannot be read (a missing file is no error)
+            OSError: The file cannot be read.
         """
         size = _size(self.path)
         if size < self._searched:
@@ -54,7 +63,7 @@ class GrowingFile:
         return self.copied > before
 
     def copy_rest(self, write: Callable[[bytes], object]) -> bool:
-        """Hands on all that is left, an unfinished line too; returns True if there was any."""
+        """Copy all that is left, an incomplete line too, and return True if there was anything."""
         size = _size(self.path)
         if size <= self.copied:
             return False
@@ -67,11 +76,11 @@ class GrowingFile:
         return True
 
     def has_changed(self) -> bool:
-        """Returns True if the file holds something else than what was handed on."""
+        """Return True if the file has another size than what was copied."""
         return _size(self.path) != self.copied
 
     def has_rest(self) -> bool:
-        """Returns True if the file holds more than was handed on."""
+        """Return True if the file is longer than what was copied."""
         return _size(self.path) > self.copied
 
     def _copy_until(self, fd: int, end: int, write: Callable[[bytes], object]) -> None:
@@ -84,11 +93,11 @@ class GrowingFile:
 
 
 class LineMerger:
-    """Merges growing files into one file by whole lines.
+    """Merges files that are being written into one file, by whole lines.
 
     Args:
-        sources: the files
-        write: appends bytes to the merged file, all of them or (raising) none
+        sources: The files.
+        write: Appends bytes to the merged file, or raises and appends none of them.
     """
 
     def __init__(self, sources: list[GrowingFile], write: Callable[[bytes], object]) -> None:
@@ -96,10 +105,10 @@ class LineMerger:
         self._write = write
 
     def merge(self) -> bool:
-        """Appends what is new; returns True if there was any whole line."""
+        """Append the new whole lines, and return True if there was any."""
         new = [source for source in self.sources if source.has_changed()]
         if len(new) > 1:
-            # nobody recorded which line came first; what was written last comes last
+            # The order of the lines was not recorded; the file that was written last comes last.
             new.sort(key=lambda source: _modified(source.path))
         found = False
         for source in new:
@@ -107,7 +116,7 @@ class LineMerger:
         return found
 
     def finish(self) -> None:
-        """Appends all that is left; unfinished lines come last, each on a line of its own."""
+        """Append all that is left; incomplete lines come last, each on a line of its own."""
         self.merge()
         rest = [source for source in self.sources if source.has_rest()]
         for i, source in enumerate(rest):
@@ -117,16 +126,19 @@ class LineMerger:
 
 
 class Tee:
-    """Copies the lines of several growing files into one, in a thread, until it is closed.
+    """Copies the lines of several files that are being written into one, in a thread.
 
     Args:
-        out: the file to write to; :meth:`close` does not close it
-        sources: paths of the files to read; they may appear later
+        out: The file to write to; :meth:`close` does not close it.
+        sources: Paths of the files to read, which may appear later.
+
+    Raises:
+        ValueError: No sources are given.
     """
 
     def __init__(self, out: FileIO, *sources: str) -> None:
         if not sources:
-            raise ValueError("Tee needs at least one file to read")
+            raise ValueError("Tee has no files to read: give the path of at least one")
         self.out = out
         self._merger = LineMerger([GrowingFile(path) for path in sources], self.write)
         self._lock = threading.Lock()
@@ -135,28 +147,28 @@ class Tee:
         self._thread.start()
 
     def write(self, data: bytes) -> None:
-        """Writes bytes to the merged file."""
+        """Append bytes to the merged file."""
         with self._lock:
             write_all(self.out.fileno(), data)
 
     def close(self) -> None:
-        """Copies what is left and ends the thread; may be called more than once."""
+        """Copy what is left and end the thread; may be called more than once."""
         self._closed.set()
         self._thread.join()
 
     def _run(self) -> None:
-        quickest, slowest = _POLL_SECONDS
-        pause = quickest
+        shortest, longest = _POLL_SECONDS
+        pause = shortest
         while not self._closed.wait(pause):
-            pause = quickest if self._merger.merge() else min(pause * 1.5, slowest)
+            pause = shortest if self._merger.merge() else min(pause * 1.5, longest)
         self._merger.finish()
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Writes all of ``data``, however many calls it takes.
+    """Write all of ``data`` to a file descriptor, in as many calls as it takes.
 
     Raises:
-        OSError: it cannot be written; part of it may have been
+        OSError: It cannot be written; part of it may have been written.
     """
     view = memoryview(data)
     while view:

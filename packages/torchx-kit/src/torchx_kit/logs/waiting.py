@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.logs.file_events import (
     APPEARED,
-    GONE,
     MODIFIED,
+    REMOVED,
     Watcher,
     is_on_network,
     nearest_folder,
@@ -21,18 +21,20 @@ from torchx_kit.logs.file_events import (
 if TYPE_CHECKING:
     from torchx_kit.logs.following import Followed
 
-# A writer in full swing makes an event per write; reading that often costs more than it writes.
+#: This many logs are followed as fast as one; with more, the pauses grow.
+FEW_LOGS = 16
+#: The first pause between two polls of a quiet log.
+SHORTEST_POLL_SECONDS = 0.02
+# A busy writer causes an event for each write. Reading at each event would cost more than writing.
 _BUSY_SECONDS = 0.002
 _LONGEST_BUSY_SECONDS = 0.03
-_FIRST_LOOKS = 5
-_FIRST_SECONDS = 0.002
-SHORTEST_POLL = 0.02
-# That many logs are followed as quickly as one; more take turns.
-FEW = 16
+# Many logs end within a moment. Until this many reads, file events are not worth setting up.
+_READS_WITHOUT_EVENTS = 5
+_FIRST_PAUSE_SECONDS = 0.002
 
 
 class Waiting:
-    """Waits until there may be more to read in one of some logs, or the end of one to see."""
+    """The followed logs that have no new lines at the moment."""
 
     def __init__(self) -> None:
         self._watcher: Watcher | None = None
@@ -41,120 +43,119 @@ class Waiting:
         self._numbers = count()
         self._size = 0
 
-    def rest(self, followed: Followed) -> None:
-        """Waits for a log that was read.
+    def add(self, followed: Followed) -> None:
+        """Add a log whose lines were all read.
 
         Raises:
-            OSError: events are wanted, and this system has none
+            OSError: The log's ``tail.method`` is ``events``, and this system has none.
         """
-        if followed.looks < _FIRST_LOOKS:
-            # much that is followed is over in a moment: not worth setting up events for
-            seconds = _FIRST_SECONDS * followed.looks * (1 + self._size / FEW)
-        elif followed.looks == _FIRST_LOOKS:
-            self._begin(followed)
+        if followed.reads < _READS_WITHOUT_EVENTS:
+            seconds = _FIRST_PAUSE_SECONDS * followed.reads * (1 + self._size / FEW_LOGS)
+        elif followed.reads == _READS_WITHOUT_EVENTS:
+            self._set_up_events(followed)
             seconds = 0.0
         elif followed.has_events and self._watcher is not None:
-            seconds = self._arm(followed, self._watcher)
+            seconds = self._watch_log(followed)
         else:
             seconds = min(followed.pause, followed.tail.longest_poll)
             followed.pause *= 1.5
-        # what has happened while it was read is not told again
-        is_stirred = followed.stirred or followed.ask
-        followed.due = time.monotonic() + (0.0 if is_stirred else seconds)
+        # An event that came while the log was read is not reported again.
+        is_due_now = followed.has_changed or followed.must_check_end
+        followed.due = time.monotonic() + (0.0 if is_due_now else seconds)
         self._size += 1
         heapq.heappush(self._due, (followed.due, next(self._numbers), followed))
 
     def wait(self, at_once: bool) -> list[Followed]:
-        """Returns those logs that are to be looked at, as soon as there are any.
+        """Wait until some logs are worth reading, and return and remove them.
 
         Args:
-            at_once: do not wait for them
+            at_once: Return immediately, possibly with no logs.
         """
         seconds = 0.0 if at_once else max(0.0, self._next_due() - time.monotonic())
         found: list[Followed] = []
         if self._watcher is not None:
             begun = time.monotonic()
-            happened = self._watcher.wait(seconds)
-            found = self._told_of(happened)
-            is_busy = happened and not at_once and time.monotonic() - begun < _BUSY_SECONDS
-            if is_busy and not any(followed.ask or followed.has_ended for followed in found):
-                busy = _BUSY_SECONDS * (1 + self._size / FEW)
-                time.sleep(min(busy, _LONGEST_BUSY_SECONDS))
+            events = self._watcher.wait(seconds)
+            found = self._logs_to_read(events)
+            is_busy = events and not at_once and time.monotonic() - begun < _BUSY_SECONDS
+            if is_busy and not any(log.must_check_end or log.has_ended for log in found):
+                busy_seconds = _BUSY_SECONDS * (1 + self._size / FEW_LOGS)
+                time.sleep(min(busy_seconds, _LONGEST_BUSY_SECONDS))
         elif seconds:
             time.sleep(seconds)
         now = time.monotonic()
-        stamps: dict[str, tuple[int, int]] = {}
+        known_stats: dict[str, tuple[int, int]] = {}
         while self._next_due() <= now:
             followed = heapq.heappop(self._due)[2]
-            self._take(followed)
+            self._remove(followed)
             found.append(followed)
             if not followed.has_events:
-                self._compare_stamps(followed, stamps)
+                self._compare_stats(followed, known_stats)
         return found
 
-    def forget(self, followed: Followed) -> None:
-        """Stops watching a log."""
+    def unwatch(self, followed: Followed) -> None:
+        """End all watches of a log."""
         for key in list(followed.keys):
-            self._forget_key(followed, key)
+            self._end_watch(followed, key)
 
     def close(self) -> None:
-        """Stops watching."""
+        """End all watches."""
         if self._watcher is not None:
             self._watcher.close()
 
     def _next_due(self) -> float:
-        # of one that was looked at earlier than it was due, a place is left behind
+        # A log that was removed before it was due leaves an outdated entry in the heap.
         while self._due and self._due[0][2].due != self._due[0][0]:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else math.inf
 
-    def _take(self, followed: Followed) -> None:
+    def _remove(self, followed: Followed) -> None:
         followed.due = None
         self._size -= 1
 
-    def _told_of(self, happened: dict[int, int]) -> list[Followed]:
-        """Returns the logs of which something has happened that makes them worth a look."""
+    def _logs_to_read(self, events: dict[int, int]) -> list[Followed]:
+        """Remove and return the logs that are worth reading after these events."""
         found: dict[Followed, None] = {}
         may_have_ended: dict[Followed, None] = {}
-        for key, mask in happened.items():
+        for key, mask in events.items():
             for followed in list(self._watched.get(key, ())):
                 if key in followed.other_keys:
-                    followed.ask = True
+                    followed.must_check_end = True
                     may_have_ended[followed] = None
                 is_folder = key == followed.folder_key
                 is_only_other = key in followed.other_keys and key != followed.log_key
-                if (is_folder or mask & GONE) and followed.log_key is not None:
-                    # another file may have taken its place
-                    self._forget_key(followed, followed.log_key)
+                if (is_folder or mask & REMOVED) and followed.log_key is not None:
+                    # Another file may have taken the log's path.
+                    self._end_watch(followed, followed.log_key)
                     followed.log_key = None
-                if is_folder and mask & GONE:
+                if is_folder and mask & REMOVED:
                     followed.folder_key = None
-                if not is_only_other or mask & GONE:
+                if not is_only_other or mask & REMOVED:
                     found[followed] = None
         for followed in may_have_ended:
-            # of many logs that one file tells the end of, most have not come to theirs
-            if followed.due is not None and followed not in found and _is_worth_a_look(followed):
+            # One file may report the ends of many logs; most of them have not ended.
+            if followed.due is not None and followed not in found and _ended_or_failed(followed):
                 found[followed] = None
-        resting = []
+        waiting = []
         for followed in found:
             if followed.due is None:
-                followed.stirred = True  # it is being read, and may be past that
+                followed.has_changed = True  # it is being read, perhaps beyond the change
             else:
-                self._take(followed)
-                resting.append(followed)
-        return resting
+                self._remove(followed)
+                waiting.append(followed)
+        return waiting
 
-    def _begin(self, followed: Followed) -> None:
+    def _set_up_events(self, followed: Followed) -> None:
         followed.has_events = self._can_watch(followed)
-        followed.ask = True  # it may have ended before it was watched
+        followed.must_check_end = True  # it may have ended before it was watched
         if not followed.has_events:
-            self._compare_stamps(followed, {})
+            self._compare_stats(followed, {})
             return
         for path in followed.tail.watch:
             try:
-                followed.other_keys.add(self._watch(followed, path, MODIFIED | GONE))
+                followed.other_keys.add(self._watch(followed, path, MODIFIED | REMOVED))
             except OSError:
-                pass  # then the end is seen a little later, by check_every
+                pass  # tail.check_every notices the end a little later
 
     def _can_watch(self, followed: Followed) -> bool:
         if followed.tail.method == "poll":
@@ -170,76 +171,77 @@ class Waiting:
             return False
         return True
 
-    def _arm(self, followed: Followed, watcher: Watcher) -> float:
-        """Watches a log and its folder; returns in how many seconds to look though nothing happens.
+    def _watch_log(self, followed: Followed) -> float:
+        """Watch a log and its folder, and return in how many seconds to read without an event.
 
-        Two steps, as what happens before something is watched is not told.
+        Changes from before a watch are not reported. So the log is read once more after each watch
+        was set up, which the return value 0 requests.
         """
-        patience = followed.patience()
+        seconds = followed.seconds_until_check()
         try:
             if followed.folder_key is None:
                 folder = nearest_folder(followed.path)
-                key = self._watch(followed, folder, APPEARED | GONE)
+                key = self._watch(followed, folder, APPEARED | REMOVED)
                 if followed.is_open or folder == os.path.dirname(os.path.abspath(followed.path)):
                     followed.folder_key = key
                     if not followed.is_open and os.path.exists(followed.path):
-                        return 0.0  # it appeared before it was watched
-                else:  # look again which folder is the nearest
-                    patience = min(patience, followed.tail.longest_poll)
+                        return 0.0  # it appeared before its folder was watched
+                else:  # a nearer folder may appear
+                    seconds = min(seconds, followed.tail.longest_poll)
             if followed.is_open and followed.log_key is None:
-                followed.log_key = self._watch(followed, followed.path, MODIFIED | GONE)
+                followed.log_key = self._watch(followed, followed.path, MODIFIED | REMOVED)
                 if followed.path in followed.tail.watch:
-                    # forgotten with the log's; and the end may have come meanwhile
+                    # This watch ends with the log's. The end may have come meanwhile.
                     followed.other_keys.add(followed.log_key)
-                    followed.ask = True
-                return 0.0  # what was written before it was watched is to be read first
+                    followed.must_check_end = True
+                return 0.0
         except FileNotFoundError:
             followed.folder_key = followed.log_key = None
-            patience = min(patience, SHORTEST_POLL)
-        except OSError:  # no watch is left
-            self.forget(followed)
+            seconds = min(seconds, SHORTEST_POLL_SECONDS)
+        except OSError:  # the user has too many watches
+            self.unwatch(followed)
             followed.has_events = False
-            patience = SHORTEST_POLL
-        return patience
+            seconds = SHORTEST_POLL_SECONDS
+        return seconds
 
     def _watch(self, followed: Followed, path: str, events: int) -> int:
         if self._watcher is None:
-            raise AssertionError("unreachable: there are events")
+            raise AssertionError("unreachable: a log with events has a watcher")
         key = self._watcher.watch(path, events)
         self._watched.setdefault(key, set()).add(followed)
         followed.keys.add(key)
         return key
 
-    def _forget_key(self, followed: Followed, key: int) -> None:
-        them = self._watched.get(key, set())
-        them.discard(followed)
+    def _end_watch(self, followed: Followed, key: int) -> None:
+        logs = self._watched.get(key, set())
+        logs.discard(followed)
         followed.keys.discard(key)
-        if not them and self._watched.pop(key, None) is not None and self._watcher is not None:
-            self._watcher.forget(key)
+        if not logs and self._watched.pop(key, None) is not None and self._watcher is not None:
+            self._watcher.unwatch(key)
 
-    def _compare_stamps(self, followed: Followed, known: dict[str, tuple[int, int]]) -> None:
-        """Looks whether the files that may tell of an end have changed.
+    def _compare_stats(self, followed: Followed, known: dict[str, tuple[int, int]]) -> None:
+        """Notice changes of the files in ``tail.watch``, without file events.
 
         Args:
-            followed: the log
-            known: what was seen of files just now; added to
+            followed: The log.
+            known: Size and modification time of files that were just read; added to.
         """
-        stamps = []
+        stats = []
         for path in followed.tail.watch:
             if path not in known:
                 try:
-                    found = os.stat(path)
-                    known[path] = (found.st_size, found.st_mtime_ns)
+                    stat = os.stat(path)
+                    known[path] = (stat.st_size, stat.st_mtime_ns)
                 except OSError:
                     known[path] = (-1, 0)
-            stamps.append(known[path])
-        followed.ask |= stamps != followed.stamps
-        followed.stamps = stamps
+            stats.append(known[path])
+        followed.must_check_end |= stats != followed.stats
+        followed.stats = stats
 
 
-def _is_worth_a_look(followed: Followed) -> bool:
-    """Asks whether the end of a log has come; an error is told by whoever looks at the log."""
+def _ended_or_failed(followed: Followed) -> bool:
+    """Return True if the log has ended, or if checking that fails: reading it reports the error."""
     try:
-        return followed.is_finished()
+        return followed.check_end()
     except Exception:
         return True

@@ -1,1 +1,1 @@
-"""Ids, and names that fit a service's rules."""
+"""Random ids, and names that obey the rules of a service."""

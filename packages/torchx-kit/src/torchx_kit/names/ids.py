@@ -1,4 +1,4 @@
-"""Random ids that read well, are valid wherever names are, and hold no words."""
+"""Random ids of lower-case letters and digits, without vowels, so that they form no words."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ END_CANDIDATES = START_CANDIDATES + "012345679"
 
 
 def make_unique(name: str, string_length: int = 0) -> str:
-    """Returns ``<name>-<random id>``; ``string_length`` limits the id's length, 0 for all of its 64
-    bits.
+    """Return ``<name>-<random id>``.
+
+    Args:
+        name: The beginning.
+        string_length: The longest id, in characters; 0 means all 64 bits.
     """
     return f"{name}-{random_id(string_length) if string_length > 0 else random_id()}"
 
 
 def random_uint64() -> int:
-    """Returns 64 random bits from the operating system; :func:`random.seed` has no influence."""
+    """Return 64 random bits of the operating system, which :func:`random.seed` does not affect."""
     return int.from_bytes(os.urandom(8), "big")
 
 
 def random_id(max_length: int | None = None) -> str:
-    """Returns 64 random bits as 11 to 14 characters, at most ``max_length``; the first is a
-    letter.
+    """Return 64 random bits as 11 to 14 characters, of which the first is a letter.
+
+    Args:
+        max_length: The longest id, in characters; None means no limit.
     """
     value = random_uint64()
     out = ""

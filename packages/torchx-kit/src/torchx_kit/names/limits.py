@@ -1,4 +1,4 @@
-"""Making names that a system accepts out of names that users chose.
+"""Fitting names that users chose to the rules of a system.
 
 >>> fit_name("My Trainer", DNS_LABEL)
 'my-trainer'
@@ -22,19 +22,18 @@ _TAG_LENGTH = 6
 
 @dataclass(frozen=True)
 class NameRule:
-    """What a system accepts as a name.
+    """The names that a system accepts.
 
     Args:
-        max_length: longest name, in characters, or in bytes of UTF-8 if ``in_bytes``
-        allowed: the characters that may stand anywhere, as the inside of a regular expression's
-            ``[...]``
-        first: those a name may begin with, ``allowed`` if empty
-        last: those a name may end with, ``allowed`` if empty
-        replacement: what stands for a run of other characters; also joins a shortened name and its
-            tag
-        lower: upper-case letters become lower-case before anything else
-        fallback: the name, where nothing of it is left
-        in_bytes: ``max_length`` counts bytes
+        max_length: The longest name, in characters, or in bytes of UTF-8 if ``in_bytes``.
+        allowed: The characters that a name may contain, as the inside of a regular expression's
+            ``[...]``.
+        first: The characters that a name may begin with; empty means ``allowed``.
+        last: The characters that a name may end with; empty means ``allowed``.
+        replacement: Replaces a run of other characters, and joins a shortened name and its tag.
+        lower: Whether upper-case letters become lower-case first.
+        fallback: The name if no character is left.
+        in_bytes: Whether ``max_length`` counts bytes.
     """
 
     max_length: int
@@ -50,7 +49,7 @@ class NameRule:
     def _patterns(
         self,
     ) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-        # compiled when first used: that takes a program's start longer than all the rest here
+        # Compiled when first used: that takes longer than importing this module.
         first = self.first or self.allowed
         last = self.last or self.allowed
         return (
@@ -61,63 +60,63 @@ class NameRule:
         )
 
     def accepts(self, name: str) -> bool:
-        """Returns True if ``name`` is valid as it is."""
+        """Return True if ``name`` is valid unchanged."""
         return self.length(name) <= self.max_length and self._patterns[0].match(name) is not None
 
     def length(self, name: str) -> int:
-        """Returns how much of ``max_length`` a name takes."""
+        """Return the length of a name in the unit of ``max_length``."""
         return len(name.encode("utf-8", "surrogatepass")) if self.in_bytes else len(name)
 
     def within(self, max_length: int) -> NameRule:
-        """Returns the same rule for names of at most ``max_length``."""
+        """Return the same rule with another ``max_length``."""
         return replace(self, max_length=max_length)
 
     def clean(self, name: str) -> str:
-        """Returns ``name`` without what is not allowed, of any length, possibly empty."""
+        """Return ``name`` with only allowed characters; it may be empty or too long."""
         if self.lower:
             name = name.lower()
         _, others, not_first, not_last = self._patterns
         return self.trim(not_first.sub("", others.sub(self.replacement, name)), not_last)
 
     def trim(self, name: str, not_last: re.Pattern[str] | None = None) -> str:
-        """Returns ``name`` without the characters at its end that may not stand there."""
+        """Return ``name`` without the characters at its end that a name may not end with."""
         return (not_last or self._patterns[3]).sub("", name)
 
     def cut(self, name: str, length: int) -> str:
-        """Returns the beginning of ``name`` that takes at most ``length``."""
+        """Return the beginning of ``name`` whose :meth:`length` is at most ``length``."""
         if not self.in_bytes:
             return name[:length]
         return name.encode("utf-8", "surrogatepass")[:length].decode("utf-8", "ignore")
 
 
-#: Host names, Kubernetes objects (RFC 1123 labels).
+#: Host names and Kubernetes objects (RFC 1123 labels).
 DNS_LABEL = NameRule(63, "a-z0-9-", first="a-z0-9", last="a-z0-9", lower=True)
-#: Kubernetes Services (RFC 1035 labels): a letter comes first.
+#: Kubernetes Services (RFC 1035 labels), which begin with a letter.
 DNS_SERVICE = NameRule(63, "a-z0-9-", first="a-z", last="a-z0-9", lower=True)
-#: Values of Kubernetes labels (they may be empty, this gives none that is).
+#: Values of Kubernetes labels; empty values are valid too, but no name becomes empty.
 LABEL_VALUE = NameRule(63, "A-Za-z0-9_.-", first="A-Za-z0-9", last="A-Za-z0-9")
-#: Containers.
+#: Containers of Docker Engine.
 CONTAINER = NameRule(128, "A-Za-z0-9_.-", first="A-Za-z0-9")
 #: Jobs and job definitions of AWS Batch.
 AWS_BATCH = NameRule(128, "A-Za-z0-9_-", first="A-Za-z0-9")
 #: Jobs of Amazon SageMaker.
 SAGEMAKER = NameRule(63, "A-Za-z0-9-", first="A-Za-z0-9", last="A-Za-z0-9")
-#: Jobs of Slurm and LSF: nothing that their file-name patterns, arrays or scripts would read.
+#: Jobs of Slurm and LSF, without characters that are special in their file names or job arrays.
 BATCH_JOB = NameRule(128, "A-Za-z0-9_.+-", first="A-Za-z0-9_", replacement="_")
-#: Files and folders: letters and digits of any script, and what neither separates nor hides.
+#: Files and folders: letters and digits of any script, no separators, not hidden.
 FILE = NameRule(200, r"\w.,:+=@%~-", first=r"\w,:+=@%~", replacement="_", in_bytes=True)
 
 
 def fit_name(name: str, rule: NameRule, *, distinct: bool = False) -> str:
-    """Returns ``name`` as ``rule`` accepts it; the same name always gives the same result.
+    """Return a name that ``rule`` accepts; the same name always gives the same result.
 
-    A name that is too long keeps its beginning and ends in a tag made from the whole of it, so that
-    two long names that differ only at their ends stay different.
+    A name that is too long keeps its beginning and gets a tag, which is a digest of the whole name.
+    So two long names that differ only at their ends stay different.
 
     Args:
-        name: the name
-        rule: what is accepted
-        distinct: adds the tag whenever the name had to be changed at all
+        name: The name.
+        rule: The names that are accepted.
+        distinct: Whether a name that is changed in any way gets the tag.
     """
     if rule.accepts(name):
         return name
@@ -128,10 +127,9 @@ def fit_name(name: str, rule: NameRule, *, distinct: bool = False) -> str:
 
 
 def fit_names(names: Iterable[str], rule: NameRule) -> dict[str, str]:
-    """Returns each name with the one that ``rule`` accepts, no two of which are equal.
+    """Return for each name a different name that ``rule`` accepts.
 
-    Valid names stay as they are; where two names would become one, those that had to be changed get
-    a tag.
+    Valid names stay unchanged. A changed name gets a tag if it would equal another name.
     """
     names = list(dict.fromkeys(names))
     fitted = {name: name for name in names if rule.accepts(name)}
@@ -159,7 +157,7 @@ def _tagged(cleaned: str, name: str, rule: NameRule) -> str:
 
 
 def _tag(name: str) -> str:
-    """Returns a few letters and digits that depend on the whole name; no vowels, no words."""
+    """Return a digest of a name as a few letters and digits."""
     from hashlib import blake2b
 
     value = int.from_bytes(

@@ -150,7 +150,7 @@ class Reactor:
     def forget(self, key: int) -> None:
         """Takes an :meth:`on_change` back."""
         if self._on_change.pop(key, None) is not None and self._files is not None:
-            self._files.forget(key)
+            self._files.unwatch(key)
 
     def run(self) -> None:
         """Calls back until nobody holds it any more; it can be run once."""
