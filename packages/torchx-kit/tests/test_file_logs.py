@@ -71,7 +71,7 @@ class Follower:
         return self.lines
 
 
-# -- reading without following ------------------------------------------------------------------------
+# -- reading without following ---------------------------------------------------------------------
 
 
 @given(st.binary(max_size=300))
@@ -476,7 +476,7 @@ def test_a_log_on_a_network_file_system_is_polled(
     assert follower.result() == ["one\n"]
 
 
-# -- following many logs --------------------------------------------------------------------------------
+# -- following many logs ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,3 +1,5 @@
+"""Fixtures of the tests of this package."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# the tests' own module beside this file
+# For local_helpers, beside this file.
 sys.path.insert(0, os.path.dirname(__file__))
 
 from local_helpers import python
@@ -19,7 +21,7 @@ from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A TORCHX_HOME of the test's own."""
+    """Set TORCHX_HOME to a folder of the test."""
     path = tmp_path / "torchx home"
     monkeypatch.setenv("TORCHX_HOME", str(path))
     monkeypatch.delenv("TORCHX_LOCAL_RETENTION", raising=False)
@@ -35,7 +37,7 @@ def scheduler() -> Iterator[LocalScheduler]:
 
 @pytest.fixture
 def launcher() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts programs that are killed at the end of the test."""
+    """Return a function that starts programs, which are killed at the end of the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str, *args: object) -> subprocess.Popen[str]:
@@ -48,7 +50,7 @@ def launcher() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield start
     for process in started:
         try:
-            os.killpg(process.pid, signal.SIGKILL)  # what it has forked, too
+            os.killpg(process.pid, signal.SIGKILL)  # and its forked children
         except ProcessLookupError:
             pass
         process.wait()

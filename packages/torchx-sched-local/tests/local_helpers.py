@@ -1,4 +1,4 @@
-"""What the tests of this package share."""
+"""Helpers of the tests of this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchx_specs.schedulers import DescribeAppResponse
 
 
 def sh(script: str, name: str = "main", **fields: Any) -> Role:
-    """A role that runs a shell script."""
+    """Return a role that runs a shell script."""
     return Role(name, image="", entrypoint="sh", args=["-c", script], **fields)
 
 
@@ -25,7 +25,7 @@ def submit(scheduler: LocalScheduler, *roles: Role, **cfg: Any) -> str:
 
 
 def finish(scheduler: LocalScheduler, app_id: str, seconds: float = 30) -> DescribeAppResponse:
-    """Waits for the end of an app and describes it."""
+    """Wait for the end of an app, and describe it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         scheduler.wait(app_id, 1)
@@ -45,10 +45,10 @@ def lines(scheduler: LocalScheduler, app_id: str, role: str = "main", k: int = 0
 
 
 def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
-    """Waits until a condition is true, and returns its value."""
+    """Wait until a condition is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it has not happened"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)
     return value
 
@@ -62,7 +62,7 @@ def is_running(pid: int) -> bool:
 
 
 def read_pids(path: Path, count: int = 1) -> list[int]:
-    """Waits for a file with so many process ids, one a line."""
+    """Wait for a file with that many pids, one on each line."""
 
     def pids() -> list[int]:
         text = path.read_text() if path.exists() else ""
@@ -72,6 +72,6 @@ def read_pids(path: Path, count: int = 1) -> list[int]:
 
 
 def python(code: str, *args: object) -> list[str]:
-    """The command that runs code in another process, with what this one can import."""
+    """Return the command that runs code in another process with the same modules."""
     prefix = f"import sys; sys.path[:] = {sys.path!r}\n"
     return [sys.executable, "-c", prefix + code, *map(str, args)]

@@ -18,7 +18,7 @@ from local_helpers import finish, is_running, lines, python, read_pids, run, sh,
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
-from torchx_sched_local.store.retention import seconds_to_keep
+from torchx_sched_local.store.retention import retention_seconds
 from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs import AppDef, AppState, Role, macros
 from torchx_specs.errors import BackendError, RequestError
@@ -30,7 +30,9 @@ def other() -> LocalScheduler:
     return create_scheduler("another session")
 
 
-def test_another_sees_the_same(scheduler: LocalScheduler, other: LocalScheduler) -> None:
+def test_another_scheduler_describes_the_app_identically(
+    scheduler: LocalScheduler, other: LocalScheduler
+) -> None:
     role = sh("echo ${app_id}; exit ${replica_id}", num_replicas=2, env={"A": macros.app_id})
     info = scheduler.submit_dryrun(AppDef("app", [role], {"team": "x"}), {})
     app_id = scheduler.schedule(info)
@@ -45,7 +47,7 @@ def test_another_sees_the_same(scheduler: LocalScheduler, other: LocalScheduler)
     assert native.app.roles == [role]
 
 
-def test_the_end_of_a_replica_is_seen_however_often_it_is_asked_for(
+def test_is_final_notices_the_end_between_frequent_calls(
     scheduler: LocalScheduler, tmp_path: Path
 ) -> None:
     wait = 'while [ ! -e "$GO" ]; do sleep 0.01; done'
@@ -65,7 +67,7 @@ def test_the_end_of_a_replica_is_seen_however_often_it_is_asked_for(
     assert stored.folder.journal_size() == -1
 
 
-def test_another_process_sees_follows_and_cancels(
+def test_another_process_can_describe_follow_and_cancel(
     launcher: Callable[..., subprocess.Popen[str]], home: Path, other: LocalScheduler
 ) -> None:
     code = """
@@ -96,7 +98,9 @@ print(scheduler.describe(app_id).state.name, scheduler.describe(app_id).num_rest
     assert process.wait(20) == 0
 
 
-def test_another_instance_deletes(scheduler: LocalScheduler, other: LocalScheduler) -> None:
+def test_app_deleted_by_another_scheduler_does_not_exist(
+    scheduler: LocalScheduler, other: LocalScheduler
+) -> None:
     app_id = submit(scheduler, sh("sleep 5555"))
     other.delete(app_id)
     assert other.describe(app_id) is None
@@ -104,7 +108,7 @@ def test_another_instance_deletes(scheduler: LocalScheduler, other: LocalSchedul
     assert scheduler.list() == []
 
 
-def test_what_another_instance_deletes_is_gone_before_its_last_steps(
+def test_deleted_app_does_not_exist_even_before_its_supervision_has_ended(
     scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:
     app_id = submit(scheduler, sh("sleep 5555"))
@@ -119,7 +123,7 @@ def test_what_another_instance_deletes_is_gone_before_its_last_steps(
         gate.set()
 
 
-def test_log_dir_of_ones_own_is_found_by_id_too(
+def test_app_in_another_log_dir_is_found_by_its_id(
     scheduler: LocalScheduler, other: LocalScheduler, tmp_path: Path
 ) -> None:
     app_id = submit(scheduler, sh("echo here"), log_dir=str(tmp_path / "logs"))
@@ -128,7 +132,9 @@ def test_log_dir_of_ones_own_is_found_by_id_too(
     assert lines(other, app_id) == ["here\n"]
 
 
-def test_odd_text_survives_storing(scheduler: LocalScheduler, other: LocalScheduler) -> None:
+def test_text_that_is_not_utf8_is_stored_unchanged(
+    scheduler: LocalScheduler, other: LocalScheduler
+) -> None:
     role = Role("r\u00f6le", image="", entrypoint="printf", args=["%s", "\udcff \u20ac"])
     app_id = submit(scheduler, role)
     mine = finish(scheduler, app_id)
@@ -138,7 +144,7 @@ def test_odd_text_survives_storing(scheduler: LocalScheduler, other: LocalSchedu
     assert request.role_params["r\u00f6le"][0].args == ["printf", "%s", "\udcff \u20ac"]
 
 
-def test_app_that_cannot_be_stored_as_such_still_runs(
+def test_app_that_cannot_be_serialized_still_runs(
     scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:
     role = sh("true", metadata={"odd": object()})
@@ -189,10 +195,10 @@ os.kill(os.getpid(), 9)
     assert lines(other, app_id, k=1)[-1] == f"yes {tmp_path} 1 1\n"
 
 
-def test_detached_app_is_cancelled_with_all_it_started(
+def test_cancel_of_a_detached_app_ends_every_descendant(
     scheduler: LocalScheduler, tmp_path: Path
 ) -> None:
-    # an orphan with a session of its own and no environment: only its foster parent knows it
+    # An orphan with its own session and no environment is found only as a child of the supervisor.
     script = (
         f"echo $$ >> {tmp_path}/pids;"
         f" (setsid env -i sh -c 'echo $$ >> {tmp_path}/pids; exec sleep 5555' &);"
@@ -212,7 +218,7 @@ def supervisor_of(app_id: str) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_detached_app_ends_in_good_order_with_its_supervisor(
+def test_signal_to_the_supervisor_cancels_a_detached_app(
     scheduler: LocalScheduler, tmp_path: Path, number: int
 ) -> None:
     app_id = submit(
@@ -237,7 +243,7 @@ def test_detached_app_ends_when_its_supervisor_is_killed(
     assert not is_running(pid)
 
 
-def test_detached_app_that_cannot_start_is_an_error_and_leaves_nothing(
+def test_detached_app_that_cannot_start_is_an_error_and_leaves_no_files(
     scheduler: LocalScheduler, home: Path
 ) -> None:
     bad = Role("main", image="", entrypoint="no-such-program")
@@ -247,7 +253,7 @@ def test_detached_app_that_cannot_start_is_an_error_and_leaves_nothing(
     assert list((home / "local" / "test").iterdir()) == []
 
 
-def test_detached_app_within_an_app_outlives_that(
+def test_detached_app_outlives_the_app_that_submitted_it(
     scheduler: LocalScheduler, home: Path, tmp_path: Path
 ) -> None:
     code = """
@@ -266,7 +272,7 @@ scheduler.schedule(scheduler.submit_dryrun(AppDef("inner", [role]), {"detach": T
     scheduler.delete(inner.app_id)
 
 
-def test_subclass_is_not_detached(caplog: pytest.LogCaptureFixture) -> None:
+def test_app_of_a_subclass_is_not_detached(caplog: pytest.LogCaptureFixture) -> None:
     class Mine(LocalScheduler):
         pass
 
@@ -276,16 +282,16 @@ def test_subclass_is_not_detached(caplog: pytest.LogCaptureFixture) -> None:
     try:
         app_id = submit(scheduler, sh("true"), detach=True)
         assert app_id in scheduler._apps
-        assert "Mine starts processes in its own way" in caplog.text
+        assert "only the launcher can start processes as Mine does" in caplog.text
     finally:
         scheduler.close()
 
 
-# -- records --------------------------------------------------------------------------------------
+# -- files of apps --------------------------------------------------------------------------------------
 
 
 def abandoned_app(home: Path, **supervisor: object) -> str:
-    """An app whose supervisor and guard are gone without a word."""
+    """Return the id of an app whose supervisor and guard died without recording an end."""
     scheduler = create_scheduler("test")
     app_id = submit(scheduler, sh("true"))
     finish(scheduler, app_id)
@@ -305,30 +311,34 @@ def abandoned_app(home: Path, **supervisor: object) -> str:
     return app_id
 
 
-def test_app_whose_supervisor_vanished(home: Path, other: LocalScheduler) -> None:
+def test_app_without_a_supervisor_is_cancelled(home: Path, other: LocalScheduler) -> None:
     app_id = abandoned_app(home)
     found = other.describe(app_id)
     assert found.state == AppState.CANCELLED
-    assert found.msg == "ended with the program that had started it"
+    assert found.msg == "ended with the program that started it"
     other.cancel(app_id)
     assert StoredApp.find(app_id).folder.read_end()[0] == AppState.CANCELLED
 
 
-def test_app_that_ran_when_the_machine_went_down(home: Path, other: LocalScheduler) -> None:
-    app_id = abandoned_app(home, boot="an earlier one")
+def test_app_that_ran_at_a_restart_of_the_machine_has_failed(
+    home: Path, other: LocalScheduler
+) -> None:
+    app_id = abandoned_app(home, boot="an earlier boot")
     found = other.describe(app_id)
     assert found.state == AppState.FAILED
-    assert found.msg == "the machine was restarted while it ran"
+    assert found.msg == "the machine restarted while the app ran"
 
 
-def test_app_of_another_machine_is_left_alone(home: Path, other: LocalScheduler) -> None:
+def test_app_of_another_machine_cannot_be_cancelled_here(home: Path, other: LocalScheduler) -> None:
     app_id = abandoned_app(home, node="elsewhere", boot="theirs")
     assert other.describe(app_id).state == AppState.RUNNING
-    with pytest.raises(BackendError, match="runs on elsewhere; end it there"):
+    with pytest.raises(
+        BackendError, match="runs on elsewhere; cancel or delete it on that machine"
+    ):
         other.cancel(app_id)
 
 
-def test_line_of_the_journal_that_is_not_whole_yet_is_not_read(
+def test_incomplete_last_line_of_the_journal_is_ignored(
     home: Path, scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:
     app_id = submit(scheduler, sh("true"))
@@ -358,7 +368,7 @@ def test_events_of_a_later_version_are_ignored() -> None:
     assert run.last_updated == 5.0
 
 
-def test_damaged_records_are_no_app(
+def test_folder_with_a_damaged_file_is_not_an_app(
     home: Path, scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:
     app_id = submit(scheduler, sh("true"))
@@ -368,10 +378,12 @@ def test_damaged_records_are_no_app(
     assert other.list() == []
 
 
-def test_index_cannot_lead_elsewhere(home: Path, scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_index_entry_that_links_elsewhere_is_not_an_app(
+    home: Path, scheduler: LocalScheduler, tmp_path: Path
+) -> None:
     app_id = submit(scheduler, sh("true"))
     finish(scheduler, app_id)
-    # a link of another name to an app's folder is not that app
+    # A link to an app's folder with another name is not that app.
     (home / "local" / ".apps" / "wrong").symlink_to(home / "local" / "test" / app_id)
     assert scheduler.describe("wrong") is None
     (home / "local" / ".apps" / "other").symlink_to(tmp_path)
@@ -384,14 +396,14 @@ def test_index_cannot_lead_elsewhere(home: Path, scheduler: LocalScheduler, tmp_
     ("text", "seconds"),
     [("", None), ("2h", 7200), ("1.5d", 129600), ("3 w", 3 * 604800), ("soon", None), ("5", None)],
 )
-def test_retention_is_read(
+def test_retention_seconds(
     text: str, seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHX_LOCAL_RETENTION", text)
-    assert seconds_to_keep() == seconds
+    assert retention_seconds() == seconds
 
 
-def test_old_records_go_if_told(
+def test_apps_older_than_the_retention_are_deleted(
     scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = submit(scheduler, sh("true"))
@@ -407,7 +419,7 @@ def test_old_records_go_if_told(
     assert scheduler.describe(old) is None
 
 
-def test_index_that_cannot_be_written_is_a_warning_with_a_log_dir_of_ones_own(
+def test_unwritable_index_is_a_warning_for_an_app_in_another_log_dir(
     scheduler: LocalScheduler,
     home: Path,
     tmp_path: Path,
@@ -417,12 +429,12 @@ def test_index_that_cannot_be_written_is_a_warning_with_a_log_dir_of_ones_own(
     home.write_text("a file where a folder should be")
     found = run(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
     assert found.state == AppState.SUCCEEDED
-    assert "other processes will not find app" in caplog.text
+    assert "other processes cannot find app" in caplog.text
     with pytest.raises(RequestError, match="cannot write the logs to"):
         submit(scheduler, sh("true"))
 
 
-def test_supervisor_module_can_be_run(home: Path, tmp_path: Path) -> None:
+def test_supervisor_module_reports_a_folder_without_an_app(home: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -435,5 +447,5 @@ def test_supervisor_module_can_be_run(home: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert json.loads(done.stdout) == {
         "error": "RequestError",
-        "message": f"{tmp_path} holds no app",
+        "message": f"the folder {tmp_path} has no app and request, or they are damaged",
     }

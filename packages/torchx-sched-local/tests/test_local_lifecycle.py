@@ -1,3 +1,5 @@
+"""Apps from submission to deletion, in the process that submitted them."""
+
 from __future__ import annotations
 
 import json
@@ -15,7 +17,7 @@ from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 
 
-def test_success(scheduler: LocalScheduler) -> None:
+def test_app_that_succeeds(scheduler: LocalScheduler) -> None:
     found = run(scheduler, sh("true"))
     assert found.state == AppState.SUCCEEDED
     assert found.msg == "<NONE>"
@@ -28,7 +30,7 @@ def test_success(scheduler: LocalScheduler) -> None:
     assert [role.name for role in found.roles] == ["main"]
 
 
-def test_failure_says_what_failed_and_how(scheduler: LocalScheduler) -> None:
+def test_failed_app_has_the_exit_codes_and_a_reason(scheduler: LocalScheduler) -> None:
     found = run(
         scheduler, sh("exit $(( ${replica_id} * 3 ))", num_replicas=3), sh("kill -9 $$", "b")
     )
@@ -41,7 +43,7 @@ def test_failure_says_what_failed_and_how(scheduler: LocalScheduler) -> None:
     assert other.replicas[0].reason == "killed by signal 9 (SIGKILL)"
 
 
-def test_running_app(scheduler: LocalScheduler) -> None:
+def test_running_app_is_described(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("sleep 100"))
     found = scheduler.describe(app_id)
     assert found is not None
@@ -63,7 +65,7 @@ def test_failed_replica_does_not_end_others(scheduler: LocalScheduler, tmp_path:
     assert finish(scheduler, app_id).state == AppState.FAILED
 
 
-def test_fail_together_ends_the_others(scheduler: LocalScheduler) -> None:
+def test_fail_together_ends_the_other_replicas(scheduler: LocalScheduler) -> None:
     found = run(scheduler, sh("sleep 0.1; exit 5", "bad"), sh("sleep 100"), fail_together=True)
     assert found.state == AppState.FAILED
     assert found.msg == "bad/0: exit code 5"
@@ -72,7 +74,7 @@ def test_fail_together_ends_the_others(scheduler: LocalScheduler) -> None:
     assert other.reason == "ended because of bad/0: exit code 5"
 
 
-def test_unknown_app(scheduler: LocalScheduler) -> None:
+def test_unknown_app_does_not_exist(scheduler: LocalScheduler) -> None:
     for app_id in ("nope", "", "../..", ".apps", "a/b", "a\0"):
         assert scheduler.describe(app_id) is None
         assert not scheduler.exists(app_id)
@@ -82,7 +84,9 @@ def test_unknown_app(scheduler: LocalScheduler) -> None:
         scheduler.wait(app_id)
 
 
-def test_files_that_scripts_read(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_files_have_the_documented_names_and_contents(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
     app_id = submit(scheduler, sh("echo out; echo err >&2; exit 2"), log_dir=str(tmp_path / "logs"))
     finish(scheduler, app_id)
     folder = tmp_path / "logs" / "test" / app_id
@@ -111,7 +115,7 @@ def test_files_that_scripts_read(scheduler: LocalScheduler, tmp_path: Path) -> N
     }
 
 
-def test_what_may_hold_secrets_is_private(scheduler: LocalScheduler, home: Path) -> None:
+def test_files_with_secrets_are_private(scheduler: LocalScheduler, home: Path) -> None:
     app_id = submit(scheduler, sh("true", env={"TOKEN": "x"}))
     finish(scheduler, app_id)
 
@@ -124,7 +128,7 @@ def test_what_may_hold_secrets_is_private(scheduler: LocalScheduler, home: Path)
     assert {mode(path) for path in private.iterdir()} == {0o600}
 
 
-def test_environment_of_a_replica(
+def test_replica_inherits_the_environment(
     scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FROM_LAUNCHER", "yes")
@@ -191,7 +195,7 @@ def test_every_byte_reaches_the_process(scheduler: LocalScheduler) -> None:
     assert seen == expected + b"\0\0" + expected
 
 
-def test_structured_error_is_that_of_the_first_to_fail(scheduler: LocalScheduler) -> None:
+def test_structured_error_is_that_of_the_first_failure(scheduler: LocalScheduler) -> None:
     script = (
         'sleep 0.$(( ${replica_id} )); printf "{\\"message\\": {\\"message\\": \\"boom %s\\"}}"'
         " ${replica_id} > $TORCHELASTIC_ERROR_FILE; exit 1"
@@ -203,7 +207,7 @@ def test_structured_error_is_that_of_the_first_to_fail(scheduler: LocalScheduler
     assert errors[1] == {"message": {"message": "boom 1"}}
 
 
-def test_error_that_is_no_json_is_told_as_it_is(scheduler: LocalScheduler) -> None:
+def test_error_file_that_is_not_json_is_reported_unchanged(scheduler: LocalScheduler) -> None:
     found = run(scheduler, sh("echo plain text > $TORCHELASTIC_ERROR_FILE; exit 1"))
     assert found.structured_error_msg == "plain text"
 
@@ -216,7 +220,7 @@ def test_error_that_is_no_json_is_told_as_it_is(scheduler: LocalScheduler) -> No
         ("/", "cannot run '/': Permission denied"),
     ],
 )
-def test_program_that_cannot_be_run_is_an_error_and_leaves_nothing(
+def test_program_that_cannot_be_run_is_an_error_and_leaves_no_files(
     scheduler: LocalScheduler, home: Path, entrypoint: str, reason: str
 ) -> None:
     with pytest.raises(RequestError, match=f"main/0: {reason}"):
@@ -231,7 +235,7 @@ def test_too_many_arguments_are_an_error(scheduler: LocalScheduler) -> None:
         submit(scheduler, role)
 
 
-def test_one_program_that_cannot_be_run_does_not_end_others(scheduler: LocalScheduler) -> None:
+def test_program_that_cannot_be_run_does_not_end_other_replicas(scheduler: LocalScheduler) -> None:
     bad = Role("bad", image="", entrypoint="no-such-program")
     found = run(scheduler, sh("true"), bad)
     assert found.state == AppState.FAILED
@@ -242,7 +246,7 @@ def test_one_program_that_cannot_be_run_does_not_end_others(scheduler: LocalSche
     assert found.roles_statuses[1].replicas[0].exit_code is None
 
 
-def test_one_program_that_cannot_be_run_ends_others_if_they_fail_together(
+def test_program_that_cannot_be_run_ends_other_replicas_if_they_fail_together(
     scheduler: LocalScheduler,
 ) -> None:
     bad = Role("bad", image="", entrypoint="no-such-program")
@@ -251,7 +255,7 @@ def test_one_program_that_cannot_be_run_ends_others_if_they_fail_together(
     assert found.roles_statuses[0].replicas[0].state == AppState.CANCELLED
 
 
-def test_machine_that_can_start_no_more_is_an_error_and_nothing_runs_on(
+def test_machine_without_resources_is_an_error_and_leaves_no_processes(
     scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     real = LocalScheduler.run_local_job
@@ -278,7 +282,9 @@ def _read(path: Path) -> str:
         return ""
 
 
-def test_log_dir_that_cannot_be_made(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_log_dir_that_cannot_be_created_is_an_error(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match=r"cannot write the logs to .*/file.*: Not a directory"):
         submit(scheduler, sh("true"), log_dir=str(tmp_path / "file"))
@@ -286,7 +292,7 @@ def test_log_dir_that_cannot_be_made(scheduler: LocalScheduler, tmp_path: Path) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, which root alone may")
-def test_full_disk_is_one_clear_error(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_full_disk_is_a_backend_error(scheduler: LocalScheduler, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
@@ -302,7 +308,7 @@ def test_full_disk_is_one_clear_error(scheduler: LocalScheduler, tmp_path: Path)
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_describe_native_gives_what_was_submitted(scheduler: LocalScheduler) -> None:
+def test_describe_native_returns_the_submitted_request(scheduler: LocalScheduler) -> None:
     info = scheduler.submit_dryrun(AppDef("app", [sh("true")]), {})
     app_id = scheduler.schedule(info)
     assert scheduler.describe_native(app_id) is info
@@ -316,7 +322,7 @@ def test_request_can_be_changed_before_it_is_submitted(scheduler: LocalScheduler
     assert lines(scheduler, app_id) == ["changed\n"]
 
 
-def test_list_and_delete(scheduler: LocalScheduler, home: Path) -> None:
+def test_list_has_apps_until_they_are_deleted(scheduler: LocalScheduler, home: Path) -> None:
     assert scheduler.list() == []
     one = submit(scheduler, sh("true"))
     finish(scheduler, one)
@@ -336,9 +342,7 @@ def test_list_and_delete(scheduler: LocalScheduler, home: Path) -> None:
     assert list((home / "local" / ".apps").iterdir()) == []
 
 
-def test_delete_removes_nothing_else_from_a_log_dir(
-    scheduler: LocalScheduler, tmp_path: Path
-) -> None:
+def test_delete_keeps_other_files_in_the_log_dir(scheduler: LocalScheduler, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "mine.txt").touch()
@@ -348,7 +352,9 @@ def test_delete_removes_nothing_else_from_a_log_dir(
     assert (logs / "mine.txt").exists()
 
 
-def test_folder_removed_by_hand_is_no_app_any_more(scheduler: LocalScheduler, home: Path) -> None:
+def test_app_whose_folder_was_deleted_by_hand_does_not_exist(
+    scheduler: LocalScheduler, home: Path
+) -> None:
     import shutil
 
     app_id = submit(scheduler, sh("true"))
@@ -368,7 +374,7 @@ def test_wait_returns_at_the_end_or_when_time_is_up(scheduler: LocalScheduler) -
     scheduler.wait(app_id, None)
 
 
-def test_oldest_ended_app_is_forgotten_but_not_its_records(tmp_path: Path) -> None:
+def test_full_cache_evicts_the_oldest_ended_app_and_keeps_its_folder(tmp_path: Path) -> None:
     scheduler = create_scheduler("test", cache_size=2)
     try:
         first = submit(scheduler, sh("true"))
@@ -393,7 +399,7 @@ def test_more_running_apps_than_the_cache_holds_are_an_error() -> None:
         scheduler.close()
 
 
-def test_close_ends_apps_and_keeps_records(home: Path) -> None:
+def test_close_ends_apps_and_keeps_their_folders(home: Path) -> None:
     scheduler = create_scheduler("test")
     app_id = submit(scheduler, sh("sleep 100"))
     scheduler.close()
@@ -405,7 +411,7 @@ def test_close_ends_apps_and_keeps_records(home: Path) -> None:
     scheduler.close()
 
 
-def test_nothing_is_left_when_all_has_ended(scheduler: LocalScheduler) -> None:
+def test_no_children_files_or_threads_are_left_after_the_end(scheduler: LocalScheduler) -> None:
     threads = threading.active_count()
     files = open_files()
     before = children()  # of other tests, if one of them made this process adopt orphans
@@ -431,7 +437,7 @@ def open_files() -> set[str]:
     return found
 
 
-def test_many_replicas(scheduler: LocalScheduler) -> None:
+def test_app_with_many_replicas(scheduler: LocalScheduler) -> None:
     found = run(scheduler, sh("echo ${replica_id}", num_replicas=256))
     assert found.state == AppState.SUCCEEDED
     assert len(found.roles_statuses[0].replicas) == 256
@@ -450,7 +456,7 @@ def test_more_replicas_than_descriptors(scheduler: LocalScheduler) -> None:
     assert [r.exit_code for r in found.roles_statuses[0].replicas] == list(range(100))
 
 
-def test_several_threads_may_submit(scheduler: LocalScheduler) -> None:
+def test_threads_may_submit_at_the_same_time(scheduler: LocalScheduler) -> None:
     results: list[AppState] = []
 
     def work() -> None:
@@ -465,7 +471,7 @@ def test_several_threads_may_submit(scheduler: LocalScheduler) -> None:
     assert results == [AppState.SUCCEEDED] * 15
 
 
-def test_plugin_registers_it() -> None:
+def test_plugin_yields_local_cwd() -> None:
     from torchx_sched_local.plugin import torchx_schedulers
 
     [record] = torchx_schedulers()
@@ -474,5 +480,5 @@ def test_plugin_registers_it() -> None:
     assert record.problem() is None
 
 
-def test_unknown_parameters_are_ignored() -> None:
+def test_unknown_factory_parameters_are_ignored() -> None:
     assert create_scheduler("s", docker_client=None, foo=1).session_name == "s"

@@ -1,3 +1,5 @@
+"""Logs of replicas."""
+
 from __future__ import annotations
 
 import os
@@ -19,7 +21,7 @@ from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers import Stream
 
 
-def test_streams(scheduler: LocalScheduler) -> None:
+def test_streams_have_their_own_lines(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("echo out; echo err >&2; printf unfinished"))
     finish(scheduler, app_id)
     assert lines(scheduler, app_id, streams=Stream.STDOUT) == ["out\n", "unfinished"]
@@ -29,7 +31,7 @@ def test_streams(scheduler: LocalScheduler) -> None:
     assert lines(scheduler, app_id) == combined
 
 
-def test_order_of_streams_as_far_as_it_shows(scheduler: LocalScheduler) -> None:
+def test_combined_log_has_lines_in_the_order_of_writing(scheduler: LocalScheduler) -> None:
     app_id = submit(
         scheduler, sh("echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3; sleep 0.2; echo 4 >&2")
     )
@@ -37,7 +39,7 @@ def test_order_of_streams_as_far_as_it_shows(scheduler: LocalScheduler) -> None:
     assert lines(scheduler, app_id) == ["1\n", "2\n", "3\n", "4\n"]
 
 
-def test_regex(scheduler: LocalScheduler) -> None:
+def test_regex_selects_lines(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("echo loss 1; echo x; echo the loss 2"))
     finish(scheduler, app_id)
     assert lines(scheduler, app_id, regex="loss") == ["loss 1\n", "the loss 2\n"]
@@ -45,14 +47,18 @@ def test_regex(scheduler: LocalScheduler) -> None:
         lines(scheduler, app_id, regex="(")
 
 
-def test_two_unfinished_lines_are_two_lines(scheduler: LocalScheduler) -> None:
+def test_incomplete_last_lines_of_both_streams_are_separate_lines(
+    scheduler: LocalScheduler,
+) -> None:
     app_id = submit(scheduler, sh("printf out; printf err >&2"))
     finish(scheduler, app_id)
     assert sorted(lines(scheduler, app_id)) in (["err", "out\n"], ["err\n", "out"])
 
 
 @pytest.mark.parametrize("streams", [None, Stream.STDOUT])
-def test_following(scheduler: LocalScheduler, tmp_path: Path, streams: Stream | None) -> None:
+def test_followed_lines_arrive_as_they_are_written(
+    scheduler: LocalScheduler, tmp_path: Path, streams: Stream | None
+) -> None:
     app_id = submit(
         scheduler,
         sh(f"echo one; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo two; printf three"),
@@ -77,7 +83,7 @@ def test_following_sees_what_processes_write_while_they_end(
         f"trap 'sleep 0.3; echo saved; exit' TERM;"
         f" touch {tmp_path}/up; while :; do sleep 0.01; done"
     )
-    # the shell between ends at once, its child takes its time
+    # The shell ends at once, its child takes its time.
     app_id = submit(scheduler, sh(f'echo started; sh -c "{child}"; true'))
     reader = create_scheduler("other") if other else scheduler
     follower = iter(reader.log_iter(app_id, "main", 0, should_tail=True))
@@ -90,12 +96,12 @@ def test_following_sees_what_processes_write_while_they_end(
     assert "saved\n" in found
 
 
-def test_following_what_another_process_runs(scheduler: LocalScheduler) -> None:
+def test_log_of_another_process_is_followed(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("for i in 1 2 3; do echo $i; sleep 0.05; done"))
     assert lines(create_scheduler("other"), app_id, should_tail=True) == ["1\n", "2\n", "3\n"]
 
 
-def test_every_line_of_a_busy_job_in_order(scheduler: LocalScheduler) -> None:
+def test_every_line_of_a_busy_replica_is_read_in_order(scheduler: LocalScheduler) -> None:
     role = Role("main", image="", entrypoint="seq", args=["200000"])
     app_id = submit(scheduler, role)
     expected = [f"{i}\n" for i in range(1, 200_001)]
@@ -104,7 +110,7 @@ def test_every_line_of_a_busy_job_in_order(scheduler: LocalScheduler) -> None:
 
 
 def test_three_writers_are_merged_line_by_line(scheduler: LocalScheduler) -> None:
-    # each writes pieces of its lines, so that lines of all three are unfinished most of the time
+    # Each writes pieces of lines, so that all three have incomplete lines most of the time.
     script = """
 import os, random, sys
 def write(fd, name, seed):
@@ -131,13 +137,13 @@ if child:
     assert len(followed) == 15000
 
 
-def test_line_ends_and_bytes(scheduler: LocalScheduler) -> None:
+def test_only_newlines_end_lines_and_invalid_bytes_are_replaced(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh(r"printf 'a\rb\n\377\n\342\202\254 \342\200\250 x\n'"))
     finish(scheduler, app_id)
     assert lines(scheduler, app_id) == ["a\rb\n", "\ufffd\n", "\u20ac \u2028 x\n"]
 
 
-def test_job_that_cuts_off_its_own_log(scheduler: LocalScheduler) -> None:
+def test_log_truncated_by_the_replica_is_read_again(scheduler: LocalScheduler) -> None:
     script = (
         'log="${TORCHELASTIC_ERROR_FILE%/*}/stdout.log"; echo a long line that goes; sleep 0.2;'
         ' : > "$log"; echo stays'
@@ -148,7 +154,7 @@ def test_job_that_cuts_off_its_own_log(scheduler: LocalScheduler) -> None:
     assert lines(scheduler, app_id) == ["a long line that goes\n", "stays\n"]
 
 
-def test_unknown_app_role_and_replica(scheduler: LocalScheduler) -> None:
+def test_unknown_app_role_or_replica_is_an_error(scheduler: LocalScheduler) -> None:
     with pytest.raises(KeyError) as caught:
         lines(scheduler, "nope")
     assert isinstance(caught.value, UnknownAppException)
@@ -163,7 +169,7 @@ def test_unknown_app_role_and_replica(scheduler: LocalScheduler) -> None:
             lines(found, app_id, "trainer", -1)
 
 
-def test_replica_without_log_files(scheduler: LocalScheduler) -> None:
+def test_replica_without_log_files_is_an_error(scheduler: LocalScheduler) -> None:
     from torchx_specs import AppDef
 
     info = scheduler.submit_dryrun(AppDef("app", [sh("exit 3")]), {})
@@ -257,7 +263,7 @@ def after(start: datetime, seconds: float) -> datetime:
 
 
 @pytest.mark.parametrize("streams", [None, Stream.STDOUT])
-def test_since_and_until(scheduler: LocalScheduler, streams: Stream | None) -> None:
+def test_since_and_until_select_lines(scheduler: LocalScheduler, streams: Stream | None) -> None:
     start = datetime.now(timezone.utc)
     app_id = submit(
         scheduler, sh("echo 0; sleep 0.6; echo 1; sleep 0.6; echo 2; sleep 0.6; echo 3")
@@ -292,7 +298,7 @@ def test_until_ends_the_following_of_a_running_app(scheduler: LocalScheduler) ->
     assert lines(scheduler, app_id, until=soon, should_tail=True) == ["early\n"]
 
 
-def test_since_with_following(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_following_skips_lines_before_since(scheduler: LocalScheduler, tmp_path: Path) -> None:
     script = f"echo early; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo late"
     app_id = submit(scheduler, sh(script))
     until(lambda: lines(scheduler, app_id))
@@ -303,7 +309,7 @@ def test_since_with_following(scheduler: LocalScheduler, tmp_path: Path) -> None
     assert lines(scheduler, app_id, since=since, should_tail=True) == ["late\n"]
 
 
-def test_quiet_job_needs_no_file_for_times(scheduler: LocalScheduler, home: Path) -> None:
+def test_short_job_needs_no_times_file(scheduler: LocalScheduler, home: Path) -> None:
     found = run(scheduler, sh("echo one; echo two >&2"))
     folder = home / "local" / "test" / found.app_id / "main" / "0"
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -316,7 +322,7 @@ def test_quiet_job_needs_no_file_for_times(scheduler: LocalScheduler, home: Path
     assert times.written_before(time.time() + 60) is None
 
 
-def test_times_take_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(time, "time", lambda: clock[0])
     logs = ReplicaLogs(
@@ -338,7 +344,7 @@ def test_times_take_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_merging_goes_on_where_a_dead_process_had_come_to(
+def test_merge_continues_after_the_death_of_the_merging_process(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choice = random.Random(seed)  # noqa: S311 - the same every time
@@ -355,7 +361,7 @@ def test_merging_goes_on_where_a_dead_process_had_come_to(
             file.write(line)
         clock[0] += choice.random() / 5
         logs.merge()
-    # the process dies in the middle of writing
+    # The process dies while it writes.
     with open(paths[2], "a") as file:
         file.write("stdout.log torn")
     again = ReplicaLogs(*paths)
@@ -366,11 +372,11 @@ def test_merging_goes_on_where_a_dead_process_had_come_to(
         assert [line for line in merged if line.startswith(os.path.basename(path))] == expected
 
 
-# -- the iterator that other schedulers use --------------------------------------------------------
+# -- LogIterator --------------------------------------------------------
 
 
 class Described:
-    """A scheduler of which only describe is used."""
+    """A scheduler with only the method describe."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -383,7 +389,7 @@ class Described:
         return DescribeAppResponse(app_id, state)
 
 
-def test_iterator_gives_whole_lines(tmp_path: Path) -> None:
+def test_iterator_yields_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
     line = "x" * 100_000
     path.write_text(f"{line}\n{line}\nend")
@@ -411,7 +417,7 @@ def test_iterator_waits_for_the_file_and_follows_it(tmp_path: Path) -> None:
     assert result == ["line 0\n", "line 1\n", "line 2\n", "end"]
 
 
-def test_iterator_without_a_file_ends(tmp_path: Path) -> None:
+def test_iterator_without_a_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="finished without writing"):
         iter(LogIterator("app", str(tmp_path / "no"), Described(), should_tail=False))
     described = Described()
@@ -420,7 +426,7 @@ def test_iterator_without_a_file_ends(tmp_path: Path) -> None:
         iter(LogIterator("app", str(tmp_path / "no"), described))
 
 
-def test_iterator_whose_init_is_replaced(tmp_path: Path) -> None:
+def test_iterator_subclass_may_replace_init(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("one\ntwo\n")
     checks = []

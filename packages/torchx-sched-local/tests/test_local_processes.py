@@ -1,3 +1,5 @@
+"""Identifying, finding and signalling processes."""
+
 from __future__ import annotations
 
 import os
@@ -15,7 +17,7 @@ from local_helpers import is_running, read_pids, until
 from torchx_sched_local.supervise import process_table, processes
 from torchx_sched_local.supervise.process_table import ENV_REPLICA
 from torchx_sched_local.supervise.processes import Leader, ProcessId
-from torchx_sched_local.supervise.terminate import end_all
+from torchx_sched_local.supervise.terminate import terminate_all
 
 pytestmark = pytest.mark.skipif(not process_table.IS_LINUX, reason="reads /proc")
 
@@ -34,7 +36,7 @@ def nobody(token: str) -> bool:
     return False
 
 
-def test_identity_and_life(sleeper: subprocess.Popen[bytes]) -> None:
+def test_ended_process_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
     process = processes.identify(sleeper.pid)
     assert process.start > 0
     assert processes.is_alive(process)
@@ -49,7 +51,7 @@ def test_identity_and_life(sleeper: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize("pidfd", [True, False])
-def test_process_that_has_the_pid_of_another_is_never_signalled(
+def test_process_with_a_reused_pid_is_never_signalled(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, pidfd: bool
 ) -> None:
     monkeypatch.setattr(processes, "_HAS_PIDFD", pidfd)
@@ -66,10 +68,10 @@ def test_process_that_has_the_pid_of_another_is_never_signalled(
 
 @pytest.mark.parametrize("pid", [0, 1])
 @pytest.mark.parametrize("start", [0, 1, 40])
-def test_kernel_and_init_are_never_found(
+def test_processes_of_the_kernel_and_init_are_never_found(
     monkeypatch: pytest.MonkeyPatch, pid: int, start: int
 ) -> None:
-    # what came into a container from outside has session 0 and group 0 there, as the kernel has
+    # A process that entered a container from outside has session 0 and group 0, like the kernel.
     table = {
         1: process_table.ProcessInfo(1, 0, 0, 0, "S"),
         2: process_table.ProcessInfo(1, 0, 0, 0, "S"),
@@ -84,7 +86,7 @@ def test_kernel_and_init_are_never_found(
     assert not processes.send_signal(ProcessId(pid, start), 0)
 
 
-def test_what_is_older_than_the_app_is_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_older_than_the_app_are_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
     me = os.getpid()
     table = {
         50: process_table.ProcessInfo(60, 1, 50, 50, "S"),
@@ -99,7 +101,7 @@ def test_what_is_older_than_the_app_is_never_found(monkeypatch: pytest.MonkeyPat
     assert {process.pid for process in found} == {50, 52}
 
 
-def test_app_of_which_nobody_knows_when_it_began_has_no_processes() -> None:
+def test_app_without_a_known_start_has_no_processes() -> None:
     from torchx_sched_local.store.app_run import AppRun
 
     run = AppRun("app", {"main": 1})
@@ -107,7 +109,7 @@ def test_app_of_which_nobody_knows_when_it_began_has_no_processes() -> None:
     assert run.find_processes() == set()
 
 
-def test_names_with_parentheses_and_blanks(tmp_path: Path) -> None:
+def test_program_names_may_contain_parentheses_and_spaces(tmp_path: Path) -> None:
     program = tmp_path / ") 0 R (x"
     shutil.copy(shutil.which("sleep") or "", program)
     process = subprocess.Popen([str(program), "5555"])
@@ -120,14 +122,14 @@ def test_names_with_parentheses_and_blanks(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_tokens_are_read(sleeper: subprocess.Popen[bytes]) -> None:
+def test_tokens_are_read_from_the_environment(sleeper: subprocess.Popen[bytes]) -> None:
     assert until(lambda: process_table.read_tokens(sleeper.pid)) == ["app/0/0"]
     assert process_table.read_tokens(1 if os.geteuid() else 2) == []
     assert process_table.with_token({}, "a") == "a"
     assert process_table.with_token({ENV_REPLICA: "a\nb"}, "c") == "a\nb\nc"
 
 
-def test_token_first_and_last_in_the_environment() -> None:
+def test_token_is_read_wherever_it_is_in_the_environment() -> None:
     for env in ({ENV_REPLICA: "t", "Z": "1"}, {"A": "1", ENV_REPLICA: "t"}, {ENV_REPLICA: "t"}):
         process = subprocess.Popen(["/bin/sleep", "5555"], env=env)
         try:
@@ -138,7 +140,7 @@ def test_token_first_and_last_in_the_environment() -> None:
     assert process_table.read_tokens(os.getpid()) == [] or ENV_REPLICA in os.environ
 
 
-def test_group_of_a_leader_that_has_ended(tmp_path: Path) -> None:
+def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
     leader = subprocess.Popen(
         ["sh", "-c", f"sleep 5555 & echo $! > {tmp_path}/pid"], start_new_session=True, env={}
     )
@@ -150,7 +152,7 @@ def test_group_of_a_leader_that_has_ended(tmp_path: Path) -> None:
         found = processes.find_processes([Leader(identity, "x", reaped)], nobody, 0)
         assert {process.pid for process in found} == {pid}
         assert processes.may_have_left_processes([Leader(identity, "x", reaped)], nobody)
-        # a group of that id which began only later is another one
+        # A group with that id that began only later is another group.
         assert (
             processes.find_processes([Leader(identity, "x", identity.start - 1)], nobody, 0)
             == set()
@@ -159,7 +161,7 @@ def test_group_of_a_leader_that_has_ended(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_end_all_ends_those_that_appear_meanwhile(tmp_path: Path) -> None:
+def test_terminate_all_ends_processes_that_start_meanwhile(tmp_path: Path) -> None:
     script = f"""
     trap 'setsid sh -c "echo \\$\\$ > {tmp_path}/late; exec sleep 5555" & sleep 0.2; exit' TERM
     echo $$ > {tmp_path}/pid
@@ -170,13 +172,13 @@ def test_end_all_ends_those_that_appear_meanwhile(tmp_path: Path) -> None:
     )
     read_pids(tmp_path / "pid")
     identity = processes.identify(leader.pid)
-    end_all(lambda: processes.find_processes([Leader(identity, "t")], "t".__eq__, 0), grace=5)
+    terminate_all(lambda: processes.find_processes([Leader(identity, "t")], "t".__eq__, 0), grace=5)
     leader.wait(20)
     [late] = read_pids(tmp_path / "late")
     assert not is_running(late)
 
 
-def test_nothing_left_is_quickly_seen() -> None:
+def test_no_processes_are_left_after_the_end_of_the_leader() -> None:
     done = subprocess.Popen(["true"], start_new_session=True)
     identity = processes.identify(done.pid)
     done.wait()
@@ -212,7 +214,7 @@ def test_processes_are_found_by_psutil_where_there_is_no_proc(
 
 
 def printed_by(code: str) -> list[str]:
-    """Runs Python in a process of its own; returns the words that it prints."""
+    """Run code in another process, and return the words that it prints."""
     out = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"],
         capture_output=True,
@@ -222,7 +224,7 @@ def printed_by(code: str) -> list[str]:
     return out.stdout.split()
 
 
-def test_no_module_is_loaded_that_costs_time() -> None:
+def test_plugin_loads_no_slow_module() -> None:
     code = (
         "import sys; before = set(sys.modules); import torchx_sched_local.plugin;"
         " print(*sorted(set(sys.modules) - before))"
@@ -231,7 +233,7 @@ def test_no_module_is_loaded_that_costs_time() -> None:
     assert heavy.isdisjoint(printed_by(code))
 
 
-def test_dry_run_loads_no_module_that_only_running_needs() -> None:
+def test_dry_run_loads_no_module_for_running() -> None:
     code = """
 import sys
 from torchx_sched_local.scheduler import create_scheduler

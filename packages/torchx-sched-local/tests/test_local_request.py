@@ -1,3 +1,5 @@
+"""The dry run: options, requests and their checks."""
+
 from __future__ import annotations
 
 import os
@@ -41,7 +43,7 @@ def test_options_and_their_defaults() -> None:
         opts.resolve({"log_dirr": "x"})
 
 
-def test_dry_run_makes_nothing(home: Path, tmp_path: Path) -> None:
+def test_dry_run_creates_no_files(home: Path, tmp_path: Path) -> None:
     request_for(sh("true"))
     request_for(sh("true"), log_dir=str(tmp_path / "logs"))
     assert not home.exists()
@@ -55,7 +57,7 @@ def test_dry_run_does_not_change_the_app() -> None:
     assert asdict(role) == before
 
 
-def test_layout_of_the_request(tmp_path: Path) -> None:
+def test_request_has_the_paths_and_variables_of_each_replica(tmp_path: Path) -> None:
     request = request_for(
         sh("echo ${app_id} ${replica_id} ${img_root} ${rank0_env}", "a", num_replicas=2),
         log_dir=str(tmp_path),
@@ -80,7 +82,7 @@ def test_layout_of_the_request(tmp_path: Path) -> None:
     )
 
 
-def test_logs_go_below_home_unless_told(home: Path) -> None:
+def test_default_log_dir_is_in_torchx_home(home: Path) -> None:
     request = request_for(sh("true"))
     assert request.log_dir == f"{home}/local/session/{request.app_id}"
 
@@ -90,7 +92,7 @@ def test_relative_log_dir_becomes_absolute(tmp_path: Path, monkeypatch: pytest.M
     assert request_for(sh("true"), log_dir="logs").log_dir.startswith(f"{tmp_path}/logs/session/")
 
 
-def test_what_the_user_sets_wins(tmp_path: Path) -> None:
+def test_variables_of_the_role_take_precedence(tmp_path: Path) -> None:
     env = {"TORCHELASTIC_ERROR_FILE": "/mine.json", "PET_LOG_DIR": "/pet"}
     found = request_for(sh("true", env=env)).role_params["main"][0].env
     assert found["TORCHELASTIC_ERROR_FILE"] == "/mine.json"
@@ -100,20 +102,22 @@ def test_what_the_user_sets_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepend", "expected"), [(False, "/extra:/mine:{cwd}"), (True, "{cwd}:/extra:/mine")]
 )
-def test_search_path(prepend: bool, expected: str) -> None:
+def test_search_path_combines_extra_paths_role_and_working_directory(
+    prepend: bool, expected: str
+) -> None:
     scheduler = create_scheduler("session", extra_paths=["/extra", ""])
     role = sh("true", env={"PATH": "/mine"})
     request = request_for(role, scheduler=scheduler, prepend_cwd=prepend)
     assert request.role_params["main"][0].env["PATH"] == expected.format(cwd=os.getcwd())
 
 
-def test_search_path_may_hold_macros() -> None:
+def test_search_path_may_contain_macros() -> None:
     request = request_for(sh("true", env={"PATH": "/bin/${replica_id}"}, num_replicas=2))
     paths = [param.env["PATH"] for param in request.role_params["main"]]
     assert paths == [f"/bin/0:{os.getcwd()}", f"/bin/1:{os.getcwd()}"]
 
 
-def test_join_path() -> None:
+def test_join_path_skips_empty_parts() -> None:
     assert _join_PATH(None, "", "/a:", ":/b", ":") == "/a:/b"
     assert _join_PATH(None) == ""
 
@@ -121,13 +125,13 @@ def test_join_path() -> None:
 @pytest.mark.parametrize(
     ("name", "beginning"), [("dist.ddp_x", "dist.ddp_x-"), ("a/../b c", "a_.._b_c-"), ("..", "x-")]
 )
-def test_names_of_apps_lead_nowhere(name: str, beginning: str, home: Path) -> None:
+def test_app_names_cannot_leave_the_log_dir(name: str, beginning: str, home: Path) -> None:
     info = create_scheduler("a/b").submit_dryrun(AppDef(name, [sh("true")]), {})
     assert info.request.app_id.startswith(beginning)
     assert os.path.dirname(info.request.log_dir) == f"{home}/local/a_b"
 
 
-def test_names_of_roles_lead_nowhere_and_stay_different(home: Path) -> None:
+def test_role_names_cannot_leave_the_log_dir_and_stay_different(home: Path) -> None:
     request = request_for(sh("true", "../x"), sh("true", "x"), sh("true", "a/b"), sh("true", "a_b"))
     folders = [os.path.dirname(dirs[0]) for dirs in request.role_log_dirs.values()]
     assert all(os.path.dirname(folder) == request.log_dir for folder in folders)
@@ -140,12 +144,12 @@ def test_empty_session_has_no_folder(home: Path) -> None:
     assert info.request.log_dir == f"{home}/local/{info.request.app_id}"
 
 
-def test_long_names_still_make_file_names() -> None:
+def test_long_names_become_valid_file_names() -> None:
     request = request_for(sh("true", "r" * 300))
     assert all(len(part) < 255 for part in request.role_log_dirs["r" * 300][0].split("/"))
 
 
-def test_secrets_are_hidden_in_print_and_not_in_the_request() -> None:
+def test_printed_request_masks_secrets() -> None:
     env = {"HF_TOKEN": "t0p", "DB_PASSWORD": "s3cret", "MONKEY": "banana", "TOKENIZERS": "1"}
     info = create_scheduler("session").submit_dryrun(AppDef("app", [sh("true", env=env)]), {})
     text = str(info)
@@ -156,7 +160,7 @@ def test_secrets_are_hidden_in_print_and_not_in_the_request() -> None:
     assert info.request.role_params["main"][0].env["HF_TOKEN"] == "t0p"
 
 
-def test_print_is_a_dict_that_python_reads() -> None:
+def test_printed_request_is_a_python_literal() -> None:
     import ast
 
     info = create_scheduler("session").submit_dryrun(AppDef("app", [sh("true")]), {})
@@ -183,7 +187,7 @@ def test_print_is_a_dict_that_python_reads() -> None:
         (Role("r", "", entrypoint="a", args=["\ud800"]), r"args\[0\] contains a lone surrogate"),
     ],
 )
-def test_bad_roles_are_one_clear_error(role: Role, problem: str) -> None:
+def test_invalid_role_is_a_request_error(role: Role, problem: str) -> None:
     scheduler = create_scheduler("session")
     with pytest.raises(RequestError, match=problem):
         scheduler._validate(AppDef("app", [role]), "local_cwd")
@@ -191,13 +195,13 @@ def test_bad_roles_are_one_clear_error(role: Role, problem: str) -> None:
         request_for(role)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(RequestError) as caught:
         request_for(Role("a", ""), Role("b", "", entrypoint="x", args=["\0"]))
     assert len(caught.value.problems) == 2
 
 
-def test_two_roles_of_one_name() -> None:
+def test_two_roles_with_one_name_are_an_error() -> None:
     with pytest.raises(RequestError, match="2 roles are named 'main'; give each role its own name"):
         request_for(sh("true"), sh("false"))
 
@@ -210,7 +214,7 @@ def test_no_resource_is_needed_and_mounts_are_a_warning(
     assert "local_cwd runs without containers: the mounts of role 'main'" in caplog.text
 
 
-def test_folder_as_image(tmp_path: Path) -> None:
+def test_image_may_be_a_folder(tmp_path: Path) -> None:
     scheduler = create_scheduler("s", image_provider_class=LocalDirectoryImageProvider)
     role = Role("main", image=str(tmp_path), entrypoint="./run.sh", args=["${img_root}"])
     param = request_for(role, scheduler=scheduler).role_params["main"][0]
@@ -220,7 +224,7 @@ def test_folder_as_image(tmp_path: Path) -> None:
         request_for(Role("main", image="/no/such", entrypoint="x"), scheduler=scheduler)
 
 
-def test_image_provider_of_ones_own(tmp_path: Path) -> None:
+def test_custom_image_provider_makes_the_parameters(tmp_path: Path) -> None:
     class Provider(ImageProvider):
         def __init__(self, cfg) -> None:
             assert cfg.get("log_dir") == "/logs"
@@ -243,12 +247,14 @@ def test_image_provider_of_ones_own(tmp_path: Path) -> None:
     assert role.args == ["${replica_id}"]
 
 
-def test_removed_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_working_directory_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(RequestError, match="working directory has been removed"):
+    with pytest.raises(RequestError, match="working directory was deleted"):
         request_for(sh("true"))
 
 
@@ -275,7 +281,7 @@ def visible(request: PopenRequest) -> dict[str, list[str | None]]:
 
 
 @pytest.mark.usefixtures("four_gpus")
-def test_gpus_are_divided() -> None:
+def test_gpus_are_divided_among_replicas() -> None:
     request = request_for(
         gpus(1, "a", 2), gpus(0, "b"), gpus(2, "c"), auto_set_cuda_visible_devices=True
     )
@@ -283,13 +289,13 @@ def test_gpus_are_divided() -> None:
 
 
 @pytest.mark.usefixtures("four_gpus")
-def test_too_few_gpus_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_requesting_too_many_gpus_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     request = request_for(gpus(5, "a"), auto_set_cuda_visible_devices=True)
     assert visible(request) == {"a": [None]}
-    assert "asks for 5 GPUs, and this machine has 4" in caplog.text
+    assert "requests 5 GPUs, but this machine has 4" in caplog.text
 
 
-def test_no_option_is_a_hint(caplog: pytest.LogCaptureFixture) -> None:
+def test_requesting_gpus_without_the_option_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert visible(request_for(gpus(1, "a"))) == {"a": [None]}
     assert "auto_set_cuda_visible_devices" in caplog.text
 
@@ -301,6 +307,6 @@ def test_machine_without_nvidia_smi_has_no_gpus(
     assert create_scheduler("s")._cuda_device_count() == 0
 
 
-def test_cache_size_is_positive() -> None:
+def test_cache_size_must_be_positive() -> None:
     with pytest.raises(ValueError, match="cache_size"):
         LocalScheduler("s", CWDImageProvider, cache_size=0)

@@ -1,3 +1,5 @@
+"""Retry policies."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +22,7 @@ def starts(scheduler: LocalScheduler, app_id: str, role: str = "main", k: int = 
     return sum("attempt" in line for line in lines(scheduler, app_id, role, k))
 
 
-def test_failure_is_tried_again_and_counted(scheduler: LocalScheduler) -> None:
+def test_failed_replica_is_restarted_and_counted(scheduler: LocalScheduler) -> None:
     found = run(scheduler, sh(AT_ATTEMPT % 2, max_retries=3))
     assert found.state == AppState.SUCCEEDED
     assert found.num_restarts == 2
@@ -28,14 +30,14 @@ def test_failure_is_tried_again_and_counted(scheduler: LocalScheduler) -> None:
     assert lines(scheduler, found.app_id) == [f"attempt {i}\n" for i in range(3)]
 
 
-def test_it_gives_up(scheduler: LocalScheduler) -> None:
+def test_app_fails_after_its_last_retry(scheduler: LocalScheduler) -> None:
     found = run(scheduler, sh(AT_ATTEMPT % 9, max_retries=2))
     assert found.state == AppState.FAILED
     assert found.num_restarts == 2
     assert found.msg == "main/0: exit code 7"
 
 
-def test_replica_policy_starts_that_replica_alone(scheduler: LocalScheduler) -> None:
+def test_replica_policy_restarts_only_that_replica(scheduler: LocalScheduler) -> None:
     script = f"if [ ${{replica_id}} = 1 ]; then {AT_ATTEMPT % 1}; else echo attempt; fi"
     role = sh(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
     found = run(scheduler, role)
@@ -44,7 +46,7 @@ def test_replica_policy_starts_that_replica_alone(scheduler: LocalScheduler) -> 
     assert starts(scheduler, found.app_id, k=0) == 1
 
 
-def test_role_policy_starts_the_role_again(scheduler: LocalScheduler) -> None:
+def test_role_policy_restarts_the_role(scheduler: LocalScheduler) -> None:
     script = f"if [ ${{replica_id}} = 1 ]; then {AT_ATTEMPT % 1}; else echo attempt; fi"
     role = sh(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.ROLE)
     found = run(scheduler, role, sh("echo attempt", "other"))
@@ -53,7 +55,7 @@ def test_role_policy_starts_the_role_again(scheduler: LocalScheduler) -> None:
     assert starts(scheduler, found.app_id, "other") == 1
 
 
-def test_application_policy_starts_everything_again(scheduler: LocalScheduler) -> None:
+def test_application_policy_restarts_every_role(scheduler: LocalScheduler) -> None:
     other = sh('echo attempt; [ "$TORCHX_RESTART_COUNT" = 1 ] || exec sleep 100', "other")
     found = run(scheduler, sh(f"sleep 0.1; {AT_ATTEMPT % 1}", max_retries=1), other)
     assert found.state == AppState.SUCCEEDED
@@ -61,14 +63,14 @@ def test_application_policy_starts_everything_again(scheduler: LocalScheduler) -
     assert starts(scheduler, found.app_id, "other") == 2
 
 
-def test_each_replica_has_retries_of_its_own(scheduler: LocalScheduler) -> None:
+def test_each_replica_has_its_own_retries(scheduler: LocalScheduler) -> None:
     role = sh(AT_ATTEMPT % 2, num_replicas=3, max_retries=2, retry_policy=RetryPolicy.REPLICA)
     found = run(scheduler, role)
     assert found.state == AppState.SUCCEEDED
     assert [r.restarts for r in found.roles_statuses[0].replicas] == [2, 2, 2]
 
 
-def test_what_an_attempt_has_started_ends_before_the_next(
+def test_descendants_of_an_attempt_end_before_the_next_attempt(
     scheduler: LocalScheduler, tmp_path: Path
 ) -> None:
     script = (
@@ -83,12 +85,12 @@ def test_what_an_attempt_has_started_ends_before_the_next(
     assert lines(scheduler, found.app_id) == ["attempt 0\n", "attempt 1\n"]
 
 
-def test_unfinished_line_of_an_attempt_stays_a_line(scheduler: LocalScheduler) -> None:
+def test_incomplete_last_line_of_an_attempt_is_completed(scheduler: LocalScheduler) -> None:
     found = run(scheduler, sh('printf "a%s" $TORCHX_RESTART_COUNT; exit 1', max_retries=2))
     assert lines(scheduler, found.app_id) == ["a0\n", "a1\n", "a2"]
 
 
-def test_error_of_an_attempt_that_was_made_good_is_put_aside(scheduler: LocalScheduler) -> None:
+def test_error_file_of_an_attempt_is_renamed(scheduler: LocalScheduler) -> None:
     script = (
         'echo \'{"message": 1}\' > "$TORCHELASTIC_ERROR_FILE"; '
         f'{AT_ATTEMPT % 1}; rm "$TORCHELASTIC_ERROR_FILE"'
@@ -100,7 +102,7 @@ def test_error_of_an_attempt_that_was_made_good_is_put_aside(scheduler: LocalSch
     assert json.loads((folder / "error.attempt0.json").read_text()) == {"message": 1}
 
 
-def test_cancelled_app_is_not_tried_again(scheduler: LocalScheduler) -> None:
+def test_cancelled_app_is_not_restarted(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("sleep 100", max_retries=5))
     scheduler.cancel(app_id)
     found = finish(scheduler, app_id)
@@ -108,14 +110,14 @@ def test_cancelled_app_is_not_tried_again(scheduler: LocalScheduler) -> None:
     assert found.num_restarts == 0
 
 
-def test_cancel_between_attempts(scheduler: LocalScheduler) -> None:
+def test_cancel_between_attempts_ends_the_app(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("exit 1", max_retries=10**6, retry_policy=RetryPolicy.REPLICA))
     until(lambda: scheduler.describe(app_id).num_restarts > 3)
     scheduler.cancel(app_id)
     assert scheduler.describe(app_id).state == AppState.CANCELLED
 
 
-def test_program_that_vanishes_is_not_tried_for_ever(
+def test_program_that_was_deleted_is_not_restarted_forever(
     scheduler: LocalScheduler, tmp_path: Path
 ) -> None:
     program = tmp_path / "program"
@@ -128,7 +130,7 @@ def test_program_that_vanishes_is_not_tried_for_ever(
 
 
 @pytest.mark.parametrize("policy", list(RetryPolicy))
-def test_fail_together_comes_after_the_retries(
+def test_fail_together_applies_after_the_last_retry(
     scheduler: LocalScheduler, policy: RetryPolicy
 ) -> None:
     role = sh(AT_ATTEMPT % 9, "bad", max_retries=1, retry_policy=policy)
@@ -138,14 +140,14 @@ def test_fail_together_comes_after_the_retries(
     assert found.roles_statuses[1].replicas[0].state == AppState.CANCELLED
 
 
-def test_following_a_log_goes_on_across_attempts(scheduler: LocalScheduler) -> None:
+def test_following_a_log_continues_across_attempts(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh(f"sleep 0.05; {AT_ATTEMPT % 3}", max_retries=3))
     followed = lines(scheduler, app_id, should_tail=True)
     assert followed == [f"attempt {i}\n" for i in range(4)]
 
 
 class BadEndsAtOnce(LocalScheduler):
-    """The role ``bad`` has ended by the time its start is known, as on a busy machine."""
+    """Makes the role ``bad`` end before its start is recorded, as on a busy machine."""
 
     def _popen(self, role_name: str, replica_id: int, replica_params: Any) -> Any:
         replica = super()._popen(role_name, replica_id, replica_params)
@@ -162,7 +164,7 @@ def at_once() -> Iterator[BadEndsAtOnce]:
 
 
 @pytest.mark.parametrize("retries", [1, 3])
-def test_what_fails_before_the_others_were_started_again(
+def test_replica_that_fails_during_a_restart_of_others(
     at_once: BadEndsAtOnce, tmp_path: Path, retries: int
 ) -> None:
     bad = sh(AT_ATTEMPT % 9, "bad", max_retries=retries)
@@ -176,6 +178,6 @@ def test_what_fails_before_the_others_were_started_again(
     assert not any(map(is_running, map(int, pids.read_text().split())))
 
 
-def test_many_retries_of_what_fails_at_once(at_once: BadEndsAtOnce) -> None:
+def test_many_retries_of_a_replica_that_fails_at_once(at_once: BadEndsAtOnce) -> None:
     found = run(at_once, sh("exit 1", "bad", max_retries=400))
     assert (found.state, found.num_restarts) == (AppState.FAILED, 400)

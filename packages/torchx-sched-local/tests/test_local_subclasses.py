@@ -1,4 +1,4 @@
-"""What programs that subclass the scheduler rely on."""
+"""The names and methods that subclasses of the scheduler rely on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from torchx_specs import AppDef, AppDryRunInfo, AppState, Role, runopts
 from torchx_specs.schedulers import DescribeAppResponse
 
 
-def test_names_are_there() -> None:
+def test_module_has_the_names_that_clients_use() -> None:
     for name in [
         "LocalScheduler",
         "LocalOpts",
@@ -67,7 +67,7 @@ def test_names_are_there() -> None:
 
 
 class Persistent(LocalScheduler):
-    """Sets everything itself, as programs in the field do."""
+    """Skips ``__init__`` and sets all attributes itself, as clients do."""
 
     def __init__(self, session_name: str) -> None:
         self.backend = "local"
@@ -126,7 +126,7 @@ class Persistent(LocalScheduler):
 
 
 class NotAMapping:
-    """What that program puts in the place of options."""
+    """Stands for the object that this client uses instead of options."""
 
 
 @pytest.mark.parametrize("odd_cfg", [False, True])
@@ -161,7 +161,7 @@ def test_subclass_that_skips_init_cancels(tmp_path: Path) -> None:
     scheduler.close()
 
 
-def test_subclass_that_skips_init_and_knows_other_apps(tmp_path: Path) -> None:
+def test_subclass_that_skips_init_may_know_other_apps(tmp_path: Path) -> None:
     scheduler = Persistent("mine")
     scheduler.saved["old-app"] = {"log_dir": str(tmp_path)}
     found = scheduler.describe("old-app")
@@ -172,7 +172,7 @@ def test_subclass_that_skips_init_and_knows_other_apps(tmp_path: Path) -> None:
 
 
 class OwnWay(LocalScheduler):
-    """Replaces schedule, and keeps its apps in _apps."""
+    """Replaces ``schedule`` and adds its apps to ``_apps``, without a supervision."""
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
         request = dryrun_info.request
@@ -193,7 +193,7 @@ def own_way() -> Any:
     scheduler.close()
 
 
-def test_app_started_in_ones_own_way(own_way: OwnWay, tmp_path: Path) -> None:
+def test_app_without_a_supervision_runs(own_way: OwnWay, tmp_path: Path) -> None:
     script = f"echo out; echo err >&2; until [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"
     app_id = submit(own_way, sh(script))
     assert own_way.describe(app_id).state == AppState.RUNNING
@@ -208,7 +208,7 @@ def test_app_started_in_ones_own_way(own_way: OwnWay, tmp_path: Path) -> None:
         lines(own_way, app_id, "x")
 
 
-def test_app_started_in_ones_own_way_is_followed_and_cancelled(own_way: OwnWay) -> None:
+def test_app_without_a_supervision_is_followed_and_cancelled(own_way: OwnWay) -> None:
     app_id = submit(own_way, sh("echo up; sleep 5555 & sleep 5555"))
     result: list[str] = []
     thread = threading.Thread(
@@ -225,7 +225,7 @@ def test_app_started_in_ones_own_way_is_followed_and_cancelled(own_way: OwnWay) 
 
 
 @pytest.mark.parametrize("should_tail", [False, True])
-def test_log_blocks_of_an_app_started_in_ones_own_way(own_way: OwnWay, should_tail: bool) -> None:
+def test_log_blocks_of_an_app_without_a_supervision(own_way: OwnWay, should_tail: bool) -> None:
     app_id = submit(own_way, sh("echo ${replica_id}", num_replicas=2))
     own_way.wait(app_id, 20)
     own_way.describe(app_id)  # merges the streams
@@ -255,13 +255,13 @@ def test_apps_of_a_subclass_always_live_in_the_client() -> None:
     assert OwnWay("s", CWDImageProvider).lives_in_client({"detach": True}) is True
 
 
-def test_structured_error_of_an_app_started_in_ones_own_way(own_way: OwnWay) -> None:
+def test_structured_error_of_an_app_without_a_supervision(own_way: OwnWay) -> None:
     app_id = submit(own_way, sh('echo \'{"a":  1}\' > "$TORCHELASTIC_ERROR_FILE"; exit 1'))
     own_way.wait(app_id, 20)
     assert own_way.describe(app_id).structured_error_msg == '{"a":1}'
 
 
-def test_start_of_a_process_can_be_replaced(tmp_path: Path) -> None:
+def test_subclass_may_replace_how_a_process_is_started(tmp_path: Path) -> None:
     calls: list[tuple[list[str], str | None]] = []
 
     class Mine(LocalScheduler):
@@ -291,7 +291,7 @@ def test_start_of_a_process_can_be_replaced(tmp_path: Path) -> None:
 
 
 class FakeProcess:
-    """A process somewhere else: no pid of this machine."""
+    """A process that does not run on this machine."""
 
     def __init__(self, exit_code: int | None, pid: object) -> None:
         self.pid = pid
@@ -314,10 +314,12 @@ class FakeProcess:
         self._ended.set()
 
 
-# none of these is to be signalled: no process, the kernel, init, this test, and its parent
+# None of these may be signalled: no process, the kernel, init, this test, and its parent.
 @pytest.mark.parametrize("pid", ["job-17", 0, 1, os.getpid(), os.getppid(), -1, True])
 @pytest.mark.parametrize("exit_code", [0, 5, None])
-def test_processes_need_not_be_of_this_machine(exit_code: int | None, pid: object) -> None:
+def test_subclass_may_start_something_else_than_a_process(
+    exit_code: int | None, pid: object
+) -> None:
     class Mine(LocalScheduler):
         def run_local_job(self, args, env, stdout, stderr, cwd=None):
             return FakeProcess(exit_code, pid)
@@ -343,7 +345,7 @@ def test_options_class_is_a_mapping() -> None:
     assert dict(opts)["detach"] is False
 
 
-def test_request_from_a_plain_dict() -> None:
+def test_to_popen_request_accepts_a_plain_dict() -> None:
     scheduler = LocalScheduler("s", CWDImageProvider)
     request = scheduler._to_popen_request(AppDef("app", [sh("true")]), {})
     assert isinstance(request, PopenRequest)
@@ -351,7 +353,7 @@ def test_request_from_a_plain_dict() -> None:
     assert request.log_dir.startswith("/x/s/app-")
 
 
-def test_replica_by_itself(tmp_path: Path) -> None:
+def test_replica_without_a_scheduler(tmp_path: Path) -> None:
     process = subprocess.Popen(["sleep", "5555"], start_new_session=True)
     replica = _LocalReplica("main", 0, process, None, None, None, str(tmp_path / "error.json"))
     assert replica.is_alive()

@@ -1,4 +1,4 @@
-"""Cancelling, and what becomes of processes when their launcher ends."""
+"""Terminating processes: by cancel, by kill, and when the launcher ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from local_helpers import finish, is_running, lines, read_pids, sh, submit, until
 
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.supervise import terminate as ending
+from torchx_sched_local.supervise import terminate
 from torchx_sched_local.supervise.guard import Guard
 from torchx_specs import AppState
 
@@ -28,18 +28,18 @@ wait
 """
 
 
-def all_gone(pids: list[int]) -> bool:
+def all_ended(pids: list[int]) -> bool:
     return not any(map(is_running, pids))
 
 
-def test_cancel_ends_the_whole_family(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_cancel_ends_every_descendant(scheduler: LocalScheduler, tmp_path: Path) -> None:
     pids_file = tmp_path / "pids"
     app_id = submit(scheduler, sh(FAMILY.format(pids=pids_file)))
     pids = read_pids(pids_file, 4)
     assert all(map(is_running, pids))
     time.sleep(0.1)  # until the daemon is an orphan
     scheduler.cancel(app_id)
-    assert all_gone(pids)
+    assert all_ended(pids)
     found = scheduler.describe(app_id)
     assert found.state == AppState.CANCELLED
     assert found.msg == "cancelled"
@@ -56,7 +56,7 @@ def test_cancel_of_an_ended_app_changes_nothing(scheduler: LocalScheduler) -> No
     assert create_scheduler("other").describe(app_id).state == AppState.SUCCEEDED
 
 
-def test_processes_may_end_in_good_order(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_cancel_gives_processes_time_to_end(scheduler: LocalScheduler, tmp_path: Path) -> None:
     script = (
         f"trap 'echo saved; sleep 0.2; touch {tmp_path}/saved; exit 0' TERM;"
         f" touch {tmp_path}/up; while :; do sleep 0.01; done"
@@ -69,45 +69,47 @@ def test_processes_may_end_in_good_order(scheduler: LocalScheduler, tmp_path: Pa
     assert scheduler.describe(app_id).state == AppState.CANCELLED
 
 
-def test_what_does_not_end_is_killed(
+def test_processes_that_ignore_sigterm_are_killed(
     scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "GRACE", 0.3)
+    monkeypatch.setattr(terminate, "GRACE_SECONDS", 0.3)
     script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.01; done"
     app_id = submit(scheduler, sh(script))
     [pid] = read_pids(tmp_path / "pid")
     scheduler.cancel(app_id)
-    assert all_gone([pid])
+    assert all_ended([pid])
     assert scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == -9
 
 
 @pytest.mark.parametrize("by_another", [False, True])
-def test_kill_gives_no_time(
+def test_kill_gives_processes_no_time_to_end(
     scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_another: bool
 ) -> None:
-    monkeypatch.setattr(ending, "GRACE", 3600.0)
+    monkeypatch.setattr(terminate, "GRACE_SECONDS", 3600.0)
     script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.01; done"
     app_id = submit(scheduler, sh(script))
     [pid] = read_pids(tmp_path / "pid")
     killer = create_scheduler("other") if by_another else scheduler
     killer.kill(app_id)
-    assert all_gone([pid])
+    assert all_ended([pid])
     found = scheduler.describe(app_id)
     assert found.state == AppState.CANCELLED
     assert found.roles_statuses[0].replicas[0].exit_code == -9
     killer.kill(app_id)
-    killer.kill("there_is_none")
+    killer.kill("no_such_app")
 
 
-def test_stopped_processes_end_as_well(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_cancel_ends_stopped_processes(scheduler: LocalScheduler, tmp_path: Path) -> None:
     app_id = submit(scheduler, sh(f"echo $$ > {tmp_path}/pid; exec sleep 5555"))
     [pid] = read_pids(tmp_path / "pid")
     os.kill(pid, signal.SIGSTOP)
     scheduler.cancel(app_id)
-    assert all_gone([pid])
+    assert all_ended([pid])
 
 
-def test_what_a_successful_app_has_left_is_ended(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_processes_left_by_a_successful_app_are_ended(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
     pids_file = tmp_path / "pids"
     script = (
         f"sleep 5555 & echo $! >> {pids_file}; "
@@ -117,7 +119,7 @@ def test_what_a_successful_app_has_left_is_ended(scheduler: LocalScheduler, tmp_
     app_id = submit(scheduler, sh(script))
     found = finish(scheduler, app_id)
     assert found.state == AppState.SUCCEEDED
-    assert all_gone(read_pids(pids_file, 2))
+    assert all_ended(read_pids(pids_file, 2))
     assert lines(scheduler, app_id) == ["late\n"]
 
 
@@ -132,7 +134,7 @@ def test_background_process_lives_as_long_as_the_app(
     assert is_running(pid)
     (tmp_path / "go").touch()
     finish(scheduler, app_id)
-    assert all_gone([pid])
+    assert all_ended([pid])
 
 
 LAUNCHER = """
@@ -158,15 +160,15 @@ def test_processes_end_with_their_launcher(
         LAUNCHER + "time.sleep(1000)", home, "echo out; " + FAMILY.format(pids=pids_file)
     )
     app_id = process.stdout.readline().strip()
-    # the one that has cleared its environment is found while its parent lives, not after
+    # The process without an environment is found only while its parent lives.
     pids = read_pids(pids_file, 8)
     time.sleep(0.1)
     os.kill(process.pid, number)
-    until(lambda: all_gone(pids))
+    until(lambda: all_ended(pids))
     scheduler = create_scheduler("other")
     found = finish(scheduler, app_id)
     assert found.state == AppState.CANCELLED
-    assert found.msg == f"ended with the program that had started it (process {process.pid})"
+    assert found.msg == f"ended with the program that started it (process {process.pid})"
     assert lines(scheduler, app_id) == ["out\n"]
     assert (
         '"final_state": "CANCELLED"'
@@ -174,14 +176,14 @@ def test_processes_end_with_their_launcher(
     )
 
 
-def test_processes_end_when_the_launchers_program_ends(
+def test_processes_end_when_the_launcher_exits(
     launcher: Callable[..., subprocess.Popen[str]], home: Path, tmp_path: Path
 ) -> None:
     process = launcher(LAUNCHER, home, f"echo $$ >> {tmp_path}/pids; exec sleep 5555")
     app_id = process.stdout.readline().strip()
     assert process.wait(20) == 0
     pids = read_pids(tmp_path / "pids", 0) if (tmp_path / "pids").exists() else []
-    assert all_gone(pids)
+    assert all_ended(pids)
     assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
 
 
@@ -191,12 +193,12 @@ def test_processes_end_when_the_launcher_becomes_another_program(
     code = LAUNCHER + "os.execvp('sleep', ['sleep', '5555'])"
     process = launcher(code, home, f"echo $$ >> {tmp_path}/pids; exec sleep 5555")
     app_id = process.stdout.readline().strip()
-    until(lambda: all_gone(read_pids(tmp_path / "pids", 2)))
+    until(lambda: all_ended(read_pids(tmp_path / "pids", 2)))
     assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
     assert process.poll() is None
 
 
-def test_forked_process_neither_ends_nor_keeps_the_apps(
+def test_forked_process_neither_ends_nor_keeps_the_apps_of_its_parent(
     launcher: Callable[..., subprocess.Popen[str]], home: Path, tmp_path: Path
 ) -> None:
     code = LAUNCHER + (
@@ -215,11 +217,11 @@ def test_forked_process_neither_ends_nor_keeps_the_apps(
     time.sleep(0.2)
     assert all(map(is_running, pids))
     os.kill(process.pid, signal.SIGKILL)
-    until(lambda: all_gone(pids))
+    until(lambda: all_ended(pids))
     assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
 
 
-def test_forked_process_sees_its_parents_apps_as_any_other_does(
+def test_forked_process_can_describe_and_submit_apps(
     launcher: Callable[..., subprocess.Popen[str]], home: Path, tmp_path: Path
 ) -> None:
     code = (
@@ -249,7 +251,7 @@ os.waitpid(child, 0)
     assert process.wait(20) == 0
 
 
-def test_app_within_an_app_ends_with_it(
+def test_app_ends_with_the_app_that_submitted_it(
     scheduler: LocalScheduler, home: Path, tmp_path: Path
 ) -> None:
     import sys
@@ -260,12 +262,12 @@ def test_app_within_an_app_ends_with_it(
     app_id = submit(scheduler, sh(script))
     pids = read_pids(tmp_path / "pids", 2)
     scheduler.cancel(app_id)
-    until(lambda: all_gone(pids))
+    until(lambda: all_ended(pids))
     [inner_app] = [app for app in scheduler.list() if app.app_id != app_id]
     assert finish(scheduler, inner_app.app_id).state == AppState.CANCELLED
 
 
-def test_guard_dies_only_with_the_app(scheduler: LocalScheduler) -> None:
+def test_guard_ignores_signals_and_ends_with_the_app(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("sleep 5555"))
     guard = scheduler._apps[app_id].supervision.run.guard.pid
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -276,7 +278,7 @@ def test_guard_dies_only_with_the_app(scheduler: LocalScheduler) -> None:
     until(lambda: not is_running(guard))
 
 
-def test_a_guard_is_deaf_from_its_first_moment(tmp_path: Path) -> None:
+def test_guard_ignores_signals_from_its_start(tmp_path: Path) -> None:
     for _ in range(20):
         guard = Guard(str(tmp_path))
         os.kill(guard.process.pid, signal.SIGTERM)
@@ -285,7 +287,7 @@ def test_a_guard_is_deaf_from_its_first_moment(tmp_path: Path) -> None:
         assert guard._process.returncode == 0
 
 
-def test_app_ends_well_without_its_guard(scheduler: LocalScheduler) -> None:
+def test_app_succeeds_although_its_guard_was_killed(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("sleep 0.2"))
     os.kill(scheduler._apps[app_id].supervision.run.guard.pid, signal.SIGKILL)
     assert finish(scheduler, app_id).state == AppState.SUCCEEDED

@@ -1,4 +1,4 @@
 """TorchX scheduler for this machine: durable local jobs (``local_cwd``).
 
-Everything public is in :mod:`torchx_sched_local.scheduler`.
+The public names are in :mod:`torchx_sched_local.scheduler`.
 """

@@ -1,4 +1,4 @@
-"""From an app to the processes to start. Makes nothing, asks nobody."""
+"""Building the request for an app. Nothing is written, and nobody is contacted."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import RoleTemplate, macros
 
-#: The variable that names the folder for torchelastic's logs.
+#: The variable that names the folder for the logs of torchelastic.
 ENV_PET_LOG_DIR = "PET_LOG_DIR"
 
 
-def make_request(
+def build_request(
     app: AppDef,
     app_id: str,
     log_dir: str,
     provider: ImageProvider,
-    path_for: Callable[[str | None, str | None], str],
+    search_path: Callable[[str | None, str | None], str],
 ) -> PopenRequest:
-    """Returns the processes of an app.
+    """Return the request for an app.
 
     Args:
-        app: the app, which is not changed
-        app_id: its id
-        log_dir: its folder
-        provider: says what images are
-        path_for: returns the search path for a role's own one and its working directory
+        app: The app, which is not changed.
+        app_id: Its id.
+        log_dir: Its folder.
+        provider: Resolves images.
+        search_path: Returns the variable PATH for a role's own PATH and its working directory.
     """
     folders = fit_names((role.name for role in app.roles), FILE)
     role_params: dict[str, list[ReplicaParam]] = {}
@@ -41,11 +41,11 @@ def make_request(
         role = _copy(original)
         values = macros.Values(provider.fetch_role(role), app_id, "0", ENV_RANK0_HOST)
         template = RoleTemplate(role)
-        start = _starter(provider, values.img_root, template)
+        make_param = _param_factory(provider, values.img_root, template)
         folder = os.path.join(log_dir, folders[role.name])
         pet_log_dir = os.path.join(log_dir, "torchelastic", folders[role.name])
         cwd = provider.get_cwd(role.image)
-        paths: dict[str | None, str] = {}
+        search_paths: dict[str | None, str] = {}
         params: list[ReplicaParam] = []
         log_dirs: list[str] = []
         for k in range(role.num_replicas):
@@ -53,13 +53,13 @@ def make_request(
             replica_folder = f"{folder}/{k}"
             env = template.env(values)
             path = env.get("PATH")
-            if path not in paths:
-                paths[path] = path_for(path, cwd)
-            env["PATH"] = paths[path]
+            if path not in search_paths:
+                search_paths[path] = search_path(path, cwd)
+            env["PATH"] = search_paths[path]
             env[ENV_RANK0_HOST] = "localhost"
             env.setdefault(ENV_ERROR_FILE, f"{replica_folder}/{ERROR_FILE}")
             env.setdefault(ENV_PET_LOG_DIR, pet_log_dir)
-            params.append(start(values, env, replica_folder))
+            params.append(make_param(values, env, replica_folder))
             log_dirs.append(replica_folder)
         role_params[role.name] = params
         role_log_dirs[role.name] = log_dirs
@@ -67,7 +67,7 @@ def make_request(
 
 
 def join_path(*paths: str | None) -> str:
-    """Joins search paths, without empty ones.
+    """Join search paths, without empty ones.
 
     >>> join_path("/a:/b:", None, "", ":/c")
     '/a:/b:/c'
@@ -77,20 +77,25 @@ def join_path(*paths: str | None) -> str:
 
 
 def _copy(role: Role) -> Role:
-    # an image provider may change the role
+    # An image provider may change the role.
     new = copy.copy(role)
     new.args = list(role.args)
     new.env = dict(role.env)
     return new
 
 
-def _starter(
+def _param_factory(
     provider: ImageProvider, img_root: str, template: RoleTemplate
 ) -> Callable[[macros.Values, dict[str, str], str], ReplicaParam]:
-    """Returns what makes the parameters of a role's replicas: quickly, if the provider allows."""
+    """Return a function that makes the parameters of one replica.
+
+    It calls ``provider.get_replica_param`` only if the provider overrides that, which is slower.
+    """
     if type(provider).get_replica_param is not ImageProvider.get_replica_param:
 
-        def as_provided(values: macros.Values, env: dict[str, str], folder: str) -> ReplicaParam:
+        def make_by_provider(
+            values: macros.Values, env: dict[str, str], folder: str
+        ) -> ReplicaParam:
             rendered = template.render(values)
             rendered.env = env
             return provider.get_replica_param(
@@ -101,12 +106,12 @@ def _starter(
                 f"{folder}/{COMBINED_LOG}",
             )
 
-        return as_provided
+        return make_by_provider
 
     program = provider.get_entrypoint(img_root, template.role)
     cwd = provider.get_cwd(template.role.image)
 
-    def start(values: macros.Values, env: dict[str, str], folder: str) -> ReplicaParam:
+    def make_param(values: macros.Values, env: dict[str, str], folder: str) -> ReplicaParam:
         return ReplicaParam(
             [program, *template.args(values)],
             env,
@@ -116,4 +121,4 @@ def _starter(
             cwd,
         )
 
-    return start
+    return make_param

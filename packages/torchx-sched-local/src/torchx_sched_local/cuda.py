@@ -1,4 +1,4 @@
-"""Dividing this machine's GPUs over replicas."""
+"""Dividing this machine's GPUs among replicas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENV_CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def device_count() -> int:
-    """Returns how many GPUs ``nvidia-smi`` lists, 0 if it isn't there."""
+    """Return how many GPUs ``nvidia-smi`` lists, or 0 if it is not installed."""
     import subprocess
 
     try:
@@ -19,30 +19,30 @@ def device_count() -> int:
     return sum(1 for line in out.stdout.splitlines() if line.strip())
 
 
-def gpus_wanted(app: AppDef) -> int:
-    """Returns how many GPUs all replicas of an app ask for."""
+def requested_gpus(app: AppDef) -> int:
+    """Return how many GPUs all replicas of an app request."""
     return sum(role.num_replicas * max(role.resource.gpu, 0) for role in app.roles)
 
 
-def divide(role_params: dict[str, list[ReplicaParam]], app: AppDef, devices: int) -> None:
-    """Gives each replica the next of the devices, by :data:`ENV_CUDA_VISIBLE_DEVICES`.
+def divide_gpus(role_params: dict[str, list[ReplicaParam]], app: AppDef, devices: int) -> None:
+    """Assign GPUs to each replica, by :data:`ENV_CUDA_VISIBLE_DEVICES`.
 
-    Asked for more than there are, it warns and sets nothing.
+    If the app requests more GPUs than there are, only a warning is logged.
 
     Args:
-        role_params: the replicas, changed in place
-        app: says how many devices each asks for
-        devices: how many there are
+        role_params: The replicas, changed in place.
+        app: The app; its roles have the number of GPUs for each replica.
+        devices: How many GPUs there are.
     """
-    wanted = gpus_wanted(app)
-    if wanted > devices:
+    requested = requested_gpus(app)
+    if requested > devices:
         import logging
 
         logging.getLogger(__name__).warning(
-            "app '%s' asks for %d GPUs, and this machine has %d: %s is not set, so every replica"
+            "app '%s' requests %d GPUs, but this machine has %d: %s is not set, so every replica"
             " sees all of them",
             app.name,
-            wanted,
+            requested,
             devices,
             ENV_CUDA_VISIBLE_DEVICES,
         )

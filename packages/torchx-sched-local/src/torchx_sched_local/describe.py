@@ -1,9 +1,10 @@
-"""An app's state as the scheduler interface tells it."""
+"""The description of an app, from its stored state."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_run import AppRun
@@ -12,17 +13,17 @@ from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-#: What the replicas call the machine they share.
+#: The host name of every replica.
 HOST = "localhost"
 
 
 def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> DescribeAppResponse:
-    """Returns what is known of an app.
+    """Return the description of an app.
 
     Args:
-        run: its state
-        app: what was submitted, None if nobody knows
-        request: how it was started, None if nobody knows
+        run: The state of the app and its replicas.
+        app: The submitted app, or None if it is not stored.
+        request: The request, or None if it is not stored.
     """
     error_files = find_error_files(request)
     return DescribeAppResponse(
@@ -39,22 +40,22 @@ def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> D
 
 
 def find_error_files(request: PopenRequest | None) -> dict[tuple[str, int], str]:
-    """Returns the files in which replicas have left an error."""
+    """Return the paths of the error files that exist, by role and replica."""
     if request is None:
         return {}
-    found = {}
+    paths = {}
     for role, params in request.role_params.items():
         for k, param in enumerate(params):
             path = param.env.get(ENV_ERROR_FILE)
             if path and os.path.isfile(path):
-                found[role, k] = path
-    return found
+                paths[role, k] = path
+    return paths
 
 
-def first_error(paths: object) -> str:
-    """Returns the content of the oldest of some error files, as compact JSON."""
+def first_error(paths: Iterable[str]) -> str:
+    """Return the content of the oldest error file as compact JSON, or ``<NONE>``."""
     oldest = None
-    for path in list(paths):  # type: ignore[call-overload]
+    for path in paths:
         try:
             written = os.stat(path).st_mtime_ns
         except OSError:
@@ -65,7 +66,7 @@ def first_error(paths: object) -> str:
 
 
 def read_error(path: str) -> str:
-    """Returns the content of an error file, as compact JSON if it is JSON."""
+    """Return the content of an error file, as compact JSON if it is JSON, or ``<NONE>``."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()

@@ -1,4 +1,4 @@
-"""Errors of this scheduler."""
+"""Errors of the local scheduler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 from torchx_specs.errors import BackendError, RequestError, TorchXError, UnknownAppException
 
-#: Error numbers that say that something is wrong with the request, not with the machine.
+#: Error numbers that mean that the request is wrong, and not the machine.
 REQUEST_ERRORS = frozenset(
     {
         errno.EACCES,
@@ -24,27 +24,32 @@ REQUEST_ERRORS = frozenset(
 
 
 class UnknownLocalAppError(UnknownAppException, KeyError):
-    """There is no app of that id."""
+    """There is no app with that id."""
 
-    def __str__(self) -> str:  # KeyError would print the repr
+    def __str__(self) -> str:  # the one of KeyError returns the repr
         return str(self.args[0])
 
 
 class TooManyAppsError(RequestError, IndexError):
-    """As many apps run as the scheduler's ``cache_size`` allows."""
+    """The scheduler already runs as many apps as its ``cache_size`` allows."""
 
 
 class NoLogError(BackendError):
-    """There is no log to read: the replica was not made to write one."""
+    """There is no log file: the replica was started without one."""
 
 
 def folder_error(folder: str, error: OSError) -> TorchXError:
-    """Returns the error that says why an app's folder, or a file in it, cannot be written."""
-    what = error.strerror or str(error)
+    """Return the error to raise if an app's folder, or a file in it, cannot be written.
+
+    Args:
+        folder: The app's folder.
+        error: Why it cannot be written.
+    """
+    reason = error.strerror or str(error)
     path = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else folder
     if error.errno in REQUEST_ERRORS:
         return RequestError(
-            f"cannot write the logs to {path}: {what};"
+            f"cannot write the logs to {path}: {reason};"
             " choose another folder with the option log_dir, or with TORCHX_HOME"
         )
-    return BackendError(f"cannot write the logs to {path}: {what}")
+    return BackendError(f"cannot write the logs to {path}: {reason}")

@@ -1,4 +1,4 @@
-"""What an image is to a scheduler without containers: a folder."""
+"""Image providers: on a scheduler without containers, an image is a folder."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from torchx_specs.options.run_options import CfgVal
 
 
 class ImageProvider(ABC):
-    """Turns a role's image into a folder, and says how to start the role from there.
+    """Resolves the image of a role to a folder, and knows how to start the role in it.
 
-    Made anew for each request, with the options as its one argument.
+    The scheduler makes one for each request, with the options as the only argument.
     """
 
     def fetch_role(self, role: Role) -> str:
-        """Returns the folder (``img_root``) of a role's image; may change the role."""
+        """Return the folder (``img_root``) of a role's image; may change the role."""
         return self.fetch(role.image)
 
     @abstractmethod
     def fetch(self, image: str) -> str:
-        """Returns the folder (``img_root``) of an image.
+        """Return the folder (``img_root``) of an image.
 
         Raises:
-            ValueError: the image is none
+            ValueError: There is no such image.
         """
 
     def get_replica_param(
@@ -38,14 +38,14 @@ class ImageProvider(ABC):
         stderr: str | None = None,
         combined: str | None = None,
     ) -> ReplicaParam:
-        """Returns how to start a replica.
+        """Return how to start a replica.
 
         Args:
-            img_root: folder of the image
-            role: the role, macros substituted for this replica
-            stdout: path of the file for its standard output
-            stderr: path of the file for its standard error
-            combined: path of the file for both
+            img_root: The folder of the image.
+            role: The role, with the macros of this replica substituted.
+            stdout: Path of the file for standard output.
+            stderr: Path of the file for standard error.
+            combined: Path of the file for both streams.
         """
         return ReplicaParam(
             [self.get_entrypoint(img_root, role), *role.args],
@@ -57,55 +57,65 @@ class ImageProvider(ABC):
         )
 
     def get_cwd(self, image: str) -> str | None:
-        """Returns the working directory, None for that of this process."""
+        """Return the working directory of the replicas, or None for that of this process."""
         return None
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
-        """Returns the path of the program."""
+        """Return the path of the program."""
         return os.path.join(img_root, role.entrypoint)
 
 
 class LocalDirectoryImageProvider(ImageProvider):
-    """Takes the image for the path of a folder, which becomes the working directory."""
+    """Takes the image as the path of a folder, which becomes the working directory."""
 
     def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
         self._cfg = cfg
 
     def fetch(self, image: str) -> str:
-        """Returns the image itself.
+        """Return the image.
 
         Raises:
-            RequestError: it is no folder
+            RequestError: It is not a folder.
         """
         if not os.path.isdir(image):
-            raise RequestError(f"image '{image}' is not a folder")
+            raise RequestError(
+                f"image '{image}' is not a folder; set Role.image to the path of a folder"
+            )
         return image
 
     def get_cwd(self, image: str) -> str | None:
-        """Returns the image itself."""
+        """Return the image."""
         return image
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
-        """Returns the role's entrypoint as it is: absolute, on the PATH, or below the image."""
+        """Return the role's entrypoint: absolute, on the PATH, or relative to the image."""
         return role.entrypoint
 
 
 class CWDImageProvider(ImageProvider):
-    """Ignores the image; the image is the working directory of this process."""
+    """Ignores the image and uses the working directory of this process."""
 
     def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
         self._cfg = cfg
 
     def fetch(self, image: str) -> str:
-        """Returns the working directory."""
+        """Return the working directory of this process.
+
+        Raises:
+            RequestError: It was deleted.
+        """
         return _working_directory()
 
     def get_cwd(self, image: str) -> str | None:
-        """Returns the working directory."""
+        """Return the working directory of this process.
+
+        Raises:
+            RequestError: It was deleted.
+        """
         return _working_directory()
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
-        """Returns the role's entrypoint as it is: absolute, on the PATH, or below the directory."""
+        """Return the role's entrypoint: absolute, on the PATH, or in the working directory."""
         return role.entrypoint
 
 
@@ -113,4 +123,4 @@ def _working_directory() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        raise RequestError("the working directory has been removed; go to another one") from None
+        raise RequestError("the working directory was deleted; change to another one") from None

@@ -1,4 +1,4 @@
-"""The scheduler's options."""
+"""The options of ``local_cwd``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class LocalOpts(StructuredOpts):
     """Options of ``local_cwd``."""
 
     log_dir: str | None = None
-    """folder for logs, one sub-folder per session and app; the default is $TORCHX_HOME/local"""
+    """Write logs to this folder, in SESSION/APP_ID (default: $TORCHX_HOME/local)"""
 
     prepend_cwd: bool = False
-    """puts the working directory before the rest of the PATH that the app asks for, not after it"""
+    """Put the working directory at the beginning of the app's PATH instead of at its end"""
 
     auto_set_cuda_visible_devices: bool = False
-    """divides this machine's GPUs over the replicas of roles that ask for GPUs"""
+    """Divide this machine's GPUs among the replicas of roles that request GPUs"""
 
     detach: bool = False
-    """runs the app in the background: it goes on when the program that started it ends"""
+    """Run the app in the background, so that it continues when the submitting program ends"""
 
     fail_together: bool = False
-    """ends all replicas as soon as one of them has failed for good"""
+    """End all replicas as soon as one has failed and has no retries left"""

@@ -1,4 +1,4 @@
-"""Registers ``local_cwd``."""
+"""Registers the scheduler ``local_cwd``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 
 @hookimpl
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Gives the scheduler of this machine."""
+    """Yield the scheduler that runs apps on this machine."""
     yield SchedulerPlugin(
         "local_cwd",
         "torchx_sched_local.scheduler:create_scheduler",

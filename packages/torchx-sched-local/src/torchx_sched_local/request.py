@@ -1,4 +1,4 @@
-"""The native request: which processes to start."""
+"""The request: which processes to start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.redaction import masked
 
-#: Names the file in which a process leaves the error it ended with, as JSON.
+#: The variable that names the file to which a failing process writes its error, as JSON.
 ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
@@ -21,12 +21,12 @@ class ReplicaParam:
     """How to start one replica.
 
     Args:
-        args: the program and its arguments
-        env: environment variables beside those of this process
-        stdout: path of the file for its standard output
-        stderr: path of the file for its standard error
-        combined: path of the file for both, line by line
-        cwd: working directory
+        args: The program and its arguments.
+        env: Environment variables, which are added to those of this process.
+        stdout: Path of the file for standard output.
+        stderr: Path of the file for standard error.
+        combined: Path of the file for the lines of both.
+        cwd: The working directory; None for that of this process.
     """
 
     args: list[str]
@@ -42,10 +42,10 @@ class PopenRequest:
     """The processes of an app.
 
     Args:
-        app_id: the app's id
-        log_dir: its folder
-        role_params: the replicas of each role
-        role_log_dirs: the folders of the replicas of each role
+        app_id: The app's id.
+        log_dir: The app's folder.
+        role_params: The replicas of each role.
+        role_log_dirs: The folders of the replicas of each role.
     """
 
     app_id: str
@@ -54,9 +54,9 @@ class PopenRequest:
     role_log_dirs: dict[str, list[str]]
 
 
-def as_data(request: PopenRequest) -> dict[str, Any]:
-    """Returns a request as plain data, which is not to be changed."""
-    # dataclasses.asdict would copy everything, and takes longer than all the rest of it
+def request_to_dict(request: PopenRequest) -> dict[str, Any]:
+    """Return a request as plain data, which must not be changed."""
+    # dataclasses.asdict copies everything, which takes longer than the rest of a dry run.
     role_params = {
         role: [vars(param) for param in params] for role, params in request.role_params.items()
     }
@@ -64,7 +64,7 @@ def as_data(request: PopenRequest) -> dict[str, Any]:
 
 
 def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
-    """Returns the request of which ``data`` is the :func:`as_data`."""
+    """Return the request from which :func:`request_to_dict` made ``data``."""
     return PopenRequest(
         data["app_id"],
         data["log_dir"],
@@ -74,7 +74,7 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
 
 
 def format_request(request: Any) -> str:
-    """Returns a request for people to read; values of variables named like secrets are hidden."""
+    """Return a request for people to read, with secrets masked."""
     import pprint
 
     data = asdict(request)
@@ -83,7 +83,7 @@ def format_request(request: Any) -> str:
     return pprint.pformat(data, indent=2, width=80)
 
 
-def check(app: AppDef) -> None:
+def check_app(app: AppDef) -> None:
     """Raise an error if the processes of an app certainly cannot be started.
 
     Raises:

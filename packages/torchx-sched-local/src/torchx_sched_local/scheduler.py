@@ -1,8 +1,8 @@
-"""``local_cwd``: apps as processes of this machine.
+"""The scheduler ``local_cwd``, which runs apps as processes of this machine.
 
 An app is a folder (:mod:`torchx_sched_local.store.app_folder`) that outlives the program that
-started it: any process of the same user can describe, follow, cancel and delete it. Its processes
-end with the program that started them, unless the app was started with ``detach``.
+submitted it: any process of the same user can describe, follow, cancel and delete the app. Its
+processes end with the program that submitted it, unless the option ``detach`` is set.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
-from torchx_sched_local.build_request import join_path, make_request
+from torchx_sched_local.build_request import build_request, join_path
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
-from torchx_sched_local.cuda import device_count, divide, gpus_wanted
+from torchx_sched_local.cuda import device_count, divide_gpus, requested_gpus
 from torchx_sched_local.errors import TooManyAppsError, UnknownLocalAppError, folder_error
 from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
 from torchx_sched_local.images import ImageProvider as ImageProvider
 from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
 from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_local.options import LocalOpts as LocalOpts
-from torchx_sched_local.request import ENV_ERROR_FILE, check, format_request
+from torchx_sched_local.request import ENV_ERROR_FILE, check_app, format_request
 from torchx_sched_local.request import PopenRequest as PopenRequest
 from torchx_sched_local.request import ReplicaParam as ReplicaParam
 from torchx_sched_local.store import layout
@@ -57,13 +57,18 @@ AppId = str
 AppName = str
 RoleName = str
 Opts = LocalOpts
-_join_PATH = join_path  # noqa: N816 - a name that others use
+_join_PATH = join_path  # noqa: N816 - clients use this name
 
 _LONGEST_APP_NAME = 150
 
 
 class SignalException(Exception):
-    """A signal arrived; ``sigval`` is which."""
+    """A signal arrived.
+
+    Args:
+        msg: The message.
+        sigval: The signal.
+    """
 
     def __init__(self, msg: str, sigval: signal.Signals) -> None:
         super().__init__(msg)
@@ -77,14 +82,14 @@ def create_scheduler(
     image_provider_class: Callable[..., ImageProvider] = CWDImageProvider,
     **kwargs: object,
 ) -> LocalScheduler:
-    """Returns a scheduler.
+    """Return a scheduler.
 
     Args:
-        session_name: the session, part of the handles
-        cache_size: how many apps it may run at the same time
-        extra_paths: folders to put before the PATH that apps ask for
-        image_provider_class: called with the options; says what an image is
-        kwargs: parameters of other schedulers, ignored
+        session_name: The session, which is part of handles.
+        cache_size: How many apps may run at the same time.
+        extra_paths: Folders to put before the PATH of each app.
+        image_provider_class: Called with the options; returns the image provider.
+        kwargs: Parameters of other schedulers, ignored.
     """
     return LocalScheduler(
         session_name,
@@ -97,23 +102,22 @@ def create_scheduler(
 class LocalScheduler(Scheduler[LocalOpts]):
     """Runs apps as processes of this machine.
 
-    Subclasses override how a process is started (:meth:`run_local_job`, :meth:`_popen` ...); the
-    apps of a subclass are never detached. A subclass that does not call this ``__init__`` sets
-    ``backend``, ``session_name``, ``_apps``, ``_image_provider_class``, ``_cache_size`` and
-    ``_extra_paths``.
+    A subclass may override how a process is started: :meth:`run_local_job`, :meth:`_popen` and
+    others. The apps of a subclass are never detached. A subclass that does not call this
+    ``__init__`` sets ``backend``, ``session_name``, ``_apps``, ``_image_provider_class``,
+    ``_cache_size`` and ``_extra_paths``.
 
     Args:
-        session_name: the session, part of the handles
-        image_provider_class: called with the options; says what an image is
-        cache_size: how many apps it may run at the same time
-        extra_paths: folders to put before the PATH that apps ask for
+        session_name: The session, which is part of handles.
+        image_provider_class: Called with the options; returns the image provider.
+        cache_size: How many apps may run at the same time.
+        extra_paths: Folders to put before the PATH of each app.
 
     Raises:
-        ValueError: ``cache_size`` is not positive
+        ValueError: ``cache_size`` is not positive.
     """
 
-    # Every attribute that __init__ does not have to set has its default here: subclasses have
-    # __init__ functions of their own.
+    # Defaults, because a subclass may skip this __init__.
     _cache_size: int = 100
     _base_log_dir: str | None = None
     _created_tmp_log_dir: bool = False
@@ -129,7 +133,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     ) -> None:
         super().__init__("local", session_name)
         if cache_size <= 0:
-            raise ValueError(f"cache_size must be positive, got {cache_size}")
+            raise ValueError(f"cache_size is {cache_size}; it must be 1 or more")
         self._apps: dict[AppId, _LocalAppDef] = {}
         self._image_provider_class = image_provider_class
         self._cache_size = cache_size
@@ -139,12 +143,17 @@ class LocalScheduler(Scheduler[LocalOpts]):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Checks an app; none needs a resource here.
+        """Check an app; its roles need no resource.
+
+        Args:
+            app: The app.
+            scheduler: The scheduler's name, for messages.
+            cfg: The options, which are not checked.
 
         Raises:
-            RequestError: a process of it could not be started
+            RequestError: A process of the app certainly cannot be started.
         """
-        check(app)
+        check_app(app)
         for role in app.roles:
             if role.mounts:
                 _warn(
@@ -157,66 +166,66 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return AppDryRunInfo(self._to_popen_request(app, cfg), format_request)
 
     def _to_popen_request(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> PopenRequest:
-        """Returns how the processes of an app are to be started; makes nothing.
+        """Return the request for an app, without starting or writing anything.
 
         Args:
-            app: the app, which is not changed
-            cfg: the options; those that are missing have their defaults
+            app: The app, which is not changed.
+            cfg: The options; missing options have their defaults.
 
         Raises:
-            RequestError: it cannot be started
+            RequestError: The app certainly cannot be started.
         """
-        check(app)
+        check_app(app)
         app_id = make_unique(fit_name(app.name, FILE.within(_LONGEST_APP_NAME)))
 
-        def path_for(path: str | None, cwd: str | None) -> str:
-            rest = join_path(*self._extra_paths, path)
-            return join_path(cwd, rest) if cfg.get("prepend_cwd") else join_path(rest, cwd)
+        def search_path(path: str | None, cwd: str | None) -> str:
+            others = join_path(*self._extra_paths, path)
+            return join_path(cwd, others) if cfg.get("prepend_cwd") else join_path(others, cwd)
 
-        request = make_request(
+        request = build_request(
             app,
             app_id,
             self._get_app_log_dir(app_id, cfg),
             self._image_provider_class(cfg),
-            path_for,
+            search_path,
         )
         self.auto_set_CUDA_VISIBLE_DEVICES(request.role_params, app, cfg)
         return request
 
     def _get_app_log_dir(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
-        """Returns the folder of an app, which does not exist yet."""
+        """Return the folder of an app, without creating it."""
         base = cfg.get("log_dir")
         session = fit_name(self.session_name, FILE) if self.session_name else ""
         root = os.path.abspath(str(base)) if base else layout.base_folder()
         return os.path.join(root, session, app_id)
 
     def _cuda_device_count(self) -> int:
-        """Returns how many GPUs this machine has."""
+        """Return how many GPUs this machine has."""
         return device_count()
 
-    def auto_set_CUDA_VISIBLE_DEVICES(  # noqa: N802 - a name that subclasses override
+    def auto_set_CUDA_VISIBLE_DEVICES(  # noqa: N802 - subclasses override this name
         self,
         role_params: dict[str, list[ReplicaParam]],
         app: AppDef,
         cfg: Mapping[str, CfgVal],
     ) -> None:
-        """Divides this machine's GPUs over the replicas, if the options say so.
+        """Divide this machine's GPUs among the replicas, if the options say so.
 
         Args:
-            role_params: the replicas, changed in place
-            app: says how many GPUs each asks for
-            cfg: the options
+            role_params: The replicas, changed in place.
+            app: The app; its roles have the number of GPUs for each replica.
+            cfg: The options.
         """
         if not any(role.resource.gpu > 0 for role in app.roles):
             return
         if cfg.get("auto_set_cuda_visible_devices"):
-            divide(role_params, app, self._cuda_device_count())
+            divide_gpus(role_params, app, self._cuda_device_count())
         else:
             _warn(
-                "app '%s' asks for %d GPUs: each replica sees all of this machine's, unless the"
-                " option auto_set_cuda_visible_devices divides them",
+                "app '%s' requests %d GPUs, but each replica sees all GPUs of this machine; set the"
+                " option auto_set_cuda_visible_devices to divide them",
                 app.name,
-                gpus_wanted(app),
+                requested_gpus(app),
             )
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
@@ -232,19 +241,23 @@ class LocalScheduler(Scheduler[LocalOpts]):
     # -- submitting
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
-        """Starts the processes of an app and returns its id.
+        """Start the processes of an app, and return its id.
+
+        Args:
+            dryrun_info: The app's request, from :meth:`submit_dryrun`.
 
         Raises:
-            RequestError: no program of it can be run, or its folder cannot be written
-            BackendError: the machine cannot run it
+            RequestError: None of its programs can be run, its folder cannot be written, or too many
+                apps run already.
+            BackendError: The machine cannot run it.
         """
         from torchx_sched_local.submit import Submission, option
 
         while len(self._apps) >= self._cache_size:
             if not self._evict_lru():
                 raise TooManyAppsError(
-                    f"{len(self._apps)} apps run already, as many as cache_size allows;"
-                    " wait for one of them, or give the scheduler a larger cache_size"
+                    f"{len(self._apps)} apps are running, as many as cache_size allows;"
+                    " wait until one has ended, or create the scheduler with a larger cache_size"
                 )
         app_id = dryrun_info.request.app_id
         submission = Submission(dryrun_info, self.session_name)
@@ -263,8 +276,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if type(self) is LocalScheduler:
             return True
         _warn(
-            "%s starts processes in its own way, which no other process can:"
-            " the app is not detached",
+            "the option detach is ignored: only the launcher can start processes as %s does",
             type(self).__name__,
         )
         return False
@@ -274,10 +286,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _popen(
         self, role_name: RoleName, replica_id: int, replica_params: ReplicaParam
     ) -> _LocalReplica:
-        """Starts a replica.
+        """Start a replica.
 
         Raises:
-            OSError: its program cannot be run
+            OSError: Its program cannot be run.
         """
         try:
             stdout, stderr, combined = self._get_replica_output_handles(replica_params)
@@ -307,14 +319,17 @@ class LocalScheduler(Scheduler[LocalOpts]):
         stderr: FileIO | None,
         cwd: str | None = None,
     ) -> PopenProtocol:
-        """Starts a process, as the first of a session of its own.
+        """Start a process, as the leader of a new session.
 
         Args:
-            args: the program and its arguments
-            env: all of its environment
-            stdout: the file for its standard output
-            stderr: the file for its standard error
-            cwd: its working directory
+            args: The program and its arguments.
+            env: Its whole environment.
+            stdout: The file for standard output.
+            stderr: The file for standard error.
+            cwd: Its working directory; None for that of this process.
+
+        Raises:
+            OSError: The program cannot be run.
         """
         import subprocess
 
@@ -323,10 +338,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         )
 
     def _get_file_io(self, file: str | None) -> FileIO | None:
-        """Returns a new log file; what is written to it goes to its end.
+        """Create a log file, and return it open for appending.
 
         Raises:
-            FileExistsError: it is there already
+            FileExistsError: It exists already.
         """
         from torchx_sched_local.supervise.start_replicas import open_log
 
@@ -335,13 +350,13 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _get_replica_output_handles(
         self, replica_params: ReplicaParam
     ) -> tuple[FileIO | None, FileIO | None, Any]:
-        """Returns the files for a replica's output, and what merges them."""
+        """Return the files for standard output and error, and the :class:`Tee` that merges them."""
         from torchx_sched_local.supervise.start_replicas import output_files
 
         return output_files(replica_params, self._get_file_io)
 
     def _get_replica_env(self, replica_params: ReplicaParam) -> dict[str, str]:
-        """Returns the whole environment of a replica: this process's, and what it asks for."""
+        """Return the environment of a replica: that of this process and its own variables."""
         environ = getattr(replica_params, "environ", None)
         inherited = dict(os.environ) if environ is None else environ
         env = {**inherited, **replica_params.env}
@@ -349,10 +364,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         env.setdefault("PYTHONUNBUFFERED", "x")
         return env
 
-    # -- what has become of apps
+    # -- submitted apps
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what is known of an app, whichever process has started it."""
+        """Return the description of an app of any process, or None if there is no such app."""
         from torchx_sched_local import describe as describing
 
         local_app = self._own_app(app_id)
@@ -369,7 +384,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return describing.describe(stored.refresh(), stored.app, stored.request)
 
     def _describe_own(self, app: _LocalAppDef) -> DescribeAppResponse:
-        """Describes an app that a subclass has started in its own way."""
+        """Describe an app that a subclass started without a supervision."""
         replicas = [replica for role in app.role_replicas.values() for replica in role]
         if replicas and not is_terminal(app.state):
             if any(replica.is_alive() for replica in replicas):
@@ -389,7 +404,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         )
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[PopenRequest] | None:
-        """Returns the request of an app."""
+        """Return the request of an app, or None if there is no such app."""
         local_app = self._own_app(app_id)
         if local_app is not None and local_app.dryrun_info is not None:
             return local_app.dryrun_info
@@ -401,7 +416,11 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return info
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Returns all apps of this user on this machine, of all sessions, that were not deleted."""
+        """Return the apps of this user on this machine, of all sessions.
+
+        Args:
+            cfg: Ignored.
+        """
         from torchx_sched_local.store import index
         from torchx_sched_local.store.stored_app import StoredApp
 
@@ -418,11 +437,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return apps
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Returns when an app has ended, after ``timeout`` seconds at the latest.
+        """Block until an app has ended; overrides the default, which cannot watch apps.
 
         Args:
-            app_id: the app; if there is none, it returns at once
-            timeout: in seconds, None for no limit
+            app_id: The app; returns at once if there is no such app.
+            timeout: How long to block, in seconds; None means without a limit.
+
+        Returns:
+            True, always.
         """
         local_app = self._own_app(app_id)
         if local_app is not None:
@@ -434,7 +456,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return True
 
     def _cancel_existing(self, app_id: str) -> None:
-        """Ends an app with everything its processes have started; returns when that has ended."""
+        """End an app and all its processes, and wait until they have ended."""
         local_app = self._own_app(app_id)
         if local_app is None:
             stored = self._stored(app_id)
@@ -448,13 +470,13 @@ class LocalScheduler(Scheduler[LocalOpts]):
             local_app.close()
 
     def kill(self, app_id: str) -> None:
-        """Ends an app at once: its processes get no time to end by themselves.
+        """Kill an app; overrides the default, which gives its processes time to end.
 
         Args:
-            app_id: the app; nothing happens if there is none, or if it has ended
+            app_id: The app; nothing happens if there is no such app, or if it has ended.
 
         Raises:
-            BackendError: its processes do not end
+            BackendError: Its processes do not end.
         """
         stored = self._stored(app_id)
         if stored is None:
@@ -463,7 +485,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             stored.cancel(grace=0)
 
     def _delete_existing(self, app_id: str) -> None:
-        """Ends an app and removes its folder."""
+        """End an app and delete its folder."""
         self._cancel_existing(app_id)
         stored = self._stored(app_id)
         if stored is not None:
@@ -471,13 +493,13 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self._apps.pop(app_id, None)
 
     def close(self) -> None:
-        """Ends the apps that belong to this process; detached ones go on, and no record goes."""
+        """End the attached apps of this process; detached apps continue, and no app is deleted."""
         if self._owner not in (0, os.getpid()):
-            return  # a forked process has the object, but not the apps
+            return  # a forked process inherits the scheduler, but not its apps
         running = [app for app in self._apps.values() if not is_terminal(app.state)]
         for app in running:
             if app.supervision is not None:
-                app.supervision.cancel_soon()  # all at the same time
+                app.supervision.cancel_soon()  # so that all end at the same time
         for app in running:
             try:
                 app.kill()
@@ -485,9 +507,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 _warn("%s", e)
 
     def _evict_lru(self) -> bool:
-        """Forgets the app of this process that ended first; returns False if none has ended.
+        """Drop the app of this process that ended first from memory; its folder stays.
 
-        Its records stay.
+        Returns:
+            False if no app has ended.
         """
         ended = [app for app in self._apps.values() if is_terminal(app.state)]
         if not ended:
@@ -508,11 +531,11 @@ class LocalScheduler(Scheduler[LocalOpts]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Returns the log lines of one replica; see :meth:`Scheduler.log_iter`.
+        """Return the log lines of one replica; see :meth:`Scheduler.log_iter`.
 
         Raises:
-            UnknownAppException: there is no such app (it is a KeyError as well)
-                RequestError: it has no such role or replica
+            UnknownAppException: There is no such app; this error is a KeyError too.
+            RequestError: The app has no such role or replica.
         """
         return self._find_log(app_id, role_name, k, streams).lines(regex, since, until, should_tail)
 
@@ -528,8 +551,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         """Yield blocks of whole log lines of several replicas; see :meth:`Scheduler.log_blocks`.
 
-        One thread reads all log files. A subclass with a :meth:`log_iter` or a supervision of its
-        own gets the threads of :meth:`Scheduler.log_blocks`.
+        One thread reads all log files. The default, with its threads, reads the logs of a subclass
+        that overrides :meth:`log_iter` or starts apps without a supervision.
         """
         from torchx_kit.logs.blocks import file_log_blocks
 
@@ -558,19 +581,19 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 raise UnknownLocalAppError(app_id)
             return stored.log(role, k, stream)
         if local_app.supervision is None:
-            path = replica_log.own_log_path(local_app, role, k, stream)
+            path = replica_log.conventional_log_path(local_app, role, k, stream)
             return replica_log.ReplicaLog(path, lambda: self._has_ended(app_id))
         return local_app.supervision.log(role, k, stream)
 
     def _own_app(self, app_id: str) -> _LocalAppDef | None:
-        """Returns an app that this process has started, unless another one has deleted it."""
+        """Return an app that this process started, unless another process deleted it."""
         app = self._apps.get(app_id)
         if app is None or app.supervision is None:
             return app
         if self._owner != os.getpid():
             return None  # this process was forked from the one that supervises it
-        # its last steps come after its end is known, by which another process may have deleted it
-        if not is_terminal(app.supervision.run.state) or app.supervision.folder.is_there():
+        # Its end is known before its last steps are done, and another process may delete it then.
+        if not is_terminal(app.supervision.run.state) or app.supervision.folder.exists():
             return app
         self._apps.pop(app_id, None)
         return None
@@ -579,10 +602,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         found = self.describe(app_id)
         return found is None or is_terminal(found.state)
 
-    # -- what this process holds
+    # -- state of this process
 
     def _stored(self, app_id: str) -> StoredApp | None:
-        """Returns an app by its records, None if there is none."""
+        """Return an app by its folder, or None if there is no such app."""
         from torchx_sched_local.store import index
         from torchx_sched_local.store.stored_app import StoredApp
 
@@ -600,14 +623,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return found
 
     def _held_reactor(self) -> Reactor:
-        """Returns the reactor of this process's apps, started and held for one more."""
+        """Return the running reactor of this process's apps, held once more."""
         from torchx_sched_local.supervise.reactor import Reactor
 
         lock: threading.Lock = self.__dict__.setdefault("_reactor_lock", threading.Lock())
         with lock:
             if self._owner != os.getpid():
                 self._owner = os.getpid()
-                # what a forked process has of its parent's
+                # A forked process inherits the reactor and the apps of its parent.
                 self._reactor = None
                 for app_id in [i for i, app in self._apps.items() if app.supervision is not None]:
                     del self._apps[app_id]

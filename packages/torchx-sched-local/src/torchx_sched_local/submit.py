@@ -1,4 +1,4 @@
-"""Submitting an app: its folder, its processes, and who supervises them."""
+"""Submitting an app: creating its folder, starting its processes and their supervision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_local.errors import folder_error
-from torchx_sched_local.request import PopenRequest, ReplicaParam, as_data
+from torchx_sched_local.request import PopenRequest, ReplicaParam, request_to_dict
 from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
@@ -20,7 +20,7 @@ from torchx_sched_local.supervise.guard import Guard, python_command
 from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.start_replicas import spawner, start_all
-from torchx_sched_local.supervise.supervision import Place, Policy, Supervision
+from torchx_sched_local.supervise.supervision import Policy, ReplicaIndex, Supervision
 from torchx_specs.errors import BackendError, RequestError, SerializationError
 from torchx_specs.formats import serialize
 from torchx_specs.model.app import AppDef
@@ -28,16 +28,16 @@ from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
-    #: Starts a replica: called with its role, its index and how.
+    #: Starts a replica: called with its role, its index and its parameters.
     Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
 
 class Submission:
-    """An app on its way to its processes.
+    """The submission of an app.
 
     Args:
-        info: what is submitted
-        session: who submits
+        info: The app's request.
+        session: The session, which is part of handles.
     """
 
     def __init__(self, info: AppDryRunInfo[PopenRequest], session: str) -> None:
@@ -47,15 +47,15 @@ class Submission:
         self._folder = AppFolder(info.request.log_dir)
 
     def start_attached(self, reactor: Reactor, popen: Popen) -> _LocalAppDef:
-        """Starts the processes, supervised by this process.
+        """Start the processes, supervised by this process.
 
         Args:
-            reactor: supervises; it is held for the app already, and released with its end
-            popen: starts a replica
+            reactor: Runs the supervision. It is held for the app; the app's end releases it.
+            popen: Starts a replica.
 
         Raises:
-            RequestError: no program can be run, or the folder cannot be written
-            BackendError: the machine cannot run it
+            RequestError: None of the programs can be run, or the folder cannot be written.
+            BackendError: The machine cannot run the app.
         """
         local_app = _LocalAppDef(self._request.app_id, self._request.log_dir, self._info)
 
@@ -78,16 +78,16 @@ class Submission:
         return local_app
 
     def start_detached(self) -> None:
-        """Starts a process that starts and supervises the app's.
+        """Start a supervisor process, which starts the app's processes.
 
         Raises:
-            RequestError: no program can be run, or the folder cannot be written
-            BackendError: the machine cannot run it
+            RequestError: None of the programs can be run, or the folder cannot be written.
+            BackendError: The machine cannot run the app.
         """
         self._in_new_folder(self._start_supervisor)
 
     def _in_new_folder(self, start: Callable[[], None]) -> None:
-        """Makes the app's folder and starts it; nothing is left behind if that fails."""
+        """Create the app's folder and call ``start``; delete the folder if that fails."""
         try:
             self._folder.create()
         except FileExistsError as e:
@@ -96,7 +96,7 @@ class Submission:
             self._remove()
             raise folder_error(self._folder.path, e) from e
         try:
-            self._folder.write(self._description(), as_data(self._request))
+            self._folder.write(self._description(), request_to_dict(self._request))
             self._add_to_index()
             start()
         except OSError as e:
@@ -124,7 +124,7 @@ class Submission:
             "session": self._session,
             "name": app.name if app else request.app_id,
             "created": time.time(),
-            "appdef": _stored_form(app),
+            "appdef": _app_to_dict(app),
             "fail_together": option(self._info, "fail_together"),
             "roles": roles,
         }
@@ -137,16 +137,17 @@ class Submission:
                 raise
             import logging
 
-            # the logs are where they were wanted: that is what the user has asked for
             logging.getLogger(__name__).warning(
-                "other processes will not find app %s: %s", self._request.app_id, e
+                "other processes cannot find app %s, because the index cannot be written: %s",
+                self._request.app_id,
+                e,
             )
 
     def _start_supervisor(self) -> None:
         self._folder.close()
         log = os.path.join(self._folder.path, layout.PRIVATE, "supervisor.log")
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # the mark of the job that this process belongs to, if any, would end the app with that
+        # If this process belongs to a local job itself, the app must not end with that job.
         environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
         try:
             process = subprocess.Popen(
@@ -160,12 +161,12 @@ class Submission:
         finally:
             os.close(fd)
         try:
-            _read_answer(process)
+            _read_report(process)
         except BaseException:
             process.terminate()
             process.wait()
             raise
-        # it outlives this process; or else somebody has to wait for it, lest a zombie stays
+        # If the supervisor ends before this process, it must be reaped.
         threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
 
     def _remove(self) -> None:
@@ -186,18 +187,23 @@ def launch(
     *,
     fail_together: bool,
     adopts: bool = False,
-) -> tuple[Supervision, dict[Place, Any]]:
-    """Starts an app's processes; returns what is to supervise them, and them.
+) -> tuple[Supervision, dict[ReplicaIndex, Any]]:
+    """Start an app's processes, and return their supervision and the processes by replica.
 
     Args:
-        reactor: will call the supervision
-        folder: the app's folder, with its records
-        request: the processes
-        role_policies: what is done when a replica fails, role by role
-        popen: starts a replica
-        local_app: replicas are added to it
-        fail_together: see :class:`Supervision`
-        adopts: see :class:`Supervision`
+        reactor: Runs the supervision.
+        folder: The app's folder.
+        request: The app's request.
+        role_policies: The retry policy of each role.
+        popen: Starts a replica.
+        local_app: Receives the started replicas.
+        fail_together: As for :class:`Supervision`.
+        adopts: As for :class:`Supervision`.
+
+    Raises:
+        RequestError: None of the programs can be run.
+        BackendError: The machine cannot run the app.
+        OSError: The app's folder cannot be written.
     """
     run = AppRun(request.app_id, {r: len(params) for r, params in request.role_params.items()})
     spawn = spawner(request, run.token, popen, local_app)
@@ -214,7 +220,7 @@ def launch(
     now = time.time()
     me = processes.identify(os.getpid())
     supervision.record(["supervisor", *me, process_table.boot_id(), os.uname().nodename, now])
-    # before the first process, so that none is ever without
+    # Before the first process, so that no process is ever without a guard.
     guard = Guard(folder.path)
     try:
         supervision.record(["guard", *guard.process, now])
@@ -229,7 +235,7 @@ def launch(
 
 
 def policies(info: AppDryRunInfo[PopenRequest]) -> list[Policy]:
-    """Returns what is done when a replica fails, for each role of the request."""
+    """Return the retry policy of each role of the request."""
     roles = {role.name: role for role in info.app.roles} if info.app else {}
     return [
         Policy(roles[name].max_retries, roles[name].retry_policy) if name in roles else Policy()
@@ -238,28 +244,30 @@ def policies(info: AppDryRunInfo[PopenRequest]) -> list[Policy]:
 
 
 def option(info: AppDryRunInfo[Any], name: str) -> bool:
-    """Returns an option; older code puts other things than options there."""
+    """Return a boolean option; False if ``info.cfg``, as in old clients, is not a mapping."""
     return isinstance(info.cfg, Mapping) and bool(info.cfg.get(name))
 
 
-def _stored_form(app: AppDef | None) -> dict[str, Any] | None:
+def _app_to_dict(app: AppDef | None) -> dict[str, Any] | None:
     if app is None:
         return None
     try:
         return serialize.to_dict(app)
     except SerializationError:
-        return None  # it runs all the same; others see its roles as the request has them
+        return None  # other processes see the roles of the request instead
 
 
-def _read_answer(process: subprocess.Popen[bytes]) -> None:
+def _read_report(process: subprocess.Popen[bytes]) -> None:
     if process.stdout is None:
-        raise AssertionError("unreachable: it has a pipe")
+        raise AssertionError("unreachable: the supervisor was started with a pipe")
     with process.stdout:
         line = process.stdout.readline()
     try:
-        answer = json.loads(line)
+        report = json.loads(line)
     except ValueError:
-        raise BackendError("the supervisor of the app has failed to start") from None
-    if answer:
-        kind = RequestError if answer["error"] == "RequestError" else BackendError
-        raise kind(answer["message"])
+        raise BackendError(
+            "the supervisor process of the app has failed before it started the app"
+        ) from None
+    if report:
+        kind = RequestError if report["error"] == "RequestError" else BackendError
+        raise kind(report["message"])

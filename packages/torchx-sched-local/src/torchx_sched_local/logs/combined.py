@@ -1,12 +1,12 @@
-"""The combined log of a replica, and when its parts were written.
+"""The combined log of a replica, and the times when its parts were written.
 
-A replica's process writes straight to ``stdout.log`` and ``stderr.log``: no pipe stands between, so
-nothing is lost whoever dies. ``combined.log`` has the whole lines of both, in the order in which
-they were seen.
+The process of a replica writes directly to ``stdout.log`` and ``stderr.log``, without a pipe. So no
+output is lost, whichever process dies. ``combined.log`` gets the whole lines of both files, in the
+order in which the supervisor saw them.
 
-``.times`` beside the logs says when: a record for each time something new was seen, some twenty a
-second at most (later two a second). There is none if all was written within a tenth of a second,
-and the process ended then; in that case the time of the file says it.
+The file ``.times`` beside the logs records when lines were merged: at most ten records a second,
+and one a second in the logs of long jobs. It does not exist if all lines were written at one time;
+then the modification time of the log is used.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 
 TIMES = ".times"
 
-# when, and how far stdout.log, stderr.log and combined.log had come, in whole lines
+# A time, and the sizes of the whole lines in stdout.log, stderr.log and combined.log then.
 _RECORD = struct.Struct("<dQQQ")
 _STREAMS = (STDOUT_LOG, STDERR_LOG, COMBINED_LOG)
-_FINE_SECONDS = 0.1
-_COARSE_SECONDS = 1.0
-_FINE_RECORDS = 6000
+# The time between two records, and how many records it takes to lengthen it.
+_SHORT_SECONDS = 0.1
+_LONG_SECONDS = 1.0
+_SHORT_RECORDS = 6000
 
 
 class ReplicaLogs:
     """Merges the logs of one replica.
 
     Args:
-        stdout: path of its stdout.log
-        stderr: path of its stderr.log
-        combined: path of its combined.log
+        stdout: Path of its ``stdout.log``.
+        stderr: Path of its ``stderr.log``.
+        combined: Path of its ``combined.log``.
     """
 
     def __init__(self, stdout: str, stderr: str, combined: str) -> None:
@@ -57,9 +58,9 @@ class ReplicaLogs:
         self._unrecorded: _Record | None = None
 
     def recover(self) -> None:
-        """Goes on where another process, which died, had come to.
+        """Continue the merge of another process, which died.
 
-        What that one had merged after its last record is merged again.
+        Lines that it merged after its last record are merged again.
         """
         records = _read_records(self._times)
         if records:
@@ -75,22 +76,22 @@ class ReplicaLogs:
             pass
 
     def has_new(self) -> bool:
-        """Returns True if there is more to merge than was merged."""
+        """Return True if there may be lines that were not merged."""
         return any(source.has_changed() for source in self._sources)
 
     def merge(self) -> bool:
-        """Merges the whole lines that are new; returns True if there were any.
+        """Merge the new whole lines, and return True if there were any.
 
         Raises:
-            OSError: they cannot be written
+            OSError: They cannot be written.
         """
         return self.has_new() and self._run(final=False)
 
     def finish(self) -> bool:
-        """Merges all that is left; returns True if there was anything.
+        """Merge all that is left, and return True if there was anything.
 
         Raises:
-            OSError: it cannot be written
+            OSError: It cannot be written.
         """
         found = self.has_new() and self._run(final=True)
         if self._records:
@@ -98,20 +99,22 @@ class ReplicaLogs:
         return found
 
     def record_times(self) -> bool:
-        """Records the latest times, if nothing new was seen for a moment; returns False if so.
+        """Record the time of the last merge once the log is quiet.
 
-        Called some time after :meth:`merge`, until it returns False. Those who ask for the lines
-        since some time would take what comes next for older otherwise.
+        Without that record, the next lines would seem to be as old as the last ones.
+
+        Returns:
+            True if the caller has to call again a little later.
         """
         if self._unrecorded is None:
             return False
-        if time.time() - self._unrecorded[0] < _FINE_SECONDS:
+        if time.time() - self._unrecorded[0] < _SHORT_SECONDS:
             return True
         self._record_rest()
         return False
 
     def end_line(self) -> None:
-        """Ends a line that was left unfinished, so that another attempt's begins a new one."""
+        """Complete an incomplete last line, so that the next attempt begins on a new line."""
         for source in self._sources:
             if source.has_rest():
                 fd = os.open(source.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -125,7 +128,8 @@ class ReplicaLogs:
         now = time.time()
         before = self._size
         if self._unrecorded is not None and now - self._unrecorded[0] >= self._pause():
-            self._record_rest()  # before there is more, so that nobody takes that for older
+            # Before the new lines, so that these do not seem older than they are.
+            self._record_rest()
         try:
             if final:
                 merger.finish()
@@ -136,7 +140,7 @@ class ReplicaLogs:
             if fd >= 0:
                 os.close(fd)
         if self._size > before:
-            self._note(now)
+            self._note_time(now)
         return self._size > before
 
     def _write(self, data: bytes) -> None:
@@ -151,18 +155,18 @@ class ReplicaLogs:
         self._size += len(data)
 
     def _pause(self) -> float:
-        return _FINE_SECONDS if self._records < _FINE_RECORDS else _COARSE_SECONDS
+        return _SHORT_SECONDS if self._records < _SHORT_RECORDS else _LONG_SECONDS
 
-    def _note(self, now: float) -> None:
-        seen = (now, self._out.copied, self._err.copied, self._size)
+    def _note_time(self, now: float) -> None:
+        record = (now, self._out.copied, self._err.copied, self._size)
         if self._recorded is None:
-            self._recorded = now  # if this remains all, the time of the file says it
+            self._recorded = now  # the file's modification time will do if nothing follows
         elif now - self._recorded >= self._pause():
             self._recorded = now
             self._unrecorded = None
-            self._append(seen)
+            self._append(record)
             return
-        self._unrecorded = seen
+        self._unrecorded = record
 
     def _record_rest(self) -> None:
         record, self._unrecorded = self._unrecorded, None
@@ -175,18 +179,18 @@ class ReplicaLogs:
         try:
             write_all(fd, _RECORD.pack(*record))
         except OSError:
-            return  # the disk is full: times are the least of it
+            return  # the disk is full; the times are dispensable
         finally:
             os.close(fd)
         self._records += 1
 
 
 class RecordedTimes:
-    """When the parts of a replica's log were written; for ``since`` and ``until``.
+    """The times when the parts of a replica's log were written, for ``since`` and ``until``.
 
     Args:
-        folder: folder of the replica
-        stream: name of the log's file
+        folder: The replica's folder.
+        stream: Name of the log file.
     """
 
     def __init__(self, folder: str, stream: str) -> None:
@@ -195,18 +199,18 @@ class RecordedTimes:
         self._column = 1 + _STREAMS.index(stream)
 
     def written_before(self, when: float) -> int | None:
-        """Returns how many bytes were written before ``when``, see LogTimes in file_logs."""
+        """Return how many bytes were written before ``when``; see :class:`LogTimes`."""
         records = _read_records(self._times)
         i = bisect.bisect_left(records, (when, 0, 0, 0))
         if i < len(records):
             return int(records[i - 1][self._column]) if i else 0
         try:
-            found = os.stat(self._log)
+            stat = os.stat(self._log)
         except FileNotFoundError:
             return None
-        if found.st_mtime < when or not found.st_size:
+        if stat.st_mtime < when or not stat.st_size:
             return None
-        # something was written after the last record
+        # Lines were written after the last record.
         return int(records[-1][self._column]) if records else 0
 
 

@@ -1,7 +1,6 @@
-"""The lines of a log file while its app runs, for any scheduler that can describe the app.
+"""An iterator over the lines of a log file, for subclasses of the schedulers of TorchX 0.7.
 
-New code uses :func:`torchx_kit.logs.file_logs.log_lines`; this class is what subclasses of
-the older schedulers build on.
+New code uses :func:`torchx_kit.logs.file_logs.log_lines`.
 """
 
 from __future__ import annotations
@@ -17,21 +16,22 @@ from torchx_specs.schedulers.api import split_lines
 if TYPE_CHECKING:
     from torchx_specs.schedulers import Scheduler
 
-_CHARS = 1 << 16
-_PAUSES = (0.02, 0.5)
+_READ_CHARACTERS = 1 << 16
+_SHORTEST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
 
 
 class LogIterator:
     """Iterates over the whole lines of a log, until its app has ended.
 
-    A subclass may replace ``__init__`` and :meth:`_check_finished`; the attributes below are all
-    that the other methods need.
+    A subclass may replace ``__init__`` and :meth:`_check_finished`. The other methods need only the
+    attributes below.
 
     Args:
-        app_id: the app
-        log_file: path of the log
-        scheduler: describes the app
-        should_tail: follow the log; otherwise it ends with what is there
+        app_id: The app.
+        log_file: Path of the log.
+        scheduler: Describes the app.
+        should_tail: Whether to follow the log until the app has ended.
     """
 
     _app_id: str
@@ -53,7 +53,7 @@ class LogIterator:
         self._app_finished = not should_tail
 
     def _check_finished(self) -> None:
-        """Sets ``_app_finished`` once nothing more will be written."""
+        """Set ``_app_finished`` if nothing more will be written."""
         if not self._should_tail:
             self._app_finished = True
             return
@@ -62,12 +62,12 @@ class LogIterator:
             self._app_finished = True
 
     def __iter__(self) -> LogIterator:
-        """Waits for the log to exist.
+        """Wait until the log exists.
 
         Raises:
-            RuntimeError: the app has ended (or isn't to be waited for), and there is no log
+            RuntimeError: There is no log, and the app has ended or is not followed.
         """
-        pause = _PAUSES[0]
+        pause = _SHORTEST_PAUSE_SECONDS
         self._check_finished()
         while not os.path.isfile(self._log_file):
             if self._app_finished:
@@ -75,7 +75,7 @@ class LogIterator:
                     f"app: {self._app_id} finished without writing: {self._log_file}"
                 )
             time.sleep(pause)
-            pause = min(pause * 1.5, _PAUSES[1])
+            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             self._check_finished()
         self._log_fp = open(  # noqa: SIM115 - closed with the last line
             self._log_file, encoding="utf-8", errors="replace", newline="\n"
@@ -94,24 +94,24 @@ class LogIterator:
         log = self._log_fp
         if log is None:
             return
-        held = ""
-        pause = _PAUSES[0]
+        incomplete_line = ""
+        pause = _SHORTEST_PAUSE_SECONDS
         with log:
             while True:
-                # before reading: so that what was written before the end is read
+                # Before reading, so that lines that were written before the end are read.
                 finished = self._app_finished
-                text = log.read(_CHARS)
+                text = log.read(_READ_CHARACTERS)
                 if text:
-                    pause = _PAUSES[0]
-                    lines = split_lines(held + text if held else text)
-                    held = lines.pop() if not lines[-1].endswith("\n") else ""
+                    pause = _SHORTEST_PAUSE_SECONDS
+                    lines = split_lines(incomplete_line + text if incomplete_line else text)
+                    incomplete_line = lines.pop() if not lines[-1].endswith("\n") else ""
                     yield from lines
                 elif finished:
-                    if held:
-                        yield held
+                    if incomplete_line:
+                        yield incomplete_line
                     return
                 else:
                     self._check_finished()
                     if not self._app_finished:
                         time.sleep(pause)
-                        pause = min(pause * 1.5, _PAUSES[1])
+                        pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Finding the log of a replica."""
+"""The log of one replica."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class ReplicaLog:
     """The log of a replica.
 
     Args:
-        path: its file
-        is_finished: returns True once nothing more is written to it
-        journal: path of the app's journal, whose change may mean that; None if it has none
+        path: The log file.
+        is_finished: Returns True once nothing more is written to it.
+        journal: Path of the app's journal, which grows when the replica ends; None if the app has
+            no journal.
     """
 
     def __init__(
@@ -45,11 +46,10 @@ class ReplicaLog:
         until: datetime | None,
         should_tail: bool,
     ) -> FileLog:
-        """Returns its lines, see :meth:`Scheduler.log_iter`."""
+        """Return its lines; the arguments are those of :meth:`Scheduler.log_iter`."""
         tail = None
         if should_tail:
             watch = [self._journal] if self._journal else []
-            # where there is a journal, a look at what is known tells
             tail = Tail(
                 self._is_finished,
                 watch,
@@ -62,11 +62,17 @@ class ReplicaLog:
 
 
 def log_path(request: PopenRequest, role: str, k: int, stream: Stream | None) -> str:
-    """Returns the path of a log.
+    """Return the path of a replica's log.
+
+    Args:
+        request: The app's request.
+        role: The role's name.
+        k: Index of the replica in the role.
+        stream: The stream; None means both.
 
     Raises:
-        UnknownReplicaError: there is no such replica
-        NoLogError: it was not made to write one
+        UnknownReplicaError: There is no such replica.
+        NoLogError: The replica writes no such log.
     """
     counts = {name: len(params) for name, params in request.role_params.items()}
     check_replica(request.app_id, counts, role, k)
@@ -75,16 +81,18 @@ def log_path(request: PopenRequest, role: str, k: int, stream: Stream | None) ->
     path = paths.get(stream or Stream.COMBINED, param.combined)
     if path is None:
         raise NoLogError(
-            f"{role}/{k} of app {request.app_id} was not configured to log into a file"
+            f"replica {role}/{k} of app {request.app_id} was not configured to log into a file"
         )
     return path
 
 
-def own_log_path(app: _LocalAppDef, role: str, k: int, stream: Stream | None) -> str:
-    """Returns the path of a log of an app that a subclass has started in its own way.
+def conventional_log_path(app: _LocalAppDef, role: str, k: int, stream: Stream | None) -> str:
+    """Return the usual path of a replica's log, for an app without a stored request.
+
+    A subclass of the scheduler that replaces ``schedule`` has such apps.
 
     Raises:
-        UnknownReplicaError: there is no such replica
+        UnknownReplicaError: There is no such replica.
     """
     counts = {name: len(replicas) for name, replicas in app.role_replicas.items()}
     check_replica(app.id, counts, role, k)

@@ -1,1 +1,1 @@
-"""The records of apps on disk."""
+"""Apps on disk: their state, and finding and deleting them."""

@@ -1,18 +1,17 @@
-"""An app on disk: one folder, that any process of the same user can read at any time.
+"""An app on disk: a folder that any process of the same user can read at any time.
 
 ::
 
     <log_dir>/<session>/<app_id>/
-        .torchx/app.json       what the app is; written once
-        .torchx/request.json   how its processes are started; written once
-        .torchx/journal        what happened to it: a JSON array a line, only ever appended to
-        .torchx/cancelled      there once somebody has cancelled it
+        .torchx/app.json       the app; written once
+        .torchx/request.json   the request; written once
+        .torchx/journal        the events, a JSON array on each line; only appended to
+        .torchx/cancelled      exists once the app was cancelled
         <role>/<replica>/      stdout.log, stderr.log, combined.log, error.json
-        SUCCESS                there once it has ended, however it did
+        SUCCESS                exists once the app has ended, whether or not it succeeded
 
-A file that is written once appears under its name when it is complete. Of the journal, a last line
-that is not whole yet is not read. ``$TORCHX_HOME/local/.apps`` has a link to the folder of every
-app by its id, whatever its ``log_dir``.
+Files that are written once appear complete. Readers of the journal ignore an incomplete last line.
+``$TORCHX_HOME/local/.apps`` has a link to the folder of each app, by its id.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from torchx_kit.logs.streams import write_all
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, request_from_dict
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, base_folder
-from torchx_sched_local.store.success_file import ended_replica, write_success
+from torchx_sched_local.store.success_file import replica_entry, write_success_file
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState
 
@@ -38,12 +37,16 @@ _JOURNAL = "journal"
 _CANCELLED = "cancelled"
 _VERSION = 1
 
-# json.dumps would make one for each event
+# json.dumps would make an encoder for each event.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class AppFolder:
-    """The folder of one app."""
+    """The folder of an app.
+
+    Args:
+        path: Path of the folder.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -53,16 +56,16 @@ class AppFolder:
 
     @property
     def journal(self) -> str:
-        """Path of the journal; its last change is the app's end."""
+        """Path of the journal, whose last event is the app's end."""
         return os.path.join(self._private, _JOURNAL)
 
     # -- writing
 
     def create(self) -> None:
-        """Makes the folder.
+        """Create the folder.
 
         Raises:
-            OSError: it cannot be made, or is there already
+            OSError: It cannot be created, or exists already.
         """
         base = base_folder()
         if self.path.startswith(base + os.sep):
@@ -71,27 +74,35 @@ class AppFolder:
         os.mkdir(self._private, 0o700)
 
     def write(self, app: dict[str, Any], request: dict[str, Any]) -> None:
-        """Writes what the app is and how it is started, and opens the journal."""
+        """Write the app and its request, and open the journal.
+
+        Args:
+            app: The app, as :meth:`read_app` returns it.
+            request: The request as plain data.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
         self._write_once(_REQUEST, request)
         self._write_once(_APP, {"version": _VERSION, **app})
         self.open_journal()
 
     def open_journal(self) -> None:
-        """Opens the journal for writing, made if it is missing."""
+        """Open the journal for writing, and create it if it is missing."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(self.journal, flags, 0o600)
 
     def lock(self) -> None:
-        """Waits until no other process has locked the journal, and locks it until it is closed."""
+        """Lock the journal until it is closed; wait while another process has locked it."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def append(self, events: Iterable[Event]) -> None:
-        """Appends events to the journal, in one write.
+        """Append events to the journal, in one write.
 
-        What cannot be written (the disk is full) is kept, and tried again with the next event.
+        Events that cannot be written, because the disk is full, are kept for the next call.
 
         Raises:
-            OSError: it could not be written
+            OSError: The events could not be written.
         """
         data = self._unwritten + b"".join(_encode(event).encode() + b"\n" for event in events)
         self._unwritten = data
@@ -106,23 +117,23 @@ class AppFolder:
         self._unwritten = b""
 
     def close(self) -> None:
-        """Closes the journal; may be called more than once."""
+        """Close the journal; may be called more than once."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def mark_cancelled(self) -> None:
-        """Notes that the app is to end as cancelled, for whoever supervises it."""
+        """Request from the supervisor that the app ends as cancelled."""
         path = os.path.join(self._private, _CANCELLED)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def write_success(
         self, run: AppRun, request: PopenRequest, state: AppState, when: float
     ) -> None:
-        """Writes the file that says how the app ended."""
+        """Write the file ``SUCCESS``; see :mod:`torchx_sched_local.store.success_file`."""
         roles = {
             role: [
-                ended_replica(
+                replica_entry(
                     replica.id,
                     replica.process.pid if replica.process else None,
                     replica.exit_code,
@@ -134,33 +145,33 @@ class AppFolder:
             ]
             for role, replicas in run.roles.items()
         }
-        write_success(self.path, run.app_id, state, when, roles)
+        write_success_file(self.path, run.app_id, state, when, roles)
 
     def _write_once(self, name: str, data: dict[str, Any]) -> None:
-        # escapes every byte that is no ASCII, so that odd ones come back as they were
+        # json.dumps writes ASCII only, so that bytes that are not UTF-8 are read back unchanged.
         write_atomically(os.path.join(self._private, name), json.dumps(data))
 
     # -- reading
 
-    def is_there(self) -> bool:
-        """Returns whether this is an app's folder; not while it is being removed."""
+    def exists(self) -> bool:
+        """Return True if this is an app's folder that is not being deleted."""
         return os.path.exists(os.path.join(self._private, _APP))
 
     def read_app(self) -> dict[str, Any] | None:
-        """Returns what the app is, or None if this is no app's folder."""
+        """Return the content of ``app.json``, or None if this is not an app's folder."""
         return _read(os.path.join(self._private, _APP))
 
     def read_request(self) -> PopenRequest | None:
-        """Returns how the app's processes are started, or None if nobody knows."""
+        """Return the request, or None if it is missing or damaged."""
         data = _read(os.path.join(self._private, _REQUEST))
         return None if data is None else request_from_dict(data)
 
     def is_cancelled(self) -> bool:
-        """Returns True once somebody has cancelled the app."""
+        """Return True once the app was cancelled."""
         return os.path.exists(os.path.join(self._private, _CANCELLED))
 
     def read_events(self, position: int) -> tuple[list[Event], int]:
-        """Returns the events from ``position`` of the journal on, and the position after them."""
+        """Return the events that follow a position of the journal, and the position after them."""
         try:
             with open(self.journal, "rb") as file:
                 file.seek(position)
@@ -173,11 +184,11 @@ class AppFolder:
             try:
                 events.append(json.loads(line))
             except ValueError:
-                continue  # a machine that went down can leave such a line
+                continue  # a crash of the machine can damage a line
         return events, position + end
 
     def journal_size(self) -> int:
-        """Returns how long the journal is, in bytes; -1 if there is none."""
+        """Return the size of the journal in bytes, or -1 if it does not exist."""
         try:
             return os.stat(self.journal).st_size
         except OSError:
@@ -213,5 +224,5 @@ def _read(path: str) -> dict[str, Any] | None:
     except OSError as e:
         raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
     except ValueError:
-        return None  # left by a machine that went down
+        return None  # damaged by a crash of the machine
     return data if isinstance(data, dict) else None

@@ -1,7 +1,8 @@
-"""What happened to an app: a state, and the events that change it.
+"""The state of an app that runs or has ended, and the events that change it.
 
-Every change is an event: the supervisor applies it to what it has in memory and writes it to the
-app's journal; who reads the journal applies it again and arrives at the same state.
+Every change of the state is an event. The supervisor applies it to its state in memory and appends
+it to the app's journal. Another process reads the journal, applies the same events, and arrives at
+the same state.
 """
 
 from __future__ import annotations
@@ -12,28 +13,30 @@ from typing import Any
 from torchx_sched_local.supervise.processes import Leader, ProcessId, find_processes
 from torchx_specs.model.status import AppState, is_terminal
 
-#: ``[kind, ...]``, as JSON has it.
+#: ``[kind, ..., time]``, as JSON; the time is in seconds since 1970.
 Event = list[Any]
 
 
 class ReplicaRun:
-    """One replica.
+    """The state of a replica.
 
     Args:
-        role: name of its role
-        id: index within the role
+        role: Name of its role.
+        id: Index in the role.
 
     Attributes:
-        state: its state
-        process: its first process, None before there is one
-        exit_code: of the latest attempt, negative for a signal, None while there is none
-        reason: why it is in this state
-        restarts: how often it was started again, -1 before it was started at all
-        reaped: when its process was waited for, see
-            :class:`~torchx_sched_local.supervise.processes.Leader`
+        role: Name of its role.
+        id: Index in the role.
+        state: Its state.
+        process: Its first process, None before it is started.
+        exit_code: Exit code of the latest attempt, negative for a signal; None before its end.
+        reason: Why it is in this state.
+        restarts: How often it was restarted, -1 before its first start.
+        reaped: When its process was reaped, as
+            :attr:`~torchx_sched_local.supervise.processes.Leader.reaped`.
     """
 
-    # no dataclass: making one takes longer than everything else in a short job's state
+    # Not a dataclass: creating the class takes longer than all else in the state of a short job.
     def __init__(self, role: str, id: int) -> None:
         self.role = role
         self.id = id
@@ -45,32 +48,33 @@ class ReplicaRun:
         self.reaped: int | None = None
 
     def is_final(self, may_retry: bool) -> bool:
-        """Returns True once nothing more comes of it; False may also mean that the app's end tells.
+        """Return True if nothing more is written to its logs, although the app may still run.
 
         Args:
-            may_retry: whether anything of the app may be started again
+            may_retry: Whether any replica of the app may be restarted.
         """
-        # what it has started may take longer to end than its first process, and write meanwhile
+        # A cancelled replica may have processes left that still write.
         return not may_retry and self.state in (AppState.SUCCEEDED, AppState.FAILED)
 
 
 class AppRun:
-    """An app of which nothing was started yet, until events tell otherwise.
+    """The state of an app: at first nothing was started, and events change that.
 
     Args:
-        app_id: its id
-        replicas: how many replicas each role has
+        app_id: The app's id.
+        replicas: How many replicas each role has.
 
     Attributes:
-        roles: the replicas of each role, in order
-        state: its state
-        msg: why it is in this state
-        num_restarts: how often anything of it was started again
-        last_updated: when it changed last, in seconds since the epoch
-        supervisor: the process that supervises it
-        guard: the process that ends it with its supervisor, None if there is none
-        boot: the run of the machine that it belongs to
-        node: the machine's name
+        app_id: The app's id.
+        roles: The replicas of each role, in order.
+        state: Its state.
+        msg: Why it is in this state.
+        num_restarts: How often a replica, a role or the app was restarted.
+        last_updated: When it last changed, in seconds since 1970.
+        supervisor: The process that supervises it, None before there is one.
+        guard: The process that ends the app if the supervisor dies, None before there is one.
+        boot: The boot id of the machine while the app runs.
+        node: The host name of the machine.
     """
 
     def __init__(self, app_id: str, replicas: Mapping[str, int]) -> None:
@@ -90,23 +94,23 @@ class AppRun:
 
     @property
     def replicas(self) -> list[ReplicaRun]:
-        """All replicas."""
+        """All replicas, role by role."""
         return [replica for role in self._role_list for replica in role]
 
     def replica(self, role_index: int, k: int) -> ReplicaRun:
-        """Returns a replica by its place."""
+        """Return a replica."""
         return self._role_list[role_index][k]
 
     def token(self, role_index: int, k: int) -> str:
-        """Returns what marks the processes of a replica."""
+        """Return the token that marks the processes of a replica."""
         return f"{self.app_id}/{role_index}/{k}"
 
-    def owns(self, token: str) -> bool:
-        """Returns True for the token of any replica of this app."""
+    def owns_token(self, token: str) -> bool:
+        """Return True if the token marks a replica of this app."""
         return token.startswith(f"{self.app_id}/")
 
     def leaders(self) -> list[Leader]:
-        """Returns the first processes of all replicas that have one on this machine."""
+        """Return the first process of each replica that was started on this machine."""
         return [
             Leader(replica.process, self.token(i, k), replica.reaped)
             for i, role in enumerate(self._role_list)
@@ -115,18 +119,18 @@ class AppRun:
         ]
 
     def find_processes(self) -> set[ProcessId]:
-        """Returns all living processes of the app."""
-        return find_processes(self.leaders(), self.owns, self.begun)
+        """Return all living processes of the app."""
+        return find_processes(self.leaders(), self.owns_token, self.begun)
 
     @property
     def begun(self) -> int:
-        """A time before which no process of the app has started."""
+        """A time before which no process of the app started, as :func:`process_table.now`."""
         if self.supervisor is None or self.supervisor.start <= 0:
-            return 1 << 62  # nobody knows: then nothing may be taken for the app's
+            return 1 << 62  # unknown: then no process may be taken for the app's
         return self.supervisor.start
 
     def apply(self, event: Event) -> None:
-        """Changes the state by an event; one of an unknown kind, of a later version, is ignored."""
+        """Change the state by an event; unknown kinds, of later versions, are ignored."""
         handler = _HANDLERS.get(event[0])
         if handler is not None:
             handler(self, *event[1:])

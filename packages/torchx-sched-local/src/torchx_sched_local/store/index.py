@@ -1,4 +1,4 @@
-"""The index of apps: a folder with a link to the folder of each."""
+"""The index of apps: a folder with a link to the folder of each app."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from torchx_sched_local.store.layout import PRIVATE, index_folder
 
 
 def add(app_id: str, folder: str) -> None:
-    """Adds an app to the index.
+    """Add an app to the index.
+
+    Args:
+        app_id: The app's id.
+        folder: The app's folder.
 
     Raises:
-        OSError: the index cannot be written
+        OSError: The index cannot be written.
     """
     index = index_folder()
     path = os.path.join(index, app_id)
@@ -24,7 +28,7 @@ def add(app_id: str, folder: str) -> None:
 
 
 def remove(app_id: str) -> None:
-    """Takes an app out of the index."""
+    """Remove an app from the index."""
     try:
         os.unlink(os.path.join(index_folder(), app_id))
     except OSError:
@@ -32,9 +36,9 @@ def remove(app_id: str) -> None:
 
 
 def find(app_id: str) -> AppFolder | None:
-    """Returns the folder of an app, None if there is no such app."""
+    """Return the folder of an app, or None if there is no such app."""
     if not app_id or "/" in app_id or "\0" in app_id or app_id.startswith("."):
-        return None  # not a name that an app can have: it would lead elsewhere
+        return None  # not a valid id; as a path it would lead out of the index
     try:
         path = os.readlink(os.path.join(index_folder(), app_id))
     except OSError:
@@ -43,13 +47,13 @@ def find(app_id: str) -> AppFolder | None:
 
 
 def remove_dangling(app_id: str) -> None:
-    """Takes an app out of the index if somebody has removed its folder by hand."""
+    """Remove an app from the index if its folder does not exist any more."""
     if not os.path.exists(os.path.join(index_folder(), app_id)):
         remove(app_id)
 
 
 def app_ids() -> list[str]:
-    """Returns the ids of all apps in the index, in order."""
+    """Return the ids of all apps in the index, sorted."""
     try:
         return sorted(name for name in os.listdir(index_folder()) if not name.startswith("."))
     except OSError:

@@ -1,4 +1,4 @@
-"""Where things are: the names of files and folders, which users' scripts read."""
+"""Names of files and folders; scripts of users rely on them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ STDERR_LOG = "stderr.log"
 COMBINED_LOG = "combined.log"
 ERROR_FILE = "error.json"
 
-#: The file that says how an app has ended.
+#: The file with the outcome of an app that has ended, whether or not it succeeded.
 SUCCESS = "SUCCESS"
 
-#: The folder, in that of an app, with what only this scheduler reads.
+#: The folder within an app's folder whose files only this scheduler reads.
 PRIVATE = ".torchx"
 
-#: Stands for a value that is not there.
+#: Stands for a missing value.
 NA = "<N/A>"
 
 
 def base_folder() -> str:
-    """Returns the folder of the apps that were given no ``log_dir``; does not make it."""
+    """Return the folder of apps without the option ``log_dir``, without creating it."""
     return home_path("local")
 
 
 def index_folder() -> str:
-    """Returns the folder with a link to every app; does not make it."""
+    """Return the folder with a link to each app, without creating it."""
     return home_path("local", ".apps")

@@ -1,8 +1,8 @@
-"""How long the records of ended apps are kept.
+"""Deleting old apps, as the variable ``TORCHX_LOCAL_RETENTION`` says.
 
-For ever, unless ``$TORCHX_LOCAL_RETENTION`` says otherwise: a number with a unit, as in ``12h``,
-``30d`` or ``8w``. Whenever an app has ended, those that ended longer ago are removed, with their
-logs. Only apps in ``$TORCHX_HOME/local`` are: what has a ``log_dir`` of its own stays there.
+Its value is a number with a unit, as in ``12h``, ``30d`` or ``8w``. Whenever an app ends, apps in
+``$TORCHX_HOME/local`` that ended longer ago are deleted with their logs. Without the variable, no
+app is deleted. Apps with a ``log_dir`` elsewhere are never deleted.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from torchx_sched_local.store import index, layout
 
 ENV_RETENTION = "TORCHX_LOCAL_RETENTION"
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-def seconds_to_keep() -> float | None:
-    """Returns how long the records of an ended app are kept, in seconds; None is for ever.
+def retention_seconds() -> float | None:
+    """Return how long to keep apps that have ended, in seconds.
 
-    What cannot be understood is for ever as well.
+    Returns:
+        None, for no limit, if the variable is not set or not valid.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", os.environ.get(ENV_RETENTION, ""))
-    return float(found[1]) * _UNITS[found[2]] if found else None
+    return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
 
 
-def remove_old() -> None:
-    """Removes the records of apps that have ended long ago."""
-    keep = seconds_to_keep()
+def delete_old_apps() -> None:
+    """Delete the apps that ended longer ago than the retention."""
+    keep = retention_seconds()
     if keep is None:
         return
     import shutil

@@ -1,4 +1,4 @@
-"""Apps of other processes, by their folders."""
+"""An app that another process may have started, read from its folder."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.supervise import process_table, processes
-from torchx_sched_local.supervise.terminate import end_all
+from torchx_sched_local.supervise.terminate import terminate_all
 from torchx_specs.errors import BackendError
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.schedulers.api import Stream
 
-# How long a supervisor may take to write the end of an app whose processes have ended, in seconds.
+# How long a supervisor may take to record the end of an app whose processes have ended.
 _SUPERVISOR_SECONDS = 20.0
-# How long it is believed that the supervisor still lives, in seconds.
+# How long a state that was read counts as current.
 _FRESH_SECONDS = 0.1
 
 
 class StoredApp:
-    """An app as its folder has it; everything is read when it is first asked for.
+    """An app, read from its folder when needed.
 
     Args:
-        folder: its folder
-        data: the content of its ``app.json``
+        folder: The app's folder.
+        data: The content of its ``app.json``.
     """
 
     def __init__(self, folder: AppFolder, data: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ class StoredApp:
 
     @classmethod
     def find(cls, app_id: str) -> StoredApp | None:
-        """Returns an app by its id, None if there is none."""
+        """Return the app with an id, or None if there is no such app."""
         folder = index.find(app_id)
         data = folder.read_app() if folder else None
         if folder is None or data is None or data.get("app_id") != app_id:
@@ -54,14 +54,14 @@ class StoredApp:
 
     @property
     def request(self) -> PopenRequest | None:
-        """How its processes are started."""
+        """The request, or None if it is not stored."""
         if self._request is None:
             self._request = self.folder.read_request()
         return self._request
 
     @property
     def app(self) -> AppDef | None:
-        """What was submitted, None if it could not be stored."""
+        """The submitted app, or None if it is not stored."""
         if self._app is None and self.data.get("appdef") is not None:
             from torchx_specs.formats import serialize
 
@@ -69,7 +69,7 @@ class StoredApp:
         return self._app
 
     def refresh(self) -> AppRun:
-        """Returns the state as it is now."""
+        """Return the current state."""
         self._refreshed = time.monotonic()
         self._read_journal()
         run = self._run
@@ -80,37 +80,40 @@ class StoredApp:
             return run
         run.state, run.msg = AppState.RUNNING, ""
         if not self._is_supervised():
-            # it may have ended while we looked
+            # It may have ended since the journal was read.
             self._read_journal()
             if not is_terminal(run.state):
-                self._judge_lost()
+                self._set_unsupervised_state()
         return run
 
     def has_ended(self) -> bool:
-        """Returns True if the app has ended; quick."""
+        """Return True if the app has ended."""
         return is_terminal(self.refresh().state)
 
     def is_final(self, role: str, k: int) -> bool:
-        """Returns True once nothing more comes of a replica."""
-        # of an app with many replicas this is asked for each, one after the other
+        """Return True if nothing more is written to the logs of a replica."""
+        # A reader of many logs calls this for each replica.
         run = self._run if self._is_fresh() else self.refresh()
         may_retry = any(role["max_retries"] for role in self.data["roles"])
         return is_terminal(run.state) or run.roles[role][k].is_final(may_retry)
 
     def log(self, role: str, k: int, stream: Stream | None) -> ReplicaLog:
-        """Returns a log of a replica.
+        """Return a log of a replica.
 
         Raises:
-            UnknownReplicaError: there is no such replica
-            NoLogError: nobody knows where it has its logs
+            UnknownReplicaError: There is no such replica.
+            NoLogError: The replica writes no such log, or the request is not stored.
         """
         if self.request is None:
-            raise NoLogError(f"nobody knows where app {self.data['app_id']} has its logs")
+            raise NoLogError(
+                f"cannot find the logs of app {self.data['app_id']}: the file"
+                f" {self.folder.path}/.torchx/request.json is missing or damaged"
+            )
         path = log_path(self.request, role, k, stream)
         return ReplicaLog(path, lambda: self.is_final(role, k), self.folder.journal)
 
     def wait(self, timeout: float | None) -> None:
-        """Returns when the app has ended, or after ``timeout`` seconds."""
+        """Wait until the app has ended, at most ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         check_every = 2.0 if timeout is None else min(2.0, max(timeout, 0.0))
 
@@ -122,26 +125,27 @@ class StoredApp:
             pass
 
     def cancel(self, grace: float | None = None) -> None:
-        """Ends the app, and returns when it has ended.
+        """Cancel the app, and wait until it has ended.
 
-        The processes are ended from here, as a supervisor may be stopped or gone; it is left to a
-        living one to write down the end.
+        This process ends the app's processes, because the supervisor may be stopped or dead. A
+        supervisor that is alive records the end.
 
         Args:
-            grace: seconds that the processes have to end by themselves, the usual time if None
+            grace: How long the processes have to end by themselves, in seconds; None means
+                :data:`~torchx_sched_local.supervise.terminate.GRACE_SECONDS`.
 
         Raises:
-            BackendError: it cannot be ended
+            BackendError: The app cannot be ended.
         """
         run = self.refresh()
-        if is_terminal(run.state) and self._is_on_disk():
+        if is_terminal(run.state) and self._is_end_recorded():
             return
         self._check_node()
         try:
             self.folder.mark_cancelled()
         except OSError as e:
-            raise BackendError(f"cannot cancel {run.app_id}: {e.strerror or e}") from e
-        end_all(self._processes, grace)
+            raise BackendError(f"cannot cancel app {run.app_id}: {e.strerror or e}") from e
+        terminate_all(self._processes, grace)
         if self._is_supervised():
             self.wait(_SUPERVISOR_SECONDS)
         else:
@@ -150,15 +154,16 @@ class StoredApp:
             reap(self.folder)
         if not is_terminal(self.refresh().state):
             raise BackendError(
-                f"the processes of {run.app_id} were ended, but its supervisor (process"
-                f" {run.supervisor.pid if run.supervisor else '?'}) has not written that down"
+                f"the processes of app {run.app_id} have ended, but its supervisor (process"
+                f" {run.supervisor.pid if run.supervisor else '?'}) did not record that within"
+                f" {_SUPERVISOR_SECONDS:.0f} seconds"
             )
 
     def delete(self) -> None:
-        """Ends the app and removes its folder.
+        """Cancel the app if it runs, and delete its folder.
 
         Raises:
-            BackendError: it cannot be removed
+            BackendError: The folder cannot be deleted, or the app cannot be ended.
         """
         import shutil
 
@@ -168,7 +173,7 @@ class StoredApp:
         except FileNotFoundError:
             pass
         except OSError as e:
-            raise BackendError(f"cannot remove {self.folder.path}: {e.strerror or e}") from e
+            raise BackendError(f"cannot delete {self.folder.path}: {e.strerror or e}") from e
         index.remove(self._run.app_id)
 
     def _processes(self) -> set[processes.ProcessId]:
@@ -176,7 +181,7 @@ class StoredApp:
         return self._run.find_processes()
 
     def _is_fresh(self) -> bool:
-        """Returns True if the state was looked at a moment ago and nothing was written since."""
+        """Return True if the state was just read and the journal has not grown since."""
         is_recent = time.monotonic() - self._refreshed < _FRESH_SECONDS
         return is_recent and self.folder.journal_size() == self._position
 
@@ -185,18 +190,20 @@ class StoredApp:
         for event in events:
             self._run.apply(event)
 
-    def _is_on_disk(self) -> bool:
+    def _is_end_recorded(self) -> bool:
         return self.folder.read_end() is not None
 
     def _check_node(self) -> None:
         node = self._run.node
         if node and node != os.uname().nodename:
-            raise BackendError(f"{self._run.app_id} runs on {node}; end it there")
+            raise BackendError(
+                f"app {self._run.app_id} runs on {node}; cancel or delete it on that machine"
+            )
 
     def _is_supervised(self) -> bool:
         run = self._run
         if run.node and run.node != os.uname().nodename:
-            return True  # as far as can be told from here
+            return True  # another machine; its processes are not visible here
         if run.boot and run.boot != process_table.boot_id():
             return False
         return any(
@@ -204,11 +211,11 @@ class StoredApp:
             for process in (run.supervisor, run.guard)
         )
 
-    def _judge_lost(self) -> None:
+    def _set_unsupervised_state(self) -> None:
         run = self._run
         if run.boot and run.boot != process_table.boot_id():
-            run.state, run.msg = AppState.FAILED, "the machine was restarted while it ran"
+            run.state, run.msg = AppState.FAILED, "the machine restarted while the app ran"
         elif any(processes.is_alive(leader.process) for leader in run.leaders()):
-            run.msg = "nobody supervises it any more; cancel it to end its processes"
+            run.msg = "its supervisor has died; cancel the app to end its processes"
         else:
-            run.state, run.msg = AppState.CANCELLED, "ended with the program that had started it"
+            run.state, run.msg = AppState.CANCELLED, "ended with the program that started it"

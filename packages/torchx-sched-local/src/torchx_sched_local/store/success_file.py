@@ -1,4 +1,4 @@
-"""The file ``SUCCESS``, which says how an app has ended."""
+"""The file ``SUCCESS``, with the outcome of an app."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torchx_kit.atomic_files import write_atomically
 from torchx_sched_local.store.layout import SUCCESS
 from torchx_specs.model.status import AppState
 
-# what a subclass has started may have something else than a number for a pid
-_encode_any = json.JSONEncoder(default=str).encode
+# The pid of a process that a subclass started may be no number.
+_encode_replica = json.JSONEncoder(default=str).encode
 
 
-def ended_replica(
+def replica_entry(
     replica_id: int, pid: Any, exit_code: int | None, stdout: str, stderr: str, error_file: str
 ) -> dict[str, Any]:
-    """Returns what the file that says how an app ended has of a replica."""
+    """Return the entry of a replica in the file."""
     return {
         "replica_id": replica_id,
         "pid": pid,
@@ -29,26 +29,26 @@ def ended_replica(
     }
 
 
-def write_success(
+def write_success_file(
     folder: str,
     app_id: str,
     state: AppState,
     when: float,
     roles: Mapping[str, Iterable[dict[str, Any]]],
 ) -> None:
-    """Writes the file that says how an app ended.
+    """Write the file.
 
     Args:
-        folder: the app's folder
-        app_id: its id
-        state: the state in which it ended
-        when: when it did, in seconds since the epoch
-        roles: its replicas, see :func:`ended_replica`
+        folder: The app's folder.
+        app_id: The app's id.
+        state: The app's final state.
+        when: When the app ended, in seconds since 1970.
+        roles: For each role the entries of its replicas, as :func:`replica_entry` returns them.
 
     Raises:
-        OSError: it cannot be written
+        OSError: The file cannot be written.
     """
-    # a line for each field and replica: indenting it all takes much longer
+    # One line for each field and replica: json.dumps with an indent takes much longer.
     head = {
         "app_id": app_id,
         "log_dir": folder,
@@ -57,8 +57,10 @@ def write_success(
     }
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     replicas = [
-        f"    {json.dumps(role)}: [\n      " + ",\n      ".join(map(_encode_any, ended)) + "\n    ]"
-        for role, ended in roles.items()
+        f"    {json.dumps(role)}: [\n      "
+        + ",\n      ".join(map(_encode_replica, entries))
+        + "\n    ]"
+        for role, entries in roles.items()
     ]
     lines.append('  "roles": {\n' + ",\n".join(replicas) + "\n  }")
     write_atomically(os.path.join(folder, SUCCESS), "{\n" + ",\n".join(lines) + "\n}", 0o666)

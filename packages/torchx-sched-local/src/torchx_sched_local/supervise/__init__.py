@@ -1,1 +1,1 @@
-"""Starting, watching and ending the processes of an app."""
+"""Starting, supervising and terminating the processes of an app."""

@@ -1,10 +1,10 @@
-"""The guard of an app: a small process that ends it when its supervisor dies, however it dies.
+"""The guard of an app: a small process that ends the app if its supervisor dies, even by SIGKILL.
 
-It reads from a pipe whose other end the supervisor alone holds. A line means that the app has ended
-and all is well; the end of the pipe without one, that the supervisor is gone. Until then it is a
-shell that takes a millisecond to start and next to no memory; only when it is needed it becomes
-Python (:mod:`~torchx_sched_local.supervise.supervisor_process`), which ends what is left and
-finishes the logs.
+The guard reads from a pipe whose other end only the supervisor has open. A line on the pipe means
+that the app has ended. The end of the pipe without a line means that the supervisor has died. The
+guard is a shell, which starts within a millisecond and needs little memory. If the supervisor dies,
+it replaces itself by Python (:mod:`~torchx_sched_local.supervise.supervisor_process`), which ends
+the app's processes and completes its logs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import torchx_sched_local
 import torchx_specs
 from torchx_sched_local.supervise.processes import ProcessId, identify
 
-# Signals that end a terminal's or a job's processes must not end their guard.
+# Signals that a terminal or a job sends to all of its processes.
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" """
 
-# Isolated from the caller's directory, variables and site; told where the modules are.
+# Runs isolated from the caller's directory, variables and site packages. The arguments are those of
+# main() and the folders of the modules.
 _PYTHON = """import sys
 sys.path[:0] = sys.argv[3:]
 from torchx_sched_local.supervise.supervisor_process import main
@@ -38,15 +39,18 @@ class Guard:
     """A running guard.
 
     Args:
-        folder: the app's folder
+        folder: The app's folder.
+
+    Attributes:
+        process: The guard's process.
 
     Raises:
-        OSError: it cannot be started
+        OSError: It cannot be started.
     """
 
     def __init__(self, folder: str) -> None:
         reader, self._pipe = os.pipe()
-        # blocked from its very beginning, as its shell needs a moment until it ignores them
+        # Block the signals until the shell ignores them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             self._process = subprocess.Popen(
@@ -55,7 +59,7 @@ class Guard:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                # nothing of the launcher's: a job's own variables would make it part of that job
+                # No other variables: the mark of a local job would make the guard part of that job.
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 start_new_session=True,
             )
@@ -69,7 +73,7 @@ class Guard:
         _guards.add(self)
 
     def dismiss(self) -> None:
-        """Tells it that all is well, and so ends it; may be called more than once."""
+        """End the guard, because the app has ended; may be called more than once."""
         pipe, self._pipe = self._pipe, -1
         if pipe < 0:
             return
@@ -77,35 +81,37 @@ class Guard:
             if self._process.poll() is None:
                 os.write(pipe, b"bye\n")
         except OSError:
-            pass  # somebody has killed it
+            pass  # the guard was killed
         os.close(pipe)
 
     def wait(self) -> None:
-        """Waits for its end."""
+        """Wait until the guard has ended."""
         self._process.wait()
 
-    def _forget(self) -> None:
+    def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, -1
         if pipe >= 0:
             os.close(pipe)
 
 
 def python_command(*args: str) -> list[str]:
-    """Returns the command that calls the main function of the supervisor module in a new process.
+    """Return the command that calls ``supervisor_process.main`` in a new Python process.
 
     Args:
-        args: the two arguments for it
+        args: The two arguments of ``main``.
     """
     files = (torchx_sched_local.__file__, torchx_kit.__file__, torchx_specs.__file__)
-    homes = dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in files if f)
-    return [sys.executable or "python3", "-I", "-S", "-c", _PYTHON, *args, *homes]
+    folders = dict.fromkeys(
+        os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in files if f
+    )
+    return [sys.executable or "python3", "-I", "-S", "-c", _PYTHON, *args, *folders]
 
 
-def _forget_all() -> None:
-    # A forked process must not hold the pipes: while it lives, they would not end.
+def _close_inherited_pipes() -> None:
+    # A forked process inherits the pipes. While it kept them open, they would not end.
     for guard in list(_guards):
-        guard._forget()
+        guard._close_pipe()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_close_inherited_pipes)

@@ -1,4 +1,4 @@
-"""One thread that waits for everything: processes that end, files that change, time that passes."""
+"""An event loop for processes that end, files that change, and timers."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ Callback = Callable[[], object]
 
 
 class Timer:
-    """A call that is due later."""
+    """A call that is due later.
+
+    Args:
+        due: When to call, in seconds of :func:`time.monotonic`.
+        callback: The function to call.
+    """
 
     def __init__(self, due: float, callback: Callback) -> None:
         self.due = due
         self.callback: Callback | None = callback
 
     def cancel(self) -> None:
-        """Takes it back."""
+        """Cancel the call."""
         self.callback = None
 
 
 class Reactor:
-    """Calls back when something has happened.
+    """An event loop that runs in one thread as long as it is held.
 
-    All callbacks are called by the one thread that is in :meth:`run`; others may only call
-    :meth:`call_soon` and :meth:`hold`. It runs as long as somebody holds it.
+    The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon` and
+    :meth:`hold`.
     """
 
     def __init__(self) -> None:
@@ -43,31 +48,34 @@ class Reactor:
         self._wake_end, self._wake = os.pipe()
         os.set_blocking(self._wake_end, False)
         os.set_blocking(self._wake, False)
-        self._selector.register(self._wake_end, selectors.EVENT_READ, self._drain_wakes)
+        self._selector.register(self._wake_end, selectors.EVENT_READ, self._drain_wake_pipe)
         self._soon: deque[Callback] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
         self._files: FileEvents | None = None
-        self._no_files = False
+        self._has_no_events = False
         self._on_change: dict[int, Callback] = {}
         self._held = 0
         self._ended = False
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
 
     def hold(self) -> bool:
-        """Keeps it running; returns False if it has ended already."""
+        """Keep the loop running, and return False if it has ended already."""
         with self._lock:
             if not self._ended:
                 self._held += 1
             return not self._ended
 
     def release(self) -> None:
-        """Lets it end, once nobody else holds it."""
+        """Undo one :meth:`hold`; the loop ends with the last one."""
         with self._lock:
             self._held -= 1
 
     def call_soon(self, callback: Callback) -> None:
-        """Calls back in the reactor's thread, never if it has ended; also for signal handlers."""
+        """Call a function in the loop's thread; other threads and signal handlers may call this.
+
+        Nothing happens if the loop has ended.
+        """
         with self._lock:
             if self._ended:
                 return
@@ -75,24 +83,24 @@ class Reactor:
             try:
                 os.write(self._wake, b".")
             except BlockingIOError:
-                pass  # it has plenty to wake up from
+                pass  # the pipe is full, so the loop will wake up
 
     def call_next(self, callback: Callback) -> None:
-        """Calls back after what else has happened by now; for callbacks alone."""
+        """Call a function after the events that are pending now; only for callbacks."""
         self._soon.append(callback)
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:
-        """Calls back after a time."""
+        """Call a function after a number of seconds."""
         timer = Timer(time.monotonic() + seconds, callback)
         heapq.heappush(self._timers, (timer.due, next(self._numbers), timer))
         return timer
 
     def on_exit(self, process: Any, callback: Callback) -> None:
-        """Calls back once a process has ended, without waiting for it (no zombie is reaped).
+        """Call a function once a process has ended, without reaping the process.
 
         Args:
-            process: a :class:`subprocess.Popen`, or anything with its ``wait``
-            callback: to call
+            process: A :class:`subprocess.Popen`, or an object with such a method ``wait``.
+            callback: The function to call.
         """
         is_real = isinstance(process, subprocess.Popen) and process.returncode is None
         if is_real and self.on_pid_exit(process.pid, callback):
@@ -107,7 +115,7 @@ class Reactor:
         threading.Thread(target=wait, name=f"torchx-wait-{process.pid}", daemon=True).start()
 
     def on_pid_exit(self, pid: int, callback: Callback) -> bool:
-        """Calls back once a process has ended; returns False if this system cannot tell."""
+        """Call a function once a process has ended; return False if this system has no pidfds."""
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -125,14 +133,14 @@ class Reactor:
         return True
 
     def on_change(self, path: str, callback: Callback) -> int | None:
-        """Calls back whenever a file was written to.
+        """Call a function whenever a file was written to.
 
         Returns:
-            a key for :meth:`forget`, or None if this system cannot tell
+            A key for :meth:`unwatch`, or None if the file does not exist or cannot be watched.
         """
         from torchx_kit.logs.file_events import MODIFIED, FileEvents
 
-        if self._no_files:
+        if self._has_no_events:
             return None
         try:
             if self._files is None:
@@ -142,18 +150,18 @@ class Reactor:
         except FileNotFoundError:
             return None
         except OSError:
-            self._no_files = True
+            self._has_no_events = True
             return None
         self._on_change[key] = callback
         return key
 
-    def forget(self, key: int) -> None:
-        """Takes an :meth:`on_change` back."""
+    def unwatch(self, key: int) -> None:
+        """Undo an :meth:`on_change`."""
         if self._on_change.pop(key, None) is not None and self._files is not None:
             self._files.unwatch(key)
 
     def run(self) -> None:
-        """Calls back until nobody holds it any more; it can be run once."""
+        """Run the loop until it is not held any more; may be called once."""
         while True:
             with self._lock:
                 if self._held <= 0:
@@ -188,7 +196,7 @@ class Reactor:
             return None
         return max(0.0, self._timers[0][0] - time.monotonic())
 
-    def _drain_wakes(self) -> None:
+    def _drain_wake_pipe(self) -> None:
         try:
             while os.read(self._wake_end, 4096):
                 pass
@@ -209,5 +217,5 @@ def _call(callback: Callback) -> None:
     except Exception:
         import logging
 
-        # whatever it was, the other jobs go on
-        logging.getLogger(__name__).exception("in the supervision of local jobs")
+        # The loop continues for the other apps.
+        logging.getLogger(__name__).exception("error in the supervision of local apps")

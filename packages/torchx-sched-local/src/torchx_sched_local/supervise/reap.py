@@ -7,14 +7,17 @@ import time
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
-from torchx_sched_local.supervise.terminate import end_all
+from torchx_sched_local.supervise.terminate import terminate_all
 from torchx_specs.model.status import AppState, is_terminal
 
 
 def reap(folder: AppFolder) -> None:
-    """Ends an app that nobody supervises any more: its processes, its logs, its records.
+    """End an app without a supervisor: terminate its processes, complete its logs, record the end.
 
-    Does nothing if the app has ended.
+    Nothing happens if the app has ended.
+
+    Args:
+        folder: The app's folder.
     """
     data = folder.read_app()
     if data is None:
@@ -24,12 +27,12 @@ def reap(folder: AppFolder) -> None:
     except OSError:
         return  # deleted
     try:
-        folder.lock()  # two may have noticed
+        folder.lock()  # the guard and a client may do this at the same time
         run = AppRun(data["app_id"], {r["name"]: r["replicas"] for r in data["roles"]})
         for event in folder.read_events(0)[0]:
             run.apply(event)
         if not is_terminal(run.state):
-            end_all(run.find_processes)
+            terminate_all(run.find_processes)
             _write_end(folder, run)
     finally:
         folder.close()
@@ -40,8 +43,8 @@ def _write_end(folder: AppFolder, run: AppRun) -> None:
     when = time.time()
     state, msg = AppState.CANCELLED, "cancelled"
     if not folder.is_cancelled():
-        who = f" (process {run.supervisor.pid})" if run.supervisor else ""
-        msg = f"ended with the program that had started it{who}"
+        process = f" (process {run.supervisor.pid})" if run.supervisor else ""
+        msg = f"ended with the program that started it{process}"
     if request is not None:
         for params in request.role_params.values():
             for param in params:

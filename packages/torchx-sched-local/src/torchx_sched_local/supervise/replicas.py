@@ -1,4 +1,4 @@
-"""Processes as the launcher holds them; the names that subclasses of the scheduler use."""
+"""The apps and processes that this process started; subclasses of the scheduler use these names."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
 
 class PopenProtocol(Protocol):
-    """What a started process has to have; :class:`subprocess.Popen` has it."""
+    """The interface of a started process, which :class:`subprocess.Popen` has."""
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code as far as it was waited for, negative for a signal."""
+        """The exit code, negative for a signal; None before the process was reaped."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end and returns the exit code."""
+        """Wait until it has ended, at most ``timeout`` seconds, and return the exit code."""
 
     def poll(self) -> int | None:
-        """Returns the exit code, None while it runs."""
+        """Return the exit code, or None while it runs."""
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Kill it."""
 
 
 class _LocalReplica:
     """A started replica.
 
     Args:
-        role_name: its role
-        replica_id: its index within the role
-        proc: its process
-        stdout: the file of its standard output
-        stderr: the file of its standard error
-        combined: what merges both, None if a supervision does
-        error_file: where it leaves the error it ended with
+        role_name: Name of its role.
+        replica_id: Its index in the role.
+        proc: Its process.
+        stdout: The file for standard output.
+        stderr: The file for standard error.
+        combined: Merges both files; None if a supervision does that.
+        error_file: Path of its error file.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class _LocalReplica:
         self.error_file = error_file
 
     def terminate(self) -> None:
-        """Asks it, and what is in its process group, to end; closes its files."""
+        """Send SIGTERM to its process group, and close its files."""
         self.signal(signal.SIGTERM)
         self.close_files()
 
     def signal(self, number: int) -> None:
-        """Signals its process group, or the process alone if it leads none."""
+        """Send a signal to its process group; kill only the process if it leads no group."""
         pid = self.proc.pid
         try:
-            # what a subclass has started may be no process of this machine
+            # A subclass may start something that is not a process of this machine.
             is_leader = type(pid) is int and pid > 1 and os.getpgid(pid) == pid
             if is_leader and self.is_alive():
                 os.killpg(pid, number)
@@ -90,7 +90,7 @@ class _LocalReplica:
             self.proc.kill()
 
     def ends_within(self, seconds: float | None) -> bool:
-        """Waits for its end, for a limited time (None: without limit); returns whether it came."""
+        """Wait at most ``seconds`` (None: without a limit), and return True if it has ended."""
         import subprocess
 
         try:
@@ -100,7 +100,7 @@ class _LocalReplica:
         return True
 
     def close_files(self) -> None:
-        """Closes its files."""
+        """Close its files."""
         if self.combined is not None:
             self.combined.close()
         merged = None if self.combined is None else self.combined.out
@@ -109,11 +109,11 @@ class _LocalReplica:
                 file.close()
 
     def is_alive(self) -> bool:
-        """Returns True while it runs."""
+        """Return True while it runs."""
         return self.proc.poll() is None
 
     def failed(self) -> bool:
-        """Returns True if it has ended with another exit code than 0."""
+        """Return True if it has ended with another exit code than 0."""
         return not self.is_alive() and self.proc.returncode != 0
 
     def __repr__(self) -> str:
@@ -121,12 +121,12 @@ class _LocalReplica:
 
 
 class _LocalAppDef:
-    """An app that this process has started.
+    """An app that this process started.
 
     Args:
-        id: its id
-        log_dir: its folder
-        dryrun_info: what it was started from
+        id: Its id.
+        log_dir: Its folder.
+        dryrun_info: Its request, None if unknown.
     """
 
     def __init__(
@@ -138,11 +138,11 @@ class _LocalAppDef:
         self.role_replicas: dict[str, list[_LocalReplica]] = {}
         self.state = AppState.PENDING
         self.last_updated = -1.0
-        #: Supervises it; None if a subclass does so in its own way.
+        #: None if a subclass started the app without a supervision.
         self.supervision: Supervision | None = None
 
     def add_replica(self, role_name: str, replica: _LocalReplica) -> None:
-        """Adds a started replica, or puts it in the place of the earlier attempt's."""
+        """Add a started replica; it replaces the one of an earlier attempt."""
         replicas = self.role_replicas.setdefault(role_name, [])
         k = replica.replica_id
         if k < len(replicas) and replicas[k].replica_id == k:
@@ -151,15 +151,15 @@ class _LocalAppDef:
             replicas.append(replica)
 
     def set_state(self, state: AppState) -> None:
-        """Notes the state, and when it was noted."""
+        """Set the state and the time of its last change."""
         self.last_updated = time.time()
         self.state = state
 
     def kill(self) -> None:
-        """Ends all replicas: asks them, gives them time, kills them.
+        """Terminate all replicas: SIGTERM first, SIGKILL after a grace period.
 
         Raises:
-            BackendError: even killed, some do not end
+            BackendError: Processes do not end although they were killed.
         """
         if self.supervision is not None:
             self.supervision.cancel_soon()
@@ -168,16 +168,16 @@ class _LocalAppDef:
         replicas = [replica for role in self.role_replicas.values() for replica in role]
         for replica in replicas:
             replica.signal(signal.SIGTERM)
-        from torchx_sched_local.supervise.terminate import GRACE
+        from torchx_sched_local.supervise.terminate import GRACE_SECONDS
 
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + GRACE_SECONDS
         for replica in replicas:
             if not replica.ends_within(deadline - time.monotonic()):
                 replica.signal(signal.SIGKILL)
                 replica.proc.wait()
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits for its end, for a limited time in seconds; returns whether it came."""
+        """Wait at most ``timeout`` seconds (None: without a limit); return True if it has ended."""
         if self.supervision is not None:
             return self.supervision.ended.wait(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -188,7 +188,7 @@ class _LocalAppDef:
         )
 
     def close(self) -> None:
-        """Ends all replicas, closes their files and writes the file that says how it ended."""
+        """Terminate all replicas, close their files, and write the file ``SUCCESS``."""
         self.kill()
         if self.supervision is None:
             for role in self.role_replicas.values():
@@ -197,7 +197,7 @@ class _LocalAppDef:
             self._write_success()
 
     def get_structured_error_msg(self) -> str:
-        """Returns the first error that a replica has left, as compact JSON, or ``<NONE>``."""
+        """Return the first error that a replica wrote, as compact JSON, or ``<NONE>``."""
         path = self._get_error_file()
         if path is None:
             return NONE
@@ -206,24 +206,24 @@ class _LocalAppDef:
         return read_error(path)
 
     def _get_error_file(self) -> str | None:
-        found: list[tuple[int, str]] = []
+        by_age: list[tuple[int, str]] = []
         for role in self.role_replicas.values():
             for replica in role:
                 try:
-                    found.append((os.stat(replica.error_file).st_mtime_ns, replica.error_file))
+                    by_age.append((os.stat(replica.error_file).st_mtime_ns, replica.error_file))
                 except (OSError, TypeError):
                     pass
-        return min(found)[1] if found else None
+        return min(by_age)[1] if by_age else None
 
     def _write_success(self) -> None:
-        from torchx_sched_local.store.success_file import ended_replica, write_success
+        from torchx_sched_local.store.success_file import replica_entry, write_success_file
 
         def name(file: Any) -> str:
             return str(getattr(file, "name", NA))
 
         roles = {
             role: [
-                ended_replica(
+                replica_entry(
                     replica.replica_id,
                     replica.proc.pid,
                     replica.proc.returncode,
@@ -236,9 +236,9 @@ class _LocalAppDef:
             for role, replicas in self.role_replicas.items()
         }
         try:
-            write_success(self.log_dir, self.id, self.state, self.last_updated, roles)
+            write_success_file(self.log_dir, self.id, self.state, self.last_updated, roles)
         except OSError:
-            pass  # it only repeats what is known
+            pass  # the same is known from memory
 
     def __repr__(self) -> str:
         pids = {

@@ -1,4 +1,4 @@
-"""Starting processes: one replica, or all of an app or none."""
+"""Starting the processes of replicas."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torchx_sched_local.errors import REQUEST_ERRORS, folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam
 from torchx_sched_local.supervise.process_table import ENV_REPLICA, with_token
 from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
-from torchx_sched_local.supervise.terminate import end_all
+from torchx_sched_local.supervise.terminate import terminate_all
 from torchx_specs.errors import BackendError, RequestError
 
 if TYPE_CHECKING:
-    from torchx_sched_local.supervise.supervision import Place, Spawn, Supervision
+    from torchx_sched_local.supervise.supervision import ReplicaIndex, Spawn, Supervision
 
-#: The variable with the number of the attempt, 0 for the first.
+#: The variable with the number of restarts, 0 for the first attempt.
 ENV_RESTART_COUNT = "TORCHX_RESTART_COUNT"
 
-# What the program or its arguments are to blame for; anything else would hit every program.
+# Errors of one program or its arguments. Other errors would affect every program.
 _PROGRAM_ERRORS = REQUEST_ERRORS | {errno.E2BIG, errno.EINVAL, errno.ENOEXEC, errno.ETXTBSY}
 
 
@@ -30,8 +30,8 @@ class SupervisedParam(ReplicaParam):
     """How to start a replica whose logs a supervision merges.
 
     Attributes:
-        attempt: which attempt it is, 0 for the first
-        environ: what the process inherits; None for what this process has now
+        attempt: The number of restarts, 0 for the first attempt.
+        environ: The inherited environment; None means the current one of this process.
     """
 
     attempt: int = 0
@@ -44,24 +44,24 @@ def spawner(
     popen: Callable[[str, int, ReplicaParam], _LocalReplica],
     local_app: _LocalAppDef,
 ) -> Spawn:
-    """Returns what starts a replica by its place.
+    """Return the function that starts a replica.
 
     Args:
-        request: the processes
-        token: returns what marks the processes of a replica
-        popen: starts a process
-        local_app: the replica is added to it
+        request: The app's request.
+        token: Returns the token that marks the processes of a replica.
+        popen: Starts a process.
+        local_app: Receives the started replicas.
     """
     roles = list(request.role_params.items())
-    # once for all of them: reading it takes longer than starting a process
+    # Copied once for all replicas: copying it takes longer than starting a process.
     environ = dict(os.environ)
 
-    def spawn(place: Place, attempt: int) -> PopenProtocol:
-        role, params = roles[place[0]]
-        param = params[place[1]]
+    def spawn(index: ReplicaIndex, attempt: int) -> PopenProtocol:
+        role, params = roles[index[0]]
+        param = params[index[1]]
         marks = {
             ENV_RESTART_COUNT: str(attempt),
-            ENV_REPLICA: with_token(environ, token(*place)),
+            ENV_REPLICA: with_token(environ, token(*index)),
         }
         supervised = SupervisedParam(
             param.args,
@@ -74,43 +74,49 @@ def spawner(
         supervised.attempt = attempt
         supervised.environ = environ
         if not attempt:
-            _make_folder(request.role_log_dirs[role][place[1]])
-        replica = popen(role, place[1], supervised)
-        replica.close_files()  # the process has them now
+            _make_folder(request.role_log_dirs[role][index[1]])
+        replica = popen(role, index[1], supervised)
+        replica.close_files()  # the process has its own descriptors
         local_app.add_replica(role, replica)
         return replica.proc
 
     return spawn
 
 
-def start_all(supervision: Supervision, spawn: Spawn) -> dict[Place, Any]:
-    """Starts the replicas and returns the processes that run.
+def start_all(supervision: Supervision, spawn: Spawn) -> dict[ReplicaIndex, Any]:
+    """Start all replicas of an app, and return the processes that run.
 
-    A replica whose program cannot be run is recorded as failed, as long as there are others.
+    A replica whose program cannot be run is recorded as failed if other replicas run.
+
+    Args:
+        supervision: Records the starts.
+        spawn: Starts a replica.
 
     Raises:
-        RequestError: no replica's program can be run
-        BackendError: the machine cannot run (that many) processes; none is left running
+        RequestError: None of the programs can be run.
+        BackendError: The machine cannot run so many processes; all were killed.
     """
-    running: dict[Place, Any] = {}
+    running: dict[ReplicaIndex, Any] = {}
     first_reason = ""
     try:
         for i, (role, replicas) in enumerate(supervision.run.roles.items()):
             for k in range(len(replicas)):
-                place = (i, k)
+                index = (i, k)
                 try:
-                    process = spawn(place, 0)
+                    process = spawn(index, 0)
                 except OSError as e:
-                    reason = supervision.why_not_started(place, e)
+                    reason = supervision.describe_start_error(index, e)
                     if e.errno not in _PROGRAM_ERRORS:
                         raise BackendError(f"{role}/{k}: {reason}") from e
                     first_reason = first_reason or f"{role}/{k}: {reason}"
-                    supervision.not_started(place, e)
+                    supervision.record_start_error(index, e)
                 else:
-                    running[place] = process
-                    supervision.started(place, process)
+                    running[index] = process
+                    supervision.record_start(index, process)
         if not running:
-            raise RequestError(first_reason or "the request has no replicas")
+            raise RequestError(
+                first_reason or "the request has no replicas; set Role.num_replicas to 1 or more"
+            )
         try:
             supervision.flush()
         except OSError as e:
@@ -124,23 +130,27 @@ def start_all(supervision: Supervision, spawn: Spawn) -> dict[Place, Any]:
 def output_files(
     param: ReplicaParam, make: Callable[[str | None], FileIO | None]
 ) -> tuple[FileIO | None, FileIO | None, Tee | None]:
-    """Opens the files for a replica's output; returns them and what merges them.
+    """Open the files for a replica's output.
 
     Args:
-        param: the replica
-        make: makes a file that is not there yet
+        param: How to start the replica.
+        make: Creates a file.
+
+    Returns:
+        The files for standard output and standard error, and what merges them: None if a
+        supervision does that.
 
     Raises:
-        OSError: they cannot be made
+        OSError: A file cannot be created.
     """
     if isinstance(param, SupervisedParam) and param.attempt:
-        # another attempt goes on in the files of the one before
+        # A restart appends to the files of the attempt before.
         out, err = (path and open_log(path) for path in (param.stdout, param.stderr))
         return out or None, err or None, None
     stdout, stderr, combined = (make(f) for f in (param.stdout, param.stderr, param.combined))
     if isinstance(param, SupervisedParam):
         if combined is not None:
-            combined.close()  # it is there from the beginning; the supervision fills it
+            combined.close()  # the supervision writes it
         return stdout, stderr, None
     if combined is None or not (param.stdout and param.stderr):
         return stdout, stderr, None
@@ -148,16 +158,20 @@ def output_files(
 
 
 def open_log(path: str, flags: int = 0) -> FileIO:
-    """Opens a log file for a process to write to; made if it is missing.
+    """Open a log file for a process, and create it if it is missing.
 
-    What is written goes to its end, whoever else writes or cuts it off.
+    The process always writes to its end, even if another process writes to it or truncates it.
+
+    Args:
+        path: The log file.
+        flags: More flags of :func:`os.open`.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
     return _NamedFile(fd, path)
 
 
 class _NamedFile(FileIO):
-    """A file that is opened by descriptor, and still knows its name."""
+    """A file that was opened as a descriptor, with its path as its name."""
 
     def __init__(self, fd: int, path: str) -> None:
         super().__init__(fd, "wb")
@@ -174,12 +188,12 @@ def _make_folder(path: str) -> None:
         raise folder_error(path, e) from e
 
 
-def _kill_started(supervision: Supervision, running: dict[Place, Any]) -> None:
-    """Kills what was started, and all that this has started."""
+def _kill_started(supervision: Supervision, running: dict[ReplicaIndex, Any]) -> None:
+    """Kill the started processes and all of their descendants."""
     run = supervision.run
-    end_all(run.find_processes, grace=0)
-    for place, process in running.items():
-        known = run.replica(*place).process
+    terminate_all(run.find_processes, grace=0)
+    for index, process in running.items():
+        known = run.replica(*index).process
         if known is None or not known.start:
             process.kill()
         process.wait()

@@ -1,8 +1,7 @@
-"""The supervision of one app: from its first process to its end.
+"""The supervision of one app, from its first process to its end.
 
-The same for apps that belong to their launcher (it runs in a thread of it) and for detached ones
-(it runs in a process of its own). Everything here is called by the reactor's thread, unless it says
-otherwise.
+It runs in a thread of the launcher for an attached app, and in a process of its own for a detached
+app. The reactor's thread calls all methods, unless their docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -20,41 +19,41 @@ from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
-from torchx_sched_local.store.retention import remove_old
-from torchx_sched_local.supervise import process_table, processes
-from torchx_sched_local.supervise import terminate as ending
+from torchx_sched_local.store.retention import delete_old_apps
+from torchx_sched_local.supervise import process_table, processes, terminate
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import ProcessId
 from torchx_sched_local.supervise.reactor import Reactor, Timer
-from torchx_sched_local.supervise.terminate import Ending
+from torchx_sched_local.supervise.terminate import Termination
 from torchx_specs.errors import BackendError, TorchXError
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.schedulers.api import Stream
 
-#: A replica: index of its role, and its index within the role.
-Place = tuple[int, int]
+#: Identifies a replica: the index of its role, and its index in the role.
+ReplicaIndex = tuple[int, int]
 
-#: Starts a process: called with the place and the number of the attempt. Raises OSError.
-Spawn = Callable[[Place, int], Any]
+#: Starts a replica: called with its index and the number of restarts. May raise OSError.
+Spawn = Callable[[ReplicaIndex, int], Any]
 
-# What ends sooner needs no file events: its logs are merged when it has ended.
+# The logs of a replica that ends sooner are merged at its end, without file events.
 _WATCH_AFTER_SECONDS = 0.02
 _MERGE_PAUSE_SECONDS = 0.005
-_POLL_SECONDS = (0.05, 1.0)
+# The shortest and the longest pause between two merges, where there are no file events.
+_MERGE_POLL_SECONDS = (0.05, 1.0)
 _TIMES_SECONDS = 0.1
-# How long a killed process may take to end: waiting for a disk, it may not even notice.
+# How long a killed process may take to end; while it waits for a disk, it does not end.
 _KILL_SECONDS = 20.0
-# How often to look whether processes have ended that this system has no descriptors for.
-_LOOK_SECONDS = 0.05
+# How often to check whether processes have ended, where there are no pidfds.
+_EXIT_POLL_SECONDS = 0.05
 
 
 class Policy(NamedTuple):
-    """What is done when a replica of a role fails.
+    """What to do when a replica of a role fails.
 
     Attributes:
-        max_retries: how often
-        what: what is started again
+        max_retries: How often to restart.
+        what: What to restart: the replica, its role or the app.
     """
 
     max_retries: int = 0
@@ -62,14 +61,25 @@ class Policy(NamedTuple):
 
 
 class _Operation:
-    """Some replicas are being ended; then something is done."""
+    """Replicas that are being terminated, and what to do afterwards.
+
+    Args:
+        indices: The replicas.
+        reason: Why they are terminated.
+        termination: Terminates their processes.
+        then: Called once all have ended.
+    """
 
     def __init__(
-        self, places: set[Place], reason: str, ending: Ending, then: Callable[[], None]
+        self,
+        indices: set[ReplicaIndex],
+        reason: str,
+        termination: Termination,
+        then: Callable[[], None],
     ) -> None:
-        self.places = places
+        self.indices = indices
         self.reason = reason
-        self.ending = ending
+        self.termination = termination
         self.then = then
         self.timer: Timer | None = None
         self.watched: set[ProcessId] = set()
@@ -85,14 +95,19 @@ class Supervision:
     """Supervises an app.
 
     Args:
-        reactor: calls it
-        folder: where it keeps its records
-        run: the app's state
-        request: how its processes are started
-        policies: what is done when a replica fails, role by role
-        spawn: starts a process
-        fail_together: ends all replicas when one has failed for good
-        adopts: this process is there for the app alone, and all its descendants belong to it
+        reactor: The event loop.
+        folder: The app's folder.
+        run: The app's state.
+        request: The app's request.
+        policies: The retry policy of each role.
+        spawn: Starts a replica.
+        fail_together: Whether to end all replicas when one has failed and has no retries left.
+        adopts: Whether all descendants of this process belong to the app.
+
+    Attributes:
+        ended: Set once the app has ended and everything was recorded.
+        lock: Held while ``run`` changes. Hold it to read several values that belong together.
+        on_end: Functions that are called with the final state just before ``ended`` is set.
     """
 
     def __init__(
@@ -110,12 +125,9 @@ class Supervision:
         self.run = run
         self.folder = folder
         self.request = request
-        #: Set once the app has ended and all there is to know of it is written.
         self.ended = threading.Event()
-        #: Held while ``run`` changes; hold it to read several things that belong together.
         self.lock = threading.Lock()
         self.guard: Guard | None = None
-        #: Called with the final state, just before :attr:`ended` is set.
         self.on_end: list[Callable[[AppState], None]] = []
         self._reactor = reactor
         self._policies = policies
@@ -123,29 +135,29 @@ class Supervision:
         self._spawn = spawn
         self._fail_together = fail_together
         self._adopts = adopts
-        self._running: dict[Place, Any] = {}
+        self._running: dict[ReplicaIndex, Any] = {}
         self._operations: list[_Operation] = []
         self._retries: dict[object, int] = {}
-        self._logs: dict[Place, ReplicaLogs] = self._make_logs()
-        self._watches: dict[Place, list[int]] = {}
+        self._logs: dict[ReplicaIndex, ReplicaLogs] = self._make_logs()
+        self._watches: dict[ReplicaIndex, list[int]] = {}
         self._is_watching = False
-        self._dirty: set[Place] = set()
+        self._dirty: set[ReplicaIndex] = set()
         self._merge_timer: Timer | None = None
         self._times_timer: Timer | None = None
-        self._poll_seconds = _POLL_SECONDS[0]
+        self._poll_seconds = _MERGE_POLL_SECONDS[0]
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
-        self._failed_places: set[Place] = set()
+        self._failed_indices: set[ReplicaIndex] = set()
         self._is_cancelled = False
         self._is_cleaned = False
-        self._is_settling = False
+        self._is_check_pending = False
 
     # -- events
 
     def record(self, *events: Event) -> None:
-        """Changes the state; what happened is written to the journal with :meth:`flush`.
+        """Apply events to the state; :meth:`flush` writes them to the journal.
 
-        May be called by another thread before :meth:`begin`.
+        Another thread may call this before :meth:`begin`.
         """
         with self.lock:
             for event in events:
@@ -153,240 +165,253 @@ class Supervision:
         self._unwritten += events
 
     def flush(self) -> None:
-        """Writes to the journal what was recorded.
+        """Write the recorded events to the journal.
 
         Raises:
-            OSError: it cannot be written; it is kept and tried again
+            OSError: They cannot be written; they are kept for the next call.
         """
         events, self._unwritten = self._unwritten, []
         self.folder.append(events)
 
-    def started(self, place: Place, process: Any) -> None:
-        """Records that a replica was started."""
-        self.record(["start", *place, *processes.identify_child(process.pid), time.time()])
+    def record_start(self, index: ReplicaIndex, process: Any) -> None:
+        """Record that a replica was started."""
+        self.record(["start", *index, *processes.identify_child(process.pid), time.time()])
 
-    def not_started(self, place: Place, error: Exception) -> None:
-        """Records that a replica could not be started."""
-        reason = self.why_not_started(place, error)
-        self.record(["exit", *place, AppState.FAILED.value, None, reason, None, time.time()])
+    def record_start_error(self, index: ReplicaIndex, error: Exception) -> None:
+        """Record that a replica could not be started."""
+        reason = self.describe_start_error(index, error)
+        self.record(["exit", *index, AppState.FAILED.value, None, reason, None, time.time()])
 
-    def why_not_started(self, place: Place, error: Exception) -> str:
-        """Returns why a process could not be started, in words."""
+    def describe_start_error(self, index: ReplicaIndex, error: Exception) -> str:
+        """Return why a process could not be started."""
         if isinstance(error, TorchXError):
             return str(error)
-        param = self._param(place)
+        param = self._param(index)
         program = param.args[0] if param.args else ""
-        what = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
+        reason = (
+            isinstance(error, OSError) and error.strerror
+        ) or f"{type(error).__name__}: {error}"
         if param.cwd is not None and not os.path.isdir(param.cwd):
-            return f"cannot run '{program}' in {param.cwd}: no such folder"
-        return f"cannot run '{program}': {what}"
+            return f"cannot run '{program}' in {param.cwd}: the folder does not exist"
+        return f"cannot run '{program}': {reason}"
 
     # -- the beginning
 
-    def begin(self, running: Mapping[Place, Any]) -> None:
-        """Takes over the processes that were started; the reactor is held until the app's end."""
+    def begin(self, running: Mapping[ReplicaIndex, Any]) -> None:
+        """Begin to supervise the started processes; the reactor is held until the app's end.
+
+        Args:
+            running: The processes.
+        """
         self._running.update(running)
-        for place, process in running.items():
-            self._look_at(place, process)
+        for index, process in running.items():
+            self._check_process(index, process)
         if self.folder.is_cancelled():
             self.cancel()
-        for place in self._places():
-            replica = self.run.replica(*place)
-            if place not in running and replica.state == AppState.FAILED:
-                self._failed_for_good(place)
+        for index in self._indices():
+            replica = self.run.replica(*index)
+            if index not in running and replica.state == AppState.FAILED:
+                self._on_final_failure(index)
         self._reactor.call_later(_WATCH_AFTER_SECONDS, self._watch_logs)
-        self._settle_soon()
+        self._check_end_soon()
 
     def is_final(self, role: str, k: int) -> bool:
-        """Returns True once nothing more comes of a replica; may be called by any thread."""
+        """Return True if nothing more is written to a replica's logs; any thread may call this."""
         with self.lock:
             if is_terminal(self.run.state):
                 return True
             return self.run.roles[role][k].is_final(self._may_retry)
 
     def log(self, role: str, k: int, stream: Stream | None) -> ReplicaLog:
-        """Returns a log of a replica; may be called by any thread.
+        """Return a log of a replica; any thread may call this.
 
         Raises:
-            UnknownReplicaError: there is no such replica
+            UnknownReplicaError: There is no such replica.
+            NoLogError: The replica writes no such log.
         """
         path = log_path(self.request, role, k, stream)
         return ReplicaLog(path, lambda: self.is_final(role, k), self.folder.journal)
 
     def cancel_soon(self) -> None:
-        """Ends the app as cancelled; may be called by any thread, and by signal handlers."""
+        """Request the app's cancellation; any thread and signal handlers may call this."""
         if self.ended.is_set():
             return
         try:
             self.folder.mark_cancelled()
         except OSError:
-            pass  # others can't see it, but it is done all the same
+            pass  # other processes do not see the request
         self._reactor.call_soon(self.cancel)
 
     def wait_for_end(self) -> None:
-        """Waits for the end of an app that is being cancelled; may be called by any thread.
+        """Wait for the end of an app that is being cancelled; any thread may call this.
 
         Raises:
-            BackendError: its processes do not end
+            BackendError: Its processes do not end.
         """
-        if not self.ended.wait(ending.GRACE + _KILL_SECONDS):
+        if not self.ended.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
             pids = ", ".join(str(process.pid) for process in self._running.values())
             raise BackendError(
-                f"processes of {self.run.app_id} have not ended, though they were killed: {pids}"
+                f"processes of app {self.run.app_id} do not end although they were killed: {pids}"
             )
 
     def cancel(self) -> None:
-        """Ends the app as cancelled."""
+        """Cancel the app."""
         if self._is_cancelled or self.ended.is_set():
             return
         self._is_cancelled = True
-        self._end_everything("cancelled")
+        self._terminate_app("cancelled")
 
     # -- a process has ended
 
-    def _look_at(self, place: Place, process: Any) -> None:
-        """Records the end of a process that has ended; of another one, sees to be told of it."""
-        if place not in self._running or self._running[place] is not process:
+    def _check_process(self, index: ReplicaIndex, process: Any) -> None:
+        """Record the end of a process that has ended; otherwise arrange to be called at its end."""
+        if index not in self._running or self._running[index] is not process:
             return
         reaped = process_table.now()
         exit_code = process.poll()
         if exit_code is None:
-            self._reactor.on_exit(process, lambda: self._look_at(place, process))
+            self._reactor.on_exit(process, lambda: self._check_process(index, process))
             return
-        del self._running[place]
-        self._merge([place], final=not self._may_retry)
-        operation = self._operation_on(place)
+        del self._running[index]
+        self._merge([index], final=not self._may_retry)
+        operation = self._operation_on(index)
         if operation is not None:
             state, reason = AppState.CANCELLED, operation.reason
         elif exit_code == 0:
             state, reason = AppState.SUCCEEDED, ""
-        elif self.folder.is_cancelled():  # by another process, which has ended it as well
+        elif self.folder.is_cancelled():  # by another process, which terminated this one too
             state, reason = AppState.CANCELLED, "cancelled"
         else:
             state, reason = AppState.FAILED, describe_exit(exit_code)
-        self.record(["exit", *place, state.value, exit_code, reason, reaped, time.time()])
+        self.record(["exit", *index, state.value, exit_code, reason, reaped, time.time()])
         if state == AppState.FAILED:
-            self._failed(place)
+            self._on_failure(index)
         elif state == AppState.CANCELLED and operation is None:
             self.cancel()
-        self._settle_soon()
+        self._check_end_soon()
 
-    def _failed(self, place: Place) -> None:
-        policy = self._policies[place[0]]
+    def _on_failure(self, index: ReplicaIndex) -> None:
+        policy = self._policies[index[0]]
         counted: object
         if policy.what == RetryPolicy.REPLICA:
-            counted, places = place, {place}
+            counted, indices = index, {index}
         elif policy.what == RetryPolicy.ROLE:
-            counted, places = place[0], {p for p in self._places() if p[0] == place[0]}
+            counted, indices = index[0], {p for p in self._indices() if p[0] == index[0]}
         else:
-            counted, places = None, set(self._places())
+            counted, indices = None, set(self._indices())
         retries = self._retries.get(counted, 0)
-        if retries >= policy.max_retries or places & self._failed_places:
-            self._failed_for_good(place)
+        if retries >= policy.max_retries or indices & self._failed_indices:
+            self._on_final_failure(index)
             return
         self._retries[counted] = retries + 1
         self.record(["retry", policy.what.value, time.time()])
-        reason = f"ended, to start again after {_describe(self.run.replica(*place))}"
-        self._end(places, reason, lambda: self._start_again(places))
+        reason = f"ended for a restart after {_describe(self.run.replica(*index))}"
+        self._terminate(indices, reason, lambda: self._restart(indices))
 
-    def _failed_for_good(self, place: Place) -> None:
-        self._failed_places.add(place)
+    def _on_final_failure(self, index: ReplicaIndex) -> None:
+        self._failed_indices.add(index)
         if self._fail_together and not self._is_cancelled:
-            self._end_everything(f"ended because of {_describe(self.run.replica(*place))}")
+            self._terminate_app(f"ended because of {_describe(self.run.replica(*index))}")
 
-    def _start_again(self, places: set[Place]) -> None:
-        # All are started before any is looked at: one may have failed already, which may end the
-        # app, or start it once more, and that must know of each.
-        started: dict[Place, Any] = {}
-        not_started = []
-        for place in sorted(places):
+    def _restart(self, indices: set[ReplicaIndex]) -> None:
+        # All are started before any is checked: the failure of one may end or restart the app, and
+        # that must know all processes.
+        started: dict[ReplicaIndex, Any] = {}
+        failed = []
+        for index in sorted(indices):
             if self.folder.is_cancelled():
                 break
-            self._merge([place])
-            attempt = self.run.replica(*place).restarts + 1
+            self._merge([index])
+            attempt = self.run.replica(*index).restarts + 1
             try:
-                if place in self._logs:
-                    self._logs[place].end_line()
-                _put_aside(self._param(place).env.get(ENV_ERROR_FILE), attempt)
-                process = self._spawn(place, attempt)
+                if index in self._logs:
+                    self._logs[index].end_line()
+                _rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
+                process = self._spawn(index, attempt)
             except Exception as e:  # a subclass may raise anything
-                self.not_started(place, e)
-                not_started.append(place)
+                self.record_start_error(index, e)
+                failed.append(index)
                 continue
-            self.started(place, process)
-            self._running[place] = started[place] = process
-        for place, process in started.items():
-            self._reactor.call_next(partial(self._look_at, place, process))
+            self.record_start(index, process)
+            self._running[index] = started[index] = process
+        for index, process in started.items():
+            self._reactor.call_next(partial(self._check_process, index, process))
             if self._is_watching:
-                self._watch(place)
-        for place in not_started:
-            self._failed_for_good(place)
-        # whoever cancelled it meanwhile has not seen those that were only just started
+                self._watch(index)
+        for index in failed:
+            self._on_final_failure(index)
+        # A process that cancelled the app meanwhile did not find the processes that just started.
         if self.folder.is_cancelled():
             self.cancel()
 
-    # -- ending
+    # -- termination
 
-    def _operation_on(self, place: Place) -> _Operation | None:
-        return next((o for o in self._operations if place in o.places), None)
+    def _operation_on(self, index: ReplicaIndex) -> _Operation | None:
+        return next((o for o in self._operations if index in o.indices), None)
 
-    def _end_everything(self, reason: str) -> None:
-        self._end(set(self._places()), reason, lambda: None)
+    def _terminate_app(self, reason: str) -> None:
+        self._terminate(set(self._indices()), reason, lambda: None)
 
-    def _end(self, places: set[Place], reason: str, then: Callable[[], None]) -> None:
-        """Ends replicas with all that they have started; then does something."""
+    def _terminate(self, indices: set[ReplicaIndex], reason: str, then: Callable[[], None]) -> None:
+        """Terminate replicas and all their descendants, and call ``then`` afterwards."""
         for operation in list(self._operations):
-            if operation.places & places:
-                # the newer one is wider: a role instead of a replica, the app instead of a role
+            if operation.indices & indices:
+                # The new operation is at least as wide: a role, or the app.
                 operation.abandon()
                 self._operations.remove(operation)
-                places |= operation.places
-        tokens = {self.run.token(*place) for place in places}
-        everything = len(places) == len(self._places())
+                indices |= operation.indices
+        tokens = {self.run.token(*index) for index in indices}
+        is_whole_app = len(indices) == len(self._indices())
 
         def find() -> set[ProcessId]:
             leaders = [leader for leader in self.run.leaders() if leader.token in tokens]
-            if not everything:
+            if not is_whole_app:
                 return processes.find_processes(leaders, tokens.__contains__, self.run.begun)
-            return processes.find_processes(leaders, self.run.owns, self.run.begun, self._spared())
+            return processes.find_processes(
+                leaders, self.run.owns_token, self.run.begun, self._spared()
+            )
 
-        operation = _Operation(places, reason, Ending(find), then)
+        operation = _Operation(indices, reason, Termination(find), then)
         self._operations.append(operation)
-        for place in places:
-            self._end_unknown(place)
-        self._step(operation)
+        for index in indices:
+            self._kill_unidentified(index)
+        self._step_termination(operation)
 
-    def _end_unknown(self, place: Place) -> None:
-        """Ends what a subclass started that is no process of this machine."""
-        process = self._running.get(place)
-        known = self.run.replica(*place).process
+    def _kill_unidentified(self, index: ReplicaIndex) -> None:
+        """Kill what a subclass started if it is not a process of this machine."""
+        process = self._running.get(index)
+        known = self.run.replica(*index).process
         if process is not None and (known is None or not known.start):
             process.kill()
 
-    def _step(self, operation: _Operation) -> None:
+    def _step_termination(self, operation: _Operation) -> None:
         if operation.is_over:
             return
         if operation.timer is not None:
             operation.timer.cancel()
-        seconds = operation.ending.step()
+        seconds = operation.termination.step()
         if seconds is None:
-            # those that were ours to wait for come by themselves
-            if not any(place in self._running for place in operation.places):
+            # The exits of the replicas' first processes are reported separately.
+            if not any(index in self._running for index in operation.indices):
                 operation.abandon()
                 self._operations.remove(operation)
                 operation.then()
-                self._settle()
+                self._check_end()
                 return
-            seconds = _LOOK_SECONDS
-        for process in operation.ending.members - operation.watched:
+            seconds = _EXIT_POLL_SECONDS
+        for process in operation.termination.members - operation.watched:
             operation.watched.add(process)
-            if not self._reactor.on_pid_exit(process.pid, lambda: self._step(operation)):
-                seconds = min(seconds, _LOOK_SECONDS)
-        operation.timer = self._reactor.call_later(seconds, lambda: self._step(operation))
+            if not self._reactor.on_pid_exit(
+                process.pid, lambda: self._step_termination(operation)
+            ):
+                seconds = min(seconds, _EXIT_POLL_SECONDS)
+        operation.timer = self._reactor.call_later(
+            seconds, lambda: self._step_termination(operation)
+        )
 
     # -- logs
 
-    def _make_logs(self) -> dict[Place, ReplicaLogs]:
+    def _make_logs(self) -> dict[ReplicaIndex, ReplicaLogs]:
         logs = {}
         for i, params in enumerate(self.request.role_params.values()):
             for k, param in enumerate(params):
@@ -398,38 +423,38 @@ class Supervision:
         if self.ended.is_set():
             return
         self._is_watching = True
-        for place in list(self._running):
-            self._watch(place)
+        for index in list(self._running):
+            self._watch(index)
         self._merge(self._logs)
-        if any(place in self._logs and place not in self._watches for place in self._running):
+        if any(index in self._logs and index not in self._watches for index in self._running):
             self._poll_logs()
 
-    def _watch(self, place: Place) -> None:
-        logs = self._logs.get(place)
-        if logs is None or place in self._watches:
+    def _watch(self, index: ReplicaIndex) -> None:
+        logs = self._logs.get(index)
+        if logs is None or index in self._watches:
             return
         keys = [
-            self._reactor.on_change(path, lambda: self._changed(place))
+            self._reactor.on_change(path, lambda: self._on_log_change(index))
             for path in dict.fromkeys((logs.stdout, logs.stderr))
         ]
         if None not in keys:
-            self._watches[place] = [key for key in keys if key is not None]
+            self._watches[index] = [key for key in keys if key is not None]
 
     def _poll_logs(self) -> None:
         if self.ended.is_set():
             return
-        quickest, slowest = _POLL_SECONDS
-        found = self._merge(self._logs)
-        self._poll_seconds = quickest if found else min(self._poll_seconds * 1.5, slowest)
+        shortest, longest = _MERGE_POLL_SECONDS
+        has_merged = self._merge(self._logs)
+        self._poll_seconds = shortest if has_merged else min(self._poll_seconds * 1.5, longest)
         self._reactor.call_later(self._poll_seconds, self._poll_logs)
 
-    def _changed(self, place: Place) -> None:
+    def _on_log_change(self, index: ReplicaIndex) -> None:
         if not self._dirty and self._merge_timer is None:
-            # at once, but then not again for a moment: a busy writer makes thousands of events
-            self._merge([place])
+            # Merge at once, but then pause: a busy writer causes thousands of events.
+            self._merge([index])
             self._merge_timer = self._reactor.call_later(_MERGE_PAUSE_SECONDS, self._merge_dirty)
         else:
-            self._dirty.add(place)
+            self._dirty.add(index)
 
     def _merge_dirty(self) -> None:
         self._merge_timer = None
@@ -438,24 +463,24 @@ class Supervision:
             self._merge(dirty)
             self._merge_timer = self._reactor.call_later(_MERGE_PAUSE_SECONDS, self._merge_dirty)
 
-    def _merge(self, places: Iterable[Place], final: bool = False) -> bool:
-        found = False
-        for place in places:
-            logs = self._logs.get(place)
+    def _merge(self, indices: Iterable[ReplicaIndex], final: bool = False) -> bool:
+        has_merged = False
+        for index in indices:
+            logs = self._logs.get(index)
             if logs is None:
                 continue
             try:
-                found |= logs.finish() if final else logs.merge()
+                has_merged |= logs.finish() if final else logs.merge()
             except OSError as e:
                 if final:
-                    replica = self.run.replica(*place)
+                    replica = self.run.replica(*index)
                     self._problems[
                         f"combined.log of {replica.role}/{replica.id} is incomplete:"
                         f" {e.strerror or e}"
                     ] = None
-        if found and self._times_timer is None and not final:
+        if has_merged and self._times_timer is None and not final:
             self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
-        return found
+        return has_merged
 
     def _record_times(self) -> None:
         self._times_timer = None
@@ -465,37 +490,39 @@ class Supervision:
         if any(waiting):
             self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
 
-    # -- the end
+    # -- the end of the app
 
-    def _settle_soon(self) -> None:
-        """Settles once for all processes that have ended at the same time."""
-        if not self._is_settling:
-            self._is_settling = True
-            self._reactor.call_next(self._settle)
+    def _check_end_soon(self) -> None:
+        """Call :meth:`_check_end` once for all processes that ended at the same time."""
+        if not self._is_check_pending:
+            self._is_check_pending = True
+            self._reactor.call_next(self._check_end)
 
-    def _settle(self) -> None:
-        """Ends the app if nothing is left to run; else writes what has happened."""
-        self._is_settling = False
+    def _check_end(self) -> None:
+        """End the app if none of its processes is left; otherwise write the recorded events."""
+        self._is_check_pending = False
         if not self._running and not self._operations and not self.ended.is_set():
             if self._is_cleaned or not processes.may_have_left_processes(
-                self.run.leaders(), self.run.owns, self._spared()
+                self.run.leaders(), self.run.owns_token, self._spared()
             ):
                 self._finish()
                 return
             self._is_cleaned = True
-            self._end_everything("")
+            self._terminate_app("")
             return
         try:
             self.flush()
         except OSError:
-            pass  # kept for later
+            pass  # the events are kept for the next flush
 
     def _finish(self) -> None:
         try:
             self._write_end()
         finally:
             if not is_terminal(self.run.state):
-                self.record(["end", AppState.FAILED.value, "its supervision failed", time.time()])
+                self.record(
+                    ["end", AppState.FAILED.value, "its supervision has failed", time.time()]
+                )
             if self.guard is not None:
                 self.guard.dismiss()
             self.folder.close()
@@ -504,13 +531,13 @@ class Supervision:
             self.ended.set()
             if self.guard is not None:
                 self.guard.wait()
-            remove_old()
+            delete_old_apps()
             self._reactor.release()
 
     def _write_end(self) -> None:
         for keys in self._watches.values():
             for key in keys:
-                self._reactor.forget(key)
+                self._reactor.unwatch(key)
         self._merge(self._logs, final=True)
         if self._is_cancelled or self.folder.is_cancelled():
             state, msg = AppState.CANCELLED, "cancelled"
@@ -524,28 +551,28 @@ class Supervision:
         try:
             self.folder.write_success(self.run, self.request, state, when)
         except OSError:
-            pass  # it repeats what the journal has
+            pass  # the journal has the same
         self.record(["end", state.value, msg, when])
         try:
             self.flush()
         except OSError:
-            pass  # this process still knows
+            pass  # this process knows the end from memory
 
-    # -- small helpers
+    # -- helpers
 
     def own_pids(self) -> set[int]:
-        """Returns the processes that are waited for here."""
+        """Return the pids of the processes that the supervision reaps."""
         pids = {process.pid for process in self._running.values()}
         return pids if self.guard is None else pids | {self.guard.process.pid}
 
     def _spared(self) -> processes.Spared | None:
         return self.own_pids() - {p.pid for p in self._running.values()} if self._adopts else None
 
-    def _places(self) -> list[Place]:
+    def _indices(self) -> list[ReplicaIndex]:
         return [(i, k) for i, role in enumerate(self.run.roles.values()) for k in range(len(role))]
 
-    def _param(self, place: Place) -> Any:
-        return list(self.request.role_params.values())[place[0]][place[1]]
+    def _param(self, index: ReplicaIndex) -> Any:
+        return list(self.request.role_params.values())[index[0]][index[1]]
 
 
 def _describe(replica: ReplicaRun) -> str:
@@ -559,8 +586,8 @@ def _describe_all(replicas: list[ReplicaRun]) -> str:
     return first if len(replicas) == 1 else f"{first} (and {len(replicas) - 1} more replicas)"
 
 
-def _put_aside(error_file: str | None, attempt: int) -> None:
-    """Renames the error that an earlier attempt has left: the next one may succeed."""
+def _rename_error_file(error_file: str | None, attempt: int) -> None:
+    """Rename the error file of the attempt before, because the next attempt may succeed."""
     if error_file:
         stem, extension = os.path.splitext(error_file)
         try:

@@ -1,9 +1,8 @@
-"""The process that supervises a detached app, and what a guard becomes when it is needed.
+"""The process that supervises a detached app, or ends an app whose supervisor has died.
 
-``python -m torchx_sched_local.supervise.supervisor_process run FOLDER`` starts the processes that
-the folder's request asks for and supervises them. Its first line of output is a JSON object,
-``{}`` or with the ``error`` that kept it from starting them.
-``reap FOLDER`` ends an app whose supervisor has died.
+``python -m torchx_sched_local.supervise.supervisor_process run FOLDER`` starts the app in a folder
+and supervises it. It writes one line, a JSON object: ``{}``, or why the app could not be started
+(``error`` and ``message``). ``reap FOLDER`` ends an app whose supervisor has died.
 """
 
 from __future__ import annotations
@@ -26,35 +25,39 @@ from torchx_specs.errors import RequestError, TorchXError
 from torchx_specs.model.app import RetryPolicy
 
 _PR_SET_CHILD_SUBREAPER = 36
-_AGAIN_SECONDS = 0.1
+_RETRY_SECONDS = 0.1
 
 
 def main(argv: list[str]) -> int:
-    """Runs the process; returns its exit code."""
-    what, path = argv
+    """Run the process, and return its exit code.
+
+    Args:
+        argv: The command, ``run`` or ``reap``, and the app's folder.
+    """
+    command, path = argv
     folder = AppFolder(path)
-    if what == "reap":
+    if command == "reap":
         reap(folder)
         return 0
-    if what == "run":
+    if command == "run":
         return _run(folder)
-    print(f"unknown: {what}", file=sys.stderr)
+    print(f"unknown command '{command}'; valid commands: run, reap", file=sys.stderr)
     return 2
 
 
 def _run(folder: AppFolder) -> int:
-    answer_to = _take_stdout()
+    report_fd = _take_stdout()
     _adopt_orphans()
     try:
         supervision, reactor = _start(folder)
     except TorchXError as e:
-        _report(answer_to, {"error": type(e).__name__, "message": str(e)})
+        _report(report_fd, {"error": type(e).__name__, "message": str(e)})
         return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: supervision.cancel_soon())
     reap_orphans = _OrphanReaper(supervision, reactor)
     signal.signal(signal.SIGCHLD, lambda *_: reactor.call_soon(reap_orphans))
-    _report(answer_to, {})
+    _report(report_fd, {})
     reactor.run()
     return 0
 
@@ -62,7 +65,7 @@ def _run(folder: AppFolder) -> int:
 def _start(folder: AppFolder) -> tuple[Supervision, Reactor]:
     data, request = folder.read_app(), folder.read_request()
     if data is None or request is None:
-        raise RequestError(f"{folder.path} holds no app")
+        raise RequestError(f"the folder {folder.path} has no app and request, or they are damaged")
     reactor = Reactor()
     reactor.hold()
     try:
@@ -84,7 +87,7 @@ def _start(folder: AppFolder) -> tuple[Supervision, Reactor]:
 
 
 def _take_stdout() -> int:
-    """Returns a descriptor of standard output, and leaves the jobs none to write to."""
+    """Return a descriptor of standard output, and redirect standard output to the null device."""
     fd = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
@@ -92,18 +95,18 @@ def _take_stdout() -> int:
     return fd
 
 
-def _report(fd: int, answer: dict[str, str]) -> None:
+def _report(fd: int, report: dict[str, str]) -> None:
     try:
-        os.write(fd, json.dumps(answer).encode() + b"\n")
+        os.write(fd, json.dumps(report).encode() + b"\n")
     except OSError:
-        pass  # whoever wanted to know is gone
+        pass  # the launcher has died
     os.close(fd)
 
 
 def _adopt_orphans() -> None:
-    """Makes this process the parent of what its children leave behind (on Linux).
+    """Make this process the parent of its orphaned descendants, on Linux.
 
-    So even a daemon with a cleared environment is found, among the descendants of this process.
+    So a daemon that clears its environment is still found among the descendants.
     """
     if sys.platform.startswith("linux"):
         import ctypes
@@ -112,7 +115,7 @@ def _adopt_orphans() -> None:
 
 
 class _OrphanReaper:
-    """Waits for adopted children that have ended; the replicas' first processes have their turn."""
+    """Reaps adopted children; the supervision reaps the first processes of the replicas."""
 
     def __init__(self, supervision: Supervision, reactor: Reactor) -> None:
         self._supervision = supervision
@@ -128,8 +131,8 @@ class _OrphanReaper:
             if ended is None:
                 return
             if ended.si_pid in own:
-                # it is the first in the row for as long as nobody waits for it
-                self._reactor.call_later(_AGAIN_SECONDS, self)
+                # waitid returns this child until the supervision reaps it.
+                self._reactor.call_later(_RETRY_SECONDS, self)
                 return
             os.waitpid(ended.si_pid, 0)
 

@@ -1,4 +1,4 @@
-"""Ending processes: asked to (SIGTERM), given time, then killed."""
+"""Terminating processes: SIGTERM first, SIGKILL after a grace period."""
 
 from __future__ import annotations
 
@@ -10,54 +10,61 @@ from collections.abc import Callable, Iterable
 
 from torchx_sched_local.supervise.processes import ProcessId, is_alive, send_signal
 
-#: How long a process that was asked to end may take, in seconds.
-GRACE = 10.0
+#: How long a process may take to end after SIGTERM.
+GRACE_SECONDS = 10.0
 
-_AGAIN_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
-class Ending:
-    """The ending of a changing set of processes, one step at a time.
+class Termination:
+    """The termination of a changing set of processes, one step at a time.
 
     Args:
-        find: returns the living processes that are to end
-        grace: seconds between asking and killing, :data:`GRACE` if None
+        find: Returns the living processes that have to end.
+        grace: Seconds between SIGTERM and SIGKILL; None means :data:`GRACE_SECONDS`.
+
+    Attributes:
+        members: The processes that were alive in the last step.
     """
 
     def __init__(self, find: Callable[[], set[ProcessId]], grace: float | None = None) -> None:
         self._find = find
-        self._kill_at = time.monotonic() + (GRACE if grace is None else grace)
-        #: Those that are known to be alive still.
+        self._kill_at = time.monotonic() + (GRACE_SECONDS if grace is None else grace)
         self.members: set[ProcessId] = set()
 
     def step(self) -> float | None:
-        """Does what is due; returns in how many seconds to call again, None if all have ended.
+        """Send the signals that are due.
 
-        Call earlier if one of :attr:`members` has ended.
+        Returns:
+            In how many seconds to call this again, or earlier if one of :attr:`members` has ended;
+            None if all processes have ended.
         """
         now = time.monotonic()
         self.members = set(filter(is_alive, self.members))
         if now >= self._kill_at:
-            # again and again, as they may start others meanwhile
+            # Find them again in each step, because they may start others.
             self.members |= self._find()
             _signal(self.members, signal.SIGKILL)
-            return _AGAIN_SECONDS if self.members else None
+            return _POLL_SECONDS if self.members else None
         if not self.members:
             self.members = self._find()
-            # one that is stopped would never get the first
+            # SIGCONT, because a stopped process does not handle SIGTERM.
             _signal(self.members, signal.SIGTERM, signal.SIGCONT)
         return self._kill_at - now if self.members else None
 
 
-def end_all(find: Callable[[], set[ProcessId]], grace: float | None = None) -> None:
-    """Ends processes, and returns when they have ended; the arguments are those of Ending."""
-    ending = Ending(find, grace)
-    while (seconds := ending.step()) is not None:
-        wait_for_any(ending.members, seconds)
+def terminate_all(find: Callable[[], set[ProcessId]], grace: float | None = None) -> None:
+    """Terminate processes, and wait until they have ended.
+
+    The arguments are those of :class:`Termination`.
+    """
+    termination = Termination(find, grace)
+    while (seconds := termination.step()) is not None:
+        wait_for_any(termination.members, seconds)
 
 
 def wait_for_any(processes: Iterable[ProcessId], seconds: float) -> None:
-    """Returns when one of the processes has ended, or after ``seconds``."""
+    """Wait until one of the processes has ended, at most ``seconds``."""
     fds: list[int] = []
     poll = select.poll()
     try:
@@ -67,7 +74,7 @@ def wait_for_any(processes: Iterable[ProcessId], seconds: float) -> None:
             except ProcessLookupError:
                 return
             except (OSError, AttributeError):
-                time.sleep(min(seconds, _AGAIN_SECONDS))
+                time.sleep(min(seconds, _POLL_SECONDS))
                 return
             fds.append(fd)
             poll.register(fd, select.POLLIN)
