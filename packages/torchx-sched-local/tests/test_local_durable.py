@@ -287,7 +287,7 @@ def test_app_of_a_subclass_is_not_detached(caplog: pytest.LogCaptureFixture) -> 
         scheduler.close()
 
 
-# -- files of apps --------------------------------------------------------------------------------------
+# -- files of apps --------------------------------------------------------------------------------
 
 
 def abandoned_app(home: Path, **supervisor: object) -> str:

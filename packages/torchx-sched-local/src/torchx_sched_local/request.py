@@ -111,7 +111,7 @@ def _role_problems(role: Role) -> Iterator[str]:
         if "\0" in text:
             yield f"{where} contains a NUL character"
         elif not _is_encodable(text):
-            yield f"{where} contains a lone surrogate, which stands for no byte"
+            yield f"{where} contains a lone surrogate, which no process can receive"
 
 
 def _is_encodable(text: str) -> bool:

@@ -195,7 +195,10 @@ class AppFolder:
             return -1
 
     def read_end(self) -> tuple[AppState, float] | None:
-        """Returns the state in which the app has ended and when, or None; quick."""
+        """Return the final state and the time of the end, or None while the app has not ended.
+
+        This reads only the end of the journal.
+        """
         try:
             fd = os.open(self.journal, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -15,7 +15,7 @@ SUCCESS = "SUCCESS"
 #: The folder within an app's folder whose files only this scheduler reads.
 PRIVATE = ".torchx"
 
-#: Stands for a missing value.
+#: Replaces a missing value in the file ``SUCCESS``.
 NA = "<N/A>"
 
 

@@ -1,4 +1,4 @@
-"""Deleting old apps, as the variable ``TORCHX_LOCAL_RETENTION`` says.
+"""Deleting old apps, if the environment variable ``TORCHX_LOCAL_RETENTION`` is set.
 
 Its value is a number with a unit, as in ``12h``, ``30d`` or ``8w``. Whenever an app ends, apps in
 ``$TORCHX_HOME/local`` that ended longer ago are deleted with their logs. Without the variable, no
