@@ -14,7 +14,7 @@ from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.manager import Catalog
+    from torchx_specs.plugins.catalog import Catalog
     from torchx_specs.plugins.records import CommandPlugin
 
 

@@ -9,7 +9,8 @@ from torchx_specs.errors import PluginError, TorchXError
 from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.manager import Catalog, PluginManager
+    from torchx_specs.plugins.catalog import Catalog
+    from torchx_specs.plugins.manager import PluginManager
     from torchx_specs.plugins.records import SchedulerPlugin
     from torchx_specs.schedulers import Scheduler
 

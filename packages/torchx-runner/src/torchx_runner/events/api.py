@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from torchx_specs.plugins.manager import Catalog
+    from torchx_specs.plugins.catalog import Catalog
     from torchx_specs.plugins.records import EventHandlerPlugin
     from torchx_specs.workspace.spec import Workspace
 

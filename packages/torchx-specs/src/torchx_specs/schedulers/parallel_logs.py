@@ -104,14 +104,16 @@ class _ThreadedReader:
 
     def _copy(self, replica: Replica) -> None:
         block: list[str] = []
-        for line in self._read(*replica):
-            block.append(line)
-            if len(block) >= self._block_lines:
-                if not self._put(replica, block):
-                    return
-                block = []
-        if block:
-            self._put(replica, block)
+        try:
+            for line in self._read(*replica):
+                block.append(line)
+                if len(block) >= self._block_lines:
+                    if not self._put(replica, block):
+                        return
+                    block = []
+        finally:  # an error ends the log after the lines that were read before it
+            if block:
+                self._put(replica, block)
 
     def _put(self, replica: Replica, found: Iterable[str] | Exception) -> bool:
         """Hand something over; return False if nobody wants more."""
