@@ -355,7 +355,7 @@ class TestTwoWithOneName:
         assert [record.name for record in catalog.values()] == ["other"]
         assert list(dict(catalog)) == ["other"]
         assert catalog.names() == ["other", "same"]
-        with pytest.raises(KeyError, match="is given by acme 1.0 and beta 1.0"):
+        with pytest.raises(KeyError, match=r"is given by acme 1\.0 and beta 1\.0"):
             catalog["same"]
 
     def test_find_returns_none_for_an_unknown_name(self, site: Site) -> None:

@@ -219,7 +219,7 @@ class Scheduler(ABC, Generic[T]):
         return None
 
     def _resolve_cfg(self, cfg: T | Mapping[str, CfgVal]) -> T:
-        """Return ``cfg`` with defaults, checked, as the scheduler's StructuredOpts if it has any."""
+        """Return ``cfg`` checked and with defaults, as the scheduler's StructuredOpts if any."""
         opts_type = self._opts_type()
         if opts_type is not None and isinstance(cfg, opts_type):
             return cfg  # type: ignore[return-value]
@@ -235,7 +235,7 @@ class Scheduler(ABC, Generic[T]):
         """Return the description of an app, or None if the app does not exist."""
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[Any] | None:
-        """Return the native request of a submitted app, or None if the scheduler does not keep it."""
+        """Return the native request of a submitted app, or None if it is not kept."""
         return None
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
@@ -362,7 +362,9 @@ class Scheduler(ABC, Generic[T]):
         """Check an app before its workspace is built."""
 
     def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
-        """Check an app after its workspace is planned. The default requires a resource of each role.
+        """Check an app after its workspace is planned.
+
+        The default requires a resource for each role.
 
         Raises:
             ValueError: A role has no resource.
