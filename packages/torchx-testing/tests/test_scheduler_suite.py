@@ -63,6 +63,11 @@ WRONG = [
     ("KeepsRank0", "test_rank0_host"),
     ("RunsAnything", "test_any_name_is_taken_or_refused"),
     ("RunsOneRetryTooMany", "test_retries"),
+    ("KillsNothing", "test_kill_ends_a_running_app"),
+    ("SubmitsOneOfMany", "test_submit_many_yields_an_id_for_each_request"),
+    ("WaitsWithoutATimeout", "test_optional_methods_have_the_signature_of_the_contract"),
+    ("MixesUpLogs", "test_logs_of_several_replicas_arrive_whole_and_in_order"),
+    ("EndsAllLogs", "test_the_log_of_a_missing_replica_does_not_end_the_others"),
 ]
 
 

@@ -59,6 +59,7 @@ from torchx_testing.hostile import (
     python_dump_args,
 )
 from torchx_testing.offline import offline
+from torchx_testing.signatures import signature_problems
 
 #: What ``unsupported`` may name.
 FEATURES = frozenset(
@@ -414,6 +415,94 @@ class SchedulerConformance(Suite):
     def test_closing_twice(self, scheduler: Scheduler[Any]) -> None:
         scheduler.close()
         scheduler.close()
+
+    # -- optional methods of the contract
+
+    def test_optional_methods_have_the_signature_of_the_contract(
+        self, scheduler: Scheduler[Any]
+    ) -> None:
+        assert list(signature_problems(type(scheduler))) == []
+
+    def test_kill_ends_a_running_app(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        handle = self.submit(runner, cfg, self.sh("trap '' TERM; echo ready; sleep 300"))
+        self.until_started(runner, handle)
+        scheduler.kill(parse_app_handle(handle).app_id)
+        status = self.finish(runner, handle)
+        assert status.state in (AppState.CANCELLED, AppState.FAILED)
+
+    @pytest.mark.parametrize("app_id", UNKNOWN_IDS)
+    def test_kill_of_a_missing_app_is_not_an_error(
+        self, scheduler: Scheduler[Any], app_id: str
+    ) -> None:
+        scheduler.kill(app_id)
+
+    def test_submit_many_yields_an_id_for_each_request(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        infos = []
+        for index in range(3):
+            app = AppDef("conf", [self.sh(f"echo job {index}; exit {index % 2}")])
+            infos.append(runner.dryrun(app, self.scheduler_name, cfg))
+        app_ids = list(scheduler.submit_many(infos))
+        handles = [f"{self.scheduler_name}://conformance/{app_id}" for app_id in app_ids]
+        try:
+            assert len(set(app_ids)) == 3
+            states = [self.finish(runner, handle).state for handle in handles]
+            assert states == [AppState.SUCCEEDED, AppState.FAILED, AppState.SUCCEEDED]
+            for index, handle in enumerate(handles):
+                assert f"job {index}\n" in self.complete_lines(runner, handle, f"job {index}")
+        finally:
+            for handle in handles:
+                runner.delete(handle)
+
+    def test_wait_returns_within_its_timeout(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        handle = self.submit(runner, cfg, self.sh("sleep 300"))
+        self.until_started(runner, handle)
+        begin = time.monotonic()
+        is_watched = scheduler.wait(parse_app_handle(handle).app_id, 1.0)
+        assert isinstance(is_watched, bool)
+        assert time.monotonic() - begin < self.patience
+
+    def test_lives_in_client_is_a_plain_answer(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        info = runner.dryrun(AppDef("conf", [self.sh("exit 0")]), self.scheduler_name, cfg)
+        assert isinstance(scheduler.lives_in_client(info.cfg), bool)
+
+    def test_logs_of_several_replicas_arrive_whole_and_in_order(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        script = f"for i in 1 2 3; do echo {macros.replica_id} line $i; done"
+        handle = self.submit(runner, cfg, self.sh(script, num_replicas=3))
+        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        replicas = [("main", k) for k in range(3)]
+        for k in range(3):
+            self.complete_lines(runner, handle, f"{k} line 3", k=k)
+        app_id = parse_app_handle(handle).app_id
+        for should_tail in (False, *([] if self.lacks("tail") else [True])):
+            lines: dict[tuple[str, int], list[str]] = {replica: [] for replica in replicas}
+            for replica, block in scheduler.log_blocks(app_id, replicas, should_tail=should_tail):
+                assert not isinstance(block, Exception), block
+                lines[replica] += block
+            assert lines == {("main", k): [f"{k} line {i}\n" for i in (1, 2, 3)] for k in range(3)}
+
+    def test_the_log_of_a_missing_replica_does_not_end_the_others(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        handle = self.submit(runner, cfg, self.sh("echo line"))
+        self.finish(runner, handle)
+        self.complete_lines(runner, handle, "line")
+        replicas = [("main", 7), ("main", 0)]
+        lines: list[str] = []
+        for replica, block in scheduler.log_blocks(parse_app_handle(handle).app_id, replicas):
+            if not isinstance(block, Exception):
+                assert replica == ("main", 0)
+                lines += block
+        assert lines == ["line\n"]
 
     # -- looking at a job
 
