@@ -48,7 +48,7 @@ def faces() -> Iterator[tuple[str, ModuleType]]:
         if found.name.endswith("__main__"):
             continue
         module = importlib.import_module(found.name)
-        if type(module).__name__ == "_Face":
+        if type(module).__name__ == "_ForwardingModule":
             yield found.name, module
 
 

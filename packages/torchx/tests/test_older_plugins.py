@@ -54,7 +54,7 @@ def test_scheduler_gets_the_environment_as_keywords(
     assert record.load()("session", foo=1).kwargs["foo"] == 1
 
 
-def test_scheduler_with_a_strict_signature_gets_what_it_takes(
+def test_a_scheduler_with_a_strict_signature_gets_only_its_keywords(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(
@@ -66,7 +66,7 @@ def test_scheduler_with_a_strict_signature_gets_what_it_takes(
     assert get_manager().schedulers()["s"].load()("x", other=1).kwargs == {"foo": "7"}
 
 
-def test_a_plugin_scheduler_hides_none_of_ours(install: Install) -> None:
+def test_a_plugin_scheduler_does_not_hide_ours(install: Install) -> None:
     before = set(get_manager().schedulers())
     install("acme-torchx", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
     from torchx.schedulers import get_scheduler_factories
@@ -78,7 +78,7 @@ def test_a_plugin_scheduler_hides_none_of_ours(install: Install) -> None:
     assert "local_cwd" not in get_scheduler_factories(skip_defaults=True)
 
 
-def test_a_scheduler_that_is_there_to_be_configured_only(
+def test_an_orchestrator_scheduler_can_be_configured_but_not_run_on(
     install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # recorded from torchx-nightly 2026.10.26, but for the class of the error
@@ -150,7 +150,7 @@ def test_registering_upstreams_own_tracker_is_no_conflict(install: Install) -> N
     assert catalog["fsspec"].origin.distribution == "torchx_tracker_fsspec"
 
 
-def test_a_taken_name_is_an_error_that_names_both(install: Install) -> None:
+def test_two_plugins_with_one_name_are_an_error_that_names_both(install: Install) -> None:
     install("one-dist", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
     install("two-dist", {"torchx.schedulers": ["acme = other_sched:create_scheduler"]})
     with pytest.raises(PluginError, match=r"one_dist 1\.2.*two_dist 1\.2"):
@@ -165,7 +165,7 @@ def test_a_taken_name_is_an_error_that_names_both(install: Install) -> None:
         ("raises:create", "RuntimeError: broken on import"),
     ],
 )
-def test_an_entry_point_that_names_nothing_tells_when_used(
+def test_an_entry_point_of_a_missing_object_fails_when_used(
     install: Install, value: str, says: str
 ) -> None:
     install(
@@ -278,12 +278,12 @@ def test_argparse_commands_become_click_commands(install: Install) -> None:
         commands["odd"].load()()
 
 
-def test_a_broken_command_says_so_in_the_help(install: Install) -> None:
+def test_the_help_names_a_broken_command(install: Install) -> None:
     install("acme-torchx", {"torchx.cli.cmds": ["quota = no_such:CmdQuota"]})
     assert "no_such" in get_manager().commands()["quota"].summary_text()
 
 
-def test_a_broken_older_plugin_harms_nothing_else(install: Install) -> None:
+def test_a_broken_older_plugin_does_not_affect_others(install: Install) -> None:
     path = install(
         "acme-torchx",
         {
@@ -311,7 +311,7 @@ def test_a_broken_older_plugin_harms_nothing_else(install: Install) -> None:
     assert done.stdout == "1\n"
 
 
-def test_component_files_from_a_plugin(install: Install) -> None:
+def test_a_plugin_may_read_component_files(install: Install) -> None:
     install(
         "acme-torchx",
         {"torchx.file": ["get_file_contents = acme_files:read"]},

@@ -15,8 +15,8 @@ class Suite:
     """Base of the conformance suites.
 
     Attributes:
-        features: what a subclass may declare
-        unsupported: features the back end lacks, with the reason
+        features: What a subclass may declare.
+        unsupported: Features the back end lacks, with the reason.
     """
 
     features: ClassVar[frozenset[str]] = frozenset()
@@ -34,7 +34,7 @@ class Suite:
             )
 
     def lacks(self, feature: str) -> bool:
-        """Returns True if the back end declares that it lacks ``feature``, and counts that."""
+        """Return True if the back end declares that it lacks ``feature``, and counts that."""
         assert feature in self.features, f"no such feature: {feature}"
         if feature not in self.unsupported:
             return False
@@ -42,12 +42,12 @@ class Suite:
         return True
 
     def needs(self, feature: str) -> None:
-        """Leaves (the rest of) the test out if the back end declares that it lacks ``feature``."""
+        """Leave (the rest of) the test out if the back end declares that it lacks ``feature``."""
         if self.lacks(feature):
             self._leave_out(feature)
 
     def declare(self, what: str, reason: str) -> None:
-        """Counts something the back end cannot do."""
+        """Count something the back end cannot do."""
         entry = (PROPERTY, (type(self).__name__, what, reason))
         if entry not in self._properties:
             self._properties.append(entry)

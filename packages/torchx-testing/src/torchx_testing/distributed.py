@@ -31,15 +31,15 @@ class DistributedTestCase(TestWithTmpDir):
     __test__ = False
 
     def run_ddp(self, world_size: int, fn: Callable[..., Ret]) -> Callable[..., dict[int, Ret]]:
-        """Returns a function that runs ``fn`` with its arguments in every process.
+        """Return a function that runs ``fn`` with its arguments in every process.
 
         Args:
-            world_size: how many processes
-            fn: what each runs; the environment tells it rank and address, as under ``torchrun``
+            world_size: How many processes.
+            fn: What each runs; the environment tells it rank and address, as under ``torchrun``.
 
         Returns:
-            called, it waits for all of them and returns what each returned, by rank; it raises
-            ``torch.distributed.elastic.multiprocessing.errors.ChildFailedError`` if one failed
+            Called, it waits for all of them and returns what each returned, by rank; it raises
+            ``torch.distributed.elastic.multiprocessing.errors.ChildFailedError`` if one failed.
         """
         from torch.distributed.launcher import LaunchConfig, elastic_launch
 

@@ -209,20 +209,20 @@ class Dump(NamedTuple):
 
 
 def dump_args(values: list[str]) -> list[str]:
-    """Returns the arguments of a role with the entrypoint ``sh`` that prints ``values`` back."""
+    """Return the arguments of a role with the entrypoint ``sh`` that prints ``values`` back."""
     return ["-c", DUMP_SCRIPT, "dump", *values]
 
 
 def python_dump_args(values: list[str]) -> list[str]:
-    """Returns the arguments of a role whose entrypoint is a Python that prints ``values`` back."""
+    """Return the arguments of a role whose entrypoint is a Python that prints ``values`` back."""
     return ["-c", PYTHON_DUMP_SCRIPT, *values]
 
 
 def parse_dump(lines: list[str]) -> Dump:
-    """Reads what one of the scripts printed.
+    """Read what one of the scripts printed.
 
     Raises:
-        ValueError: the output is not complete
+        ValueError: The output is not complete.
     """
     text = [line.strip() for line in lines]
     args = _decoded(text, "ARGS")
@@ -241,7 +241,7 @@ def _decoded(lines: list[str], section: str) -> list[str]:
 
 
 def arguments() -> SearchStrategy[str]:
-    """Returns a hypothesis strategy for arguments of a role that every back end has to carry."""
+    """Return a hypothesis strategy for arguments of a role that every back end has to carry."""
     from hypothesis import strategies as st
 
     from torchx_specs.model.templates import is_template
@@ -254,12 +254,12 @@ def arguments() -> SearchStrategy[str]:
 
 
 def env_values() -> SearchStrategy[str]:
-    """Returns a hypothesis strategy for values of environment variables."""
+    """Return a hypothesis strategy for values of environment variables."""
     return arguments()
 
 
 def env_names() -> SearchStrategy[str]:
-    """Returns a hypothesis strategy for names of environment variables that a shell can have."""
+    """Return a hypothesis strategy for names of environment variables that a shell can have."""
     from hypothesis import strategies as st
 
     return st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,30}", fullmatch=True)

@@ -23,14 +23,14 @@ class Watch:
         self.files: list[str] = []
 
     def check(self) -> None:
-        """Fails if anything happened."""
+        """Fail if anything happened."""
         assert not self.contacts, f"contacted: {self.contacts}"
         assert not self.files, f"touched: {self.files}"
 
 
 @contextmanager
 def offline(*folders: str | Path) -> Iterator[Watch]:
-    """Refuses connections and processes, and looks for changes of files.
+    """Refuse connections and processes, and looks for changes of files.
 
     ::
 
@@ -39,8 +39,8 @@ def offline(*folders: str | Path) -> Iterator[Watch]:
         watch.check()
 
     Args:
-        folders: where to look, beside the folder for temporary files, which is an empty one, and
-            ``$TORCHX_HOME``
+        folders: Where to look, beside the folder for temporary files, which is an empty one, and
+            ``$TORCHX_HOME``.
     """
     watch = Watch()
 

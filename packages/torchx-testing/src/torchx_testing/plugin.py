@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--torchx-timeout``."""
+    """Add ``--torchx-timeout``."""
     group = parser.getgroup("torchx")
     group.addoption(
         "--torchx-timeout",
@@ -21,14 +21,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker of the conformance suites."""
+    """Register the marker of the conformance suites."""
     config.addinivalue_line(
         "markers", "conformance: a test of a conformance suite of torchx-testing"
     )
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks the tests of conformance suites, so that ``-m conformance`` picks them."""
+    """Mark the tests of conformance suites, so that ``-m conformance`` picks them."""
     suite = getattr(item, "cls", None)
     # by name: importing the suites would cost every run of pytest
     if suite is not None and any(
@@ -38,7 +38,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists what was declared unsupported, with the reasons."""
+    """List what was declared unsupported, with the reasons."""
     declared: Counter[tuple[str, str, str]] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

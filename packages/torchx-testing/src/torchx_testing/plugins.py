@@ -78,9 +78,9 @@ class PluginConformance(Suite):
     """The suite; a subclass names the distribution.
 
     Attributes:
-        distribution: as its users install it
-        heavy: modules that listing must not load
-        unsupported: features of :data:`FEATURES` the plugin lacks, with the reason
+        distribution: As its users install it.
+        heavy: Modules that listing must not load.
+        unsupported: Features of :data:`FEATURES` the plugin lacks, with the reason.
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
@@ -89,7 +89,7 @@ class PluginConformance(Suite):
 
     @pytest.fixture
     def manager(self) -> PluginManager:
-        """Returns a manager that has this distribution and no other."""
+        """Return a manager that has this distribution and no other."""
         return PluginManager(disabled=self._others())
 
     def _others(self) -> list[str]:

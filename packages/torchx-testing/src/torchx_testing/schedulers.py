@@ -127,17 +127,17 @@ class SchedulerConformance(Suite):
     """The suite; a subclass gives fixtures, names and limits.
 
     Attributes:
-        scheduler_name: under which name the runner offers the scheduler
-        unsupported: features of :data:`FEATURES` the back end lacks, with the reason
-        cannot_carry: names of hostile values, or how they begin, that the back end cannot carry,
-            with the reason; it has to refuse them before it submits
-        pending_cfg: options with which a job stays pending, for a test of cancelling it
-        timeout: seconds after which a job that has not ended fails its test
-        poll_interval: seconds between two looks at a job
-        long_job: seconds that a job runs whose log is followed meanwhile
-        image: image of the roles
-        python: a Python in the image; if there is one, it prints values back as well as ``sh`` does
-        hostile_chunk: how many hostile values one job is given at most
+        scheduler_name: Under which name the runner offers the scheduler.
+        unsupported: Features of :data:`FEATURES` the back end lacks, with the reason.
+        cannot_carry: Names of hostile values, or how they begin, that the back end cannot carry,
+            with the reason; it has to refuse them before it submits.
+        pending_cfg: Options with which a job stays pending, for a test of cancelling it.
+        timeout: Seconds after which a job that has not ended fails its test.
+        poll_interval: Seconds between two looks at a job.
+        long_job: Seconds that a job runs whose log is followed meanwhile.
+        image: Image of the roles.
+        python: A Python in the image; if there is one, it prints values back as well as ``sh`` does.
+        hostile_chunk: How many hostile values one job is given at most.
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
@@ -155,23 +155,23 @@ class SchedulerConformance(Suite):
 
     @pytest.fixture
     def scheduler(self) -> Scheduler[Any]:
-        """Returns the scheduler under test."""
+        """Return the scheduler under test."""
         raise NotImplementedError("a conformance class has to define the fixture `scheduler`")
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        """Returns the options to submit with."""
+        """Return the options to submit with."""
         return {}
 
     def resource(self) -> Resource:
-        """Returns what each role asks for."""
+        """Return what each role asks for."""
         return Resource(cpu=1, gpu=0, memMB=64)
 
     # -- the tools of the tests
 
     @pytest.fixture
     def runner(self, scheduler: Scheduler[Any]) -> Iterator[Runner]:
-        """Yields a runner that offers the scheduler, and deletes what was submitted through it."""
+        """Yield a runner that offers the scheduler, and deletes what was submitted through it."""
         with Runner("conformance", {self.scheduler_name: lambda name, **_: scheduler}) as runner:
             yield runner
             for handle in list(runner._apps):
@@ -182,25 +182,25 @@ class SchedulerConformance(Suite):
         self.patience: float = request.config.getoption("--torchx-timeout") or self.timeout
 
     def sh(self, script: str, name: str = "main", **fields: Any) -> Role:
-        """Returns a role that runs a shell script."""
+        """Return a role that runs a shell script."""
         fields.setdefault("args", ["-c", script])
         fields.setdefault("image", self.image)
         fields.setdefault("resource", self.resource())
         return Role(name=name, entrypoint="sh", **fields)
 
     def submit(self, runner: Runner, cfg: dict[str, Any], *roles: Role, name: str = "conf") -> str:
-        """Submits an app of these roles."""
+        """Submit an app of these roles."""
         app = AppDef(name, roles=list(roles))
         return str(runner.run(app, self.scheduler_name, cfg))
 
     def finish(self, runner: Runner, handle: str) -> AppStatus:
-        """Waits for the end of an app."""
+        """Wait for the end of an app."""
         status = runner.wait(handle, wait_interval=self.poll_interval, timeout=self.patience)
         assert status is not None, f"{handle} is unknown after it was submitted"
         return status
 
     def until_started(self, runner: Runner, handle: str) -> None:
-        """Waits until an app runs."""
+        """Wait until an app runs."""
         deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
             status = runner.status(handle)
@@ -211,13 +211,13 @@ class SchedulerConformance(Suite):
         pytest.fail(f"{handle} has not started after {self.patience} seconds")
 
     def lines(self, runner: Runner, handle: str, role: str = "main", **kw: Any) -> list[str]:
-        """Returns log lines."""
+        """Return log lines."""
         return list(runner.log_lines(handle, role, **kw))
 
     def complete_lines(
         self, runner: Runner, handle: str, last: str, role: str = "main", **kw: Any
     ) -> list[str]:
-        """Returns the log lines of an ended app once ``last`` is among them.
+        """Return the log lines of an ended app once ``last`` is among them.
 
         A service of its own may keep logs, and have them a little later than the state.
         """

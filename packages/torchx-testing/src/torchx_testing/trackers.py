@@ -86,9 +86,9 @@ class TrackerConformance(Suite):
     """The suite; a subclass gives the tracker, and a way to open its store again.
 
     Attributes:
-        unsupported: features of :data:`FEATURES` the store lacks, with the reason
-        artifact_path: where the artifacts of the tests lie; a store that uploads needs a real file
-            (override the fixture ``artifact`` to make one)
+        unsupported: Features of :data:`FEATURES` the store lacks, with the reason.
+        artifact_path: Where the artifacts of the tests lie; a store that uploads needs a real file
+            (override the fixture ``artifact`` to make one).
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
@@ -97,21 +97,21 @@ class TrackerConformance(Suite):
 
     @pytest.fixture
     def tracker(self) -> TrackerBase:
-        """Returns a tracker of an empty store."""
+        """Return a tracker of an empty store."""
         raise NotImplementedError("a conformance class has to define the fixture `tracker`")
 
     @pytest.fixture
     def reopen(self) -> Callable[[], TrackerBase]:
-        """Returns a function that opens the store of ``tracker`` again."""
+        """Return a function that opens the store of ``tracker`` again."""
         raise NotImplementedError("define the fixture `reopen`, or declare the feature")
 
     @pytest.fixture
     def artifact(self) -> Callable[[str], str]:
-        """Returns a function that makes an artifact out of a name, and returns its path."""
+        """Return a function that makes an artifact out of a name, and returns its path."""
         return lambda name: f"s3://bucket/{name}"
 
     def same_path(self, given: str, found: str) -> bool:
-        """Returns True if ``found`` is where the artifact from ``given`` lies."""
+        """Return True if ``found`` is where the artifact from ``given`` lies."""
         return given == found
 
     # -- artifacts

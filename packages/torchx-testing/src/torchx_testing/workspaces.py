@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 def read_folder(folder: str | Path) -> dict[str, Entry]:
-    """Returns the files and links below a folder by their paths, which are relative."""
+    """Return the files and links below a folder by their paths, which are relative."""
     found = {}
     for path in Path(folder).rglob("*"):
         relative = path.relative_to(folder).as_posix()
@@ -72,8 +72,8 @@ class WorkspaceBuilderConformance(Suite):
     """The suite; a subclass gives the builder, its options, and a way to look at what it built.
 
     Attributes:
-        unsupported: features of :data:`FEATURES` the builder lacks, with the reason
-        base_image: the image to start from
+        unsupported: Features of :data:`FEATURES` the builder lacks, with the reason.
+        base_image: The image to start from.
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
@@ -83,30 +83,30 @@ class WorkspaceBuilderConformance(Suite):
 
     @pytest.fixture
     def builder(self) -> WorkspaceBuilder:
-        """Returns the builder under test."""
+        """Return the builder under test."""
         raise NotImplementedError("a conformance class has to define the fixture `builder`")
 
     @pytest.fixture
     def cfg(self) -> Mapping[str, CfgVal]:
-        """Returns the options to build with."""
+        """Return the options to build with."""
         return {}
 
     def contents(
         self, builder: WorkspaceBuilder, plan: BuiltReference, built: Built, cfg: Any
     ) -> Mapping[str, Entry]:
-        """Returns what a job would find in the workspace."""
+        """Return what a job would find in the workspace."""
         raise NotImplementedError("a conformance class has to define the method `contents`")
 
     # -- the tools of the tests
 
     @pytest.fixture
     def options(self, builder: WorkspaceBuilder, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-        """Returns the options with their defaults."""
+        """Return the options with their defaults."""
         return builder.opts().resolve(cfg)
 
     @pytest.fixture
     def project(self, tmp_path: Path) -> Path:
-        """Returns a folder with a workspace."""
+        """Return a folder with a workspace."""
         root = tmp_path / "project"
         for name in ("main.py", "pkg/deep/mod.py", "data/big.bin", "a b/\u00fc.txt", "x.log"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ class WorkspaceBuilderConformance(Suite):
     def plan(
         self, builder: WorkspaceBuilder, options: Mapping[str, CfgVal], *projects: Path
     ) -> BuiltReference:
-        """Plans a workspace of these projects, all but the first below their names."""
+        """Plan a workspace of these projects, all but the first below their names."""
         first, *others = projects
         mapping = {str(first): "", **{str(p): p.name for p in others}}
         plan = builder.plan(self.base_image, Workspace(mapping), options)
@@ -178,7 +178,7 @@ class WorkspaceBuilderConformance(Suite):
     def built(
         self, builder: WorkspaceBuilder, options: dict[str, CfgVal], plan: BuiltReference
     ) -> dict[str, Entry]:
-        """Builds, pushes if need be, and looks."""
+        """Build, pushes if need be, and looks."""
         made = builder.build(plan, options)
         assert isinstance(made, Built)
         if builder.remote and not made.ready:

@@ -1,4 +1,4 @@
-"""Modules that are another module's face."""
+"""Modules that forward their attributes to another module."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_patch_at_the_older_path_takes_effect_and_is_undone() -> None:
     assert importlib.import_module("torchx_kit.names.ids").make_unique is plain
 
 
-def test_pytest_s_monkeypatch_is_undone_too() -> None:
+def test_pytests_monkeypatch_is_undone_too() -> None:
     from torchx_kit.names import ids
 
     plain = ids.make_unique
@@ -122,7 +122,9 @@ def test_dry_run_info_serves_both_generations() -> None:
     assert info._app is None
 
 
-def test_backend_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_distribution_is_named_with_its_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from torchx import _backend
 
     module = type(sys)("torchx.schedulers.absent_scheduler")
@@ -136,7 +138,9 @@ def test_backend_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         _ = module.AbsentScheduler
 
 
-def test_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_image_is_that_of_the_plugin_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     code = "import torchx; print(torchx.IMAGE)"
     monkeypatch.setenv("TORCHX_IMAGE", "mine:1")
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
