@@ -14,7 +14,7 @@ import pytest
 
 import torchx
 import torchx_specs
-from torchx._forward import _Face
+from torchx._forward import _ForwardingModule
 
 # Faces of distributions that are not part of this one's dependencies.
 OPTIONAL = ("torchx.testing.", "torchx.notebook", "torchx.tracker.mlflow")
@@ -26,7 +26,7 @@ def module_names() -> list[str]:
 
 
 def _forwarded(module: ModuleType) -> Iterable[str]:
-    return vars(module).get("_names", ()) if isinstance(module, _Face) else ()
+    return vars(module).get("_names", ()) if isinstance(module, _ForwardingModule) else ()
 
 
 @pytest.mark.parametrize("name", module_names())

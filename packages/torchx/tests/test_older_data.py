@@ -1,6 +1,6 @@
-"""What the older tool has left on disks is read as it is.
+"""Files that upstream's releases wrote can still be read.
 
-``older/*.json`` were written by upstream's releases, run as programs: each says which commands.
+Upstream's releases wrote ``older/*.json``; each file names the commands that wrote it.
 """
 
 from __future__ import annotations
