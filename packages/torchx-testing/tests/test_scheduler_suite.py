@@ -73,7 +73,7 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs each scheduler that is wrong."""
+    """Run each scheduler that is wrong."""
     return run_cases(
         tmp_path_factory.mktemp("wrong"), IMPORTS, [case(*w, timeout=5) for w in WRONG]
     )

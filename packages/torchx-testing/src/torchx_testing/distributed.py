@@ -34,12 +34,13 @@ class DistributedTestCase(TestWithTmpDir):
         """Return a function that runs ``fn`` with its arguments in every process.
 
         Args:
-            world_size: How many processes.
-            fn: What each runs; the environment tells it rank and address, as under ``torchrun``.
+            world_size: Number of processes.
+            fn: The function that each process runs, with the environment that ``torchrun`` sets.
 
         Returns:
-            Called, it waits for all of them and returns what each returned, by rank; it raises
-            ``torch.distributed.elastic.multiprocessing.errors.ChildFailedError`` if one failed.
+            A function that waits for all processes and returns their results by rank. It raises
+            ``torch.distributed.elastic.multiprocessing.errors.ChildFailedError`` if a process
+            fails.
         """
         from torch.distributed.launcher import LaunchConfig, elastic_launch
 
