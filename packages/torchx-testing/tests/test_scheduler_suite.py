@@ -98,8 +98,8 @@ class TestDeclarations:
         run = run_cases(
             tmp_path, IMPORTS, [case("FakeScheduler", "test_list", {"lisst": "a typo"})]
         )
-        said = "TestFakeScheduler.unsupported names no feature: lisst; did you mean 'list'?"
-        assert said in run.text
+        message = "TestFakeScheduler.unsupported: unknown feature 'lisst'; did you mean 'list'?"
+        assert message in run.text
 
     def test_leave_only_that_out(self, tmp_path: Path) -> None:
         reason = {"hostile_arguments": "the fake quotes badly"}

@@ -127,7 +127,7 @@ class TestWithTmpDir(unittest.TestCase):
                 )
 
     def create_dir_tree(self, root: str, tree: Mapping[str, object]) -> Path:
-        """Create a folder with the contents ``tree``: mappings are folders, other values are texts."""
+        """Create a folder with the contents ``tree``: mappings are folders, other values texts."""
         path = self.mkdir(str(root))
         for name, content in tree.items():
             if isinstance(content, Mapping):

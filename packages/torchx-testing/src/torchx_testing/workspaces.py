@@ -121,7 +121,7 @@ class WorkspaceBuilderConformance(Suite):
     def plan(
         self, builder: WorkspaceBuilder, options: Mapping[str, CfgVal], *projects: Path
     ) -> BuiltReference:
-        """Plan a workspace of some projects; all except the first go into folders of their names."""
+        """Plan a workspace of some projects; the first is its root, others get a folder each."""
         first, *others = projects
         mapping = {str(first): "", **{str(p): p.name for p in others}}
         plan = builder.plan(self.base_image, Workspace(mapping), options)
