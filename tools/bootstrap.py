@@ -5,8 +5,6 @@ Needs Python 3.10 or newer and a package index. The first run installs hatch and
 editable. Later runs install only what changed.
 """
 
-# No `from __future__` imports and no new syntax: an old Python must reach the message below.
-
 import os
 import shutil
 import subprocess
@@ -26,19 +24,17 @@ USAGE = """usage: python3 tools/bootstrap.py COMMAND [ARGUMENTS]
 """
 
 
-def require_python_3_10():
-    """Start a newer Python if this one is too old, or exit with an error."""
-    if sys.version_info >= (3, 10):
-        return
+def require_newer_python() -> None:
+    """Start a newer Python from PATH, or exit with an error."""
     for minor in range(13, 9, -1):
-        path = shutil.which("python3.{}".format(minor))
+        path = shutil.which(f"python3.{minor}")
         if path and subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0:
-            os.execv(path, [path] + sys.argv)  # noqa: S606 (replaces this process)
-    this = "{}.{}".format(*sys.version_info)
-    sys.exit("bootstrap: needs Python 3.10 or newer; this is {}, and PATH has no other".format(this))
+            os.execv(path, [path, *sys.argv])  # noqa: S606 (replaces this process)
+    this = sys.version.split()[0]
+    sys.exit(f"bootstrap: needs Python 3.10 or newer; this is {this}, and PATH has no other")
 
 
-def install_tools():
+def install_tools() -> None:
     """Install hatch and uv, unless the same requirements were installed before."""
     marker = os.path.join(TOOLS, "requirements.txt")
     wanted = "\n".join([sys.version, *REQUIREMENTS])
@@ -51,7 +47,7 @@ def install_tools():
         file.write(wanted)
 
 
-def remove_stale_environment():
+def remove_stale_environment() -> None:
     """Remove ``.venv`` if a project file is newer: hatch does not notice a new entry point."""
     made = os.path.join(ENVIRONMENT, "pyvenv.cfg")
     packages = os.path.join(ROOT, "packages")
@@ -61,14 +57,15 @@ def remove_stale_environment():
         shutil.rmtree(ENVIRONMENT)
 
 
-def main(arguments):
+def main(arguments: "list[str]") -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.exit(USAGE)
-    require_python_3_10()
+    if sys.version_info < (3, 10):  # noqa: UP036 (an old Python may run this file)
+        require_newer_python()
     try:
         install_tools()
     except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit("bootstrap: cannot install hatch: {}".format(error))
+        sys.exit(f"bootstrap: cannot install hatch: {error}")
     remove_stale_environment()
     os.chdir(ROOT)
     os.environ["HATCH_PYTHON"] = sys.executable

@@ -143,7 +143,9 @@ def set_version(new: str) -> None:
     for member in members():
         path = member.folder / "pyproject.toml"
         text = path.read_text("utf-8").replace(f'\nversion = "{old}"\n', f'\nversion = "{new}"\n')
-        text = re.sub(rf'"(torchx(?:-[\w-]+)?(?:\[.+\])?)=={re.escape(old)}"', rf'"\1=={new}"', text)
+        text = re.sub(
+            rf'"(torchx(?:-[\w-]+)?(?:\[.+\])?)=={re.escape(old)}"', rf'"\1=={new}"', text
+        )
         path.write_text(text, "utf-8")
     VERSION_FILE.write_text(f'__version__ = "{new}"\n', "utf-8")
 

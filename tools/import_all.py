@@ -1,7 +1,7 @@
-"""Import every module of an installed package: ``python -I tools/import_all.py PACKAGE [NAME ...]``.
+"""Import every module of a package: ``python -I tools/import_all.py PACKAGE [NAME ...]``.
 
-Fail unless the package is installed in this environment and each module imports. A module that lacks
-one of the optional imports NAME is reported instead.
+Fail unless the package is installed in this environment and each module imports. A module that
+lacks one of the optional imports NAME is reported instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare the public names of upstream's releases with ours: ``python tools/public_names.py check``.
+"""Compare upstream's public names with ours: ``python tools/public_names.py check``.
 
 ``check`` fails if a name is missing without a reason, or if a stub (``.pyi``) of the facade lacks a
 name that its module has. ``write`` writes docs/public-names.md. Both need an environment with every
@@ -18,12 +18,15 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from workspace import ROOT
 
 DATA = ROOT / "tools" / "data"
 PAGE = ROOT / "docs" / "public-names.md"
+
+MISSING = object()
 
 # Names that ours does not have, and why. A module stands for all of its names.
 REASONS = {
@@ -58,11 +61,11 @@ def releases() -> dict[tuple[str, str], list[str]]:
 
 
 def value_of(module: str, name: str) -> Any:
-    """Return our object of that name, or None."""
+    """Return our object of that name, or MISSING."""
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        return None
+        return MISSING
 
 
 def reason(module: str, name: str) -> str:
@@ -102,7 +105,8 @@ def missing_in_stubs() -> Iterator[str]:
         for source in contents.get("_sources", ())[:1]:
             wanted.update(vars(importlib.import_module(source)).get("__all__", ()))
         for name in sorted(wanted - stub_names(stub)):
-            if value_of(module, name) is not None:
+            value = value_of(module, name)
+            if value is not MISSING and not isinstance(value, ModuleType):
                 yield f"{stub.relative_to(ROOT)}: {name} is missing"
 
 
@@ -120,7 +124,7 @@ def page() -> str:
     for (module, name), versions in releases().items():
         value = value_of(module, name)
         home = getattr(value, "__module__", None)
-        if value is None:
+        if value is MISSING:
             home = "— " + reason(module, name)
         elif not isinstance(home, str) or not home.startswith("torchx"):
             home = "a value"
@@ -133,7 +137,7 @@ def check() -> int:
     missing = [
         f"{module}.{name} ({', '.join(versions)}) is missing"
         for (module, name), versions in releases().items()
-        if value_of(module, name) is None and not reason(module, name)
+        if value_of(module, name) is MISSING and not reason(module, name)
     ]
     missing += missing_in_stubs()
     if PAGE.read_text("utf-8") != page():

@@ -1,9 +1,9 @@
 """Print the result of ``.ci/run``: ``python3 tools/summary.py FOLDER EXIT_CODE``.
 
-Reads the JUnit reports in FOLDER and nox's reports of its sessions (``nox*.json``). A report is named
-``ENVIRONMENT.xml`` or ``ENVIRONMENT--PART.xml``. A test counts once, however many environments it ran
-in: as failed if it failed in one of them, as skipped if it was skipped in all of them. A failed
-session without a failed test counts as a failure. Exit with 1 if anything failed, EXIT_CODE included.
+Read the JUnit reports in FOLDER (``ENVIRONMENT.xml`` or ``ENVIRONMENT--PART.xml``) and nox's
+reports of its sessions (``nox*.json``). A test counts once, however many environments it ran in: as
+failed if it failed in one of them, as skipped if it was skipped in all of them. If no test failed,
+each failed session counts as a failure. Exit with 1 if anything failed, EXIT_CODE included.
 """
 
 from __future__ import annotations
