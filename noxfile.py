@@ -84,7 +84,7 @@ def run_all(session: nox.Session, *commands: list[str], **options: Any) -> None:
             # deptry's success is three lines for each distribution.
             session.run(*command, silent=command[0] == "deptry", **options)
         except CommandFailed:
-            failed.append(" ".join(command))
+            failed.append(" ".join(command[:2]))
     if failed:
         session.error("; ".join(failed))
 

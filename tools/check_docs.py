@@ -63,7 +63,7 @@ def broken_links(page: Path) -> Iterator[str]:
 
 def nox_sessions() -> set[str]:
     """Return the names of nox's sessions, with and without their parameters."""
-    command = [BIN / "nox", "-l"]
+    command = [str(BIN / "nox"), "-l"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     names = set(re.findall(r"^[*-] ([\w.()-]+)", done.stdout, re.M))
     return names | {name.partition("(")[0] for name in names}

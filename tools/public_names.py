@@ -126,7 +126,7 @@ def page() -> str:
         home = getattr(value, "__module__", None)
         if value is MISSING:
             home = "— " + reason(module, name)
-        elif not isinstance(home, str) or not home.startswith("torchx"):
+        elif isinstance(value, ModuleType) or not str(home).startswith("torchx"):
             home = "a value"
         lines.append(f"| `{module}.{name}` | {', '.join(versions)} | {home} |")
     return "\n".join(lines) + "\n"

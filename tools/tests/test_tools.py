@@ -19,7 +19,7 @@ UPSTREAM = ROOT / "packages" / "torchx-resources-aws" / "tests" / "upstream_aws.
 
 
 def test_bootstrap_without_a_command_prints_its_usage() -> None:
-    command = [sys.executable, ROOT / "tools" / "bootstrap.py"]
+    command = [sys.executable, str(ROOT / "tools" / "bootstrap.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("usage: python3 tools/bootstrap.py COMMAND")
