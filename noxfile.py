@@ -37,6 +37,8 @@ TORCH_PYTHON = "3.11"
 TORCH = "integration/requirements-torch.txt"
 TORCH_SERVICES = {"slurm", "torch"}
 TORCH_CLIENTS = {"ax", "torchft"}
+# Some integration tests build distributions and install them.
+BUILD = ("pip", "hatchling>=1.27")
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -202,7 +204,7 @@ def integration(session: nox.Session) -> None:
     files = [ROOT / "integration" / f"requirements-{name}.txt" for name in services]
     requirements = [part for file in files if file.exists() for part in ("-r", str(file))]
     requirements = [part for part in requirements if not part.endswith(TORCH)]
-    session.install(*editable(), "pip", "--group", "test", *requirements)
+    session.install(*editable(), *BUILD, "--group", "test", *requirements)
     paths = [f"integration/{name}" for name in services]
     session.run("pytest", report("--".join(["integration", *services])), *options, *paths)
 
@@ -217,7 +219,7 @@ def clients(session: nox.Session, client: str) -> None:
     # One resolution, so that the client's requirements and ours are satisfied together.
     ours = editable(*closure("torchx", "torchx-sched-k8s"))
     folder = f"integration/clients/{client}"
-    session.install(*ours, "pip", "pytest>=9.0", "-r", f"{folder}/requirements.txt")
+    session.install(*ours, *BUILD, "pytest>=9.0", "-r", f"{folder}/requirements.txt")
     session.run("pytest", report(f"clients-{client}"), *options, folder)
 
 
