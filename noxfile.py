@@ -201,9 +201,9 @@ def integration(session: nox.Session) -> None:
         session.error(f"unknown service in {options}; there are {', '.join(SERVICES)}")
     if TORCH_SERVICES.intersection(services):
         install_torch(session)
-    files = [ROOT / "integration" / f"requirements-{name}.txt" for name in services]
-    requirements = [part for file in files if file.exists() for part in ("-r", str(file))]
-    requirements = [part for part in requirements if not part.endswith(TORCH)]
+    files = [f"integration/requirements-{name}.txt" for name in services]
+    found = [file for file in files if file != TORCH and (ROOT / file).exists()]
+    requirements = [part for file in found for part in ("-r", file)]
     session.install(*editable(), *BUILD, "--group", "test", *requirements)
     paths = [f"integration/{name}" for name in services]
     session.run("pytest", report("--".join(["integration", *services])), *options, *paths)

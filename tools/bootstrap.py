@@ -68,7 +68,8 @@ def main(arguments: "list[str]") -> None:
         sys.exit(f"bootstrap: cannot install hatch: {error}")
     remove_stale_environment()
     os.chdir(ROOT)
-    os.environ["HATCH_PYTHON"] = sys.executable
+    # Not sys.executable: that may be in the environment that was just removed.
+    os.environ["HATCH_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
     os.environ["HATCH_ENV_TYPE_VIRTUAL_UV_PATH"] = os.path.join(TOOLS, "bin", "uv")
     hatch = os.path.join(TOOLS, "bin", "hatch")
     command = ["shell"] if arguments == ["shell"] else ["run", *arguments]
