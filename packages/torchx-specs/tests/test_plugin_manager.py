@@ -354,7 +354,7 @@ class TestTwoWithOneName:
         assert catalog.get("same") is None
         assert [record.name for record in catalog.values()] == ["other"]
         assert list(dict(catalog)) == ["other"]
-        assert catalog.names() == ["other", "same"]
+        assert catalog.names() == ["same", "other"]
         with pytest.raises(KeyError, match=r"is given by acme 1\.0 and beta 1\.0"):
             catalog["same"]
 

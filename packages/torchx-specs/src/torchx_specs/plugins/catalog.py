@@ -71,8 +71,8 @@ class Catalog(Mapping[str, R], Generic[R]):
         return self._records.get(name)
 
     def names(self) -> list[str]:
-        """Return all names in alphabetical order, including those of conflicts."""
-        return sorted({*self._records, *self.conflicts})
+        """Return all names in the order of the plugins, including those of conflicts."""
+        return list(self._first)
 
     def _conflict(self, name: str) -> PluginConflictError:
         claims = " and ".join(str(r.origin) for r in self.conflicts[name])
