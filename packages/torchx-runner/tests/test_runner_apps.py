@@ -212,6 +212,70 @@ def test_logs_of_an_unknown_app(runner: Runner) -> None:
         runner.log_lines("fake://test/nope", "main")
 
 
+def test_log_blocks_are_read_by_the_scheduler(
+    runner: Runner, scheduler: Any, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = submitted(runner, app)
+    calls = []
+
+    def log_blocks(*args: Any, **kwargs: Any) -> Any:
+        calls.append((*args, kwargs))
+        return iter([(("main", 0), ["a\n"])])
+
+    monkeypatch.setattr(scheduler, "log_blocks", log_blocks)
+    since, until = datetime(2026, 1, 1), datetime(2026, 1, 2)
+    replicas = [("main", 0)]
+    blocks = runner.log_blocks(handle, replicas, "x", since, until, True, Stream.STDERR)
+    assert list(blocks) == [(("main", 0), ["a\n"])]
+    assert calls == [("app1", replicas, "x", since, until, True, {"streams": Stream.STDERR})]
+
+
+def test_log_blocks_of_a_scheduler_without_its_own_reads_each_log(
+    runner: Runner, app: AppDef
+) -> None:
+    blocks = list(runner.log_blocks(submitted(runner, app), [("main", 0), ("main", 1)]))
+    for replica in [("main", 0), ("main", 1)]:
+        lines = [line for r, block in blocks if r == replica for line in block]
+        assert lines == ["one\n", "two\n"]
+
+
+class LinesRunner(Runner):
+    """A runner of an older client: it overrides ``log_lines`` alone."""
+
+    def log_lines(self, app_handle: str, role_name: str, k: int = 0, *args: Any, **kw: Any) -> Any:
+        return [f"{role_name} {k} {args}\n"]
+
+
+class LinesMixin:
+    def log_lines(self, *args: Any, **kwargs: Any) -> Any:
+        return ["mixin\n"]
+
+
+class MixedRunner(LinesMixin, Runner): ...
+
+
+class BlocksRunner(LinesRunner):
+    """A runner that overrides both."""
+
+    def log_blocks(self, *args: Any, **kwargs: Any) -> Any:
+        return iter([(("main", 0), ["block\n"])])
+
+
+@pytest.mark.parametrize(
+    ("runner_class", "expected"),
+    [
+        (LinesRunner, "main 0 ('x', None, None, False)\n"),
+        (MixedRunner, "mixin\n"),
+        (BlocksRunner, "block\n"),
+    ],
+)
+def test_log_blocks_respects_overridden_log_methods(
+    runner_class: type[Runner], expected: str
+) -> None:
+    blocks = runner_class("test", {}).log_blocks("fake://test/a", [("main", 0)], "x")
+    assert [line for _, block in blocks for line in block] == [expected]
+
+
 # -- waiting
 
 
