@@ -42,6 +42,7 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
     def __init__(self, session_name: str, apps: dict[str, FakeApp], **params: Any) -> None:
         super().__init__("fake", session_name)
         self.apps = apps
+        self.in_client = False
 
     def _run_opts(self) -> runopts:
         opts = runopts()
@@ -66,6 +67,9 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
             app, dict(dryrun_info.cfg), [AppState.PENDING, AppState.RUNNING, end], logs
         )
         return app_id
+
+    def lives_in_client(self, cfg: Mapping[str, Any]) -> bool:
+        return self.in_client
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         fake = self.apps.get(app_id)
@@ -120,6 +124,7 @@ class FakePlugin:
     def __init__(self) -> None:
         self.apps: dict[str, FakeApp] = {}
         self.schedulers = ["fake"]
+        self.in_client = False
         self.commands: list[CommandPlugin] = []
 
     @hookimpl
@@ -132,7 +137,9 @@ class FakePlugin:
         yield from self.commands
 
     def create(self, session_name: str, **params: Any) -> FakeScheduler:
-        return FakeScheduler(session_name, self.apps, **params)
+        scheduler = FakeScheduler(session_name, self.apps, **params)
+        scheduler.in_client = self.in_client
+        return scheduler
 
 
 class Result(NamedTuple):

@@ -43,22 +43,32 @@ def test_run_shows_logs_if_asked_to(cli: Any, components: str) -> None:
     assert "main/1 hello from 1\n" in result.err
 
 
-def test_a_local_schedulers_app_is_waited_for(cli: Any, plugin: Any, components: str) -> None:
-    plugin.schedulers = ["local_fake"]
+def test_app_that_lives_in_the_client_is_waited_for(cli: Any, plugin: Any, components: str) -> None:
+    plugin.in_client = True
     result = cli("run", "comp.py:job")
-    assert (result.code, result.out) == (0, "local_fake://torchx/job-0\n")
+    assert (result.code, result.out) == (0, f"{HANDLE}\n")
     assert "main/0 hello from 0\n" in result.err
     assert "job finished: SUCCEEDED" in result.err
 
 
-def test_a_local_app_that_nobody_is_to_wait_for(cli: Any, plugin: Any, components: str) -> None:
-    plugin.schedulers = ["local_fake", "fake"]
-    told = "--no-wait: a local app lives no longer than this command"
-    assert told in cli("run", "-s", "local_fake", "--no-wait", "comp.py:job").err
-    for words in (["-s", "fake", "--no-wait"], ["-s", "local_fake"]):
-        assert told not in cli("run", *words, "comp.py:job").err
-    detached = cli("run", "-s", "local_fake", "--no-wait", "--detach", "comp.py:job")
-    assert told not in detached.err
+def test_the_name_of_a_scheduler_does_not_make_the_command_wait(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    plugin.schedulers = ["local_fake"]
+    result = cli("run", "comp.py:job")
+    assert (result.code, result.out) == (0, "local_fake://torchx/job-0\n")
+    assert "job finished" not in result.err
+
+
+def test_no_wait_is_a_warning_if_the_app_lives_in_the_client(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    warning = "--no-wait: an app of scheduler fake ends with this command, which waits for it"
+    assert warning not in cli("run", "--no-wait", "comp.py:job").err
+    plugin.in_client = True
+    assert warning in cli("run", "--no-wait", "comp.py:job").err
+    assert warning not in cli("run", "comp.py:job").err
+    assert warning not in cli("run", "--no-wait", "--detach", "comp.py:job").err
 
 
 def test_a_failed_job_is_exit_code_1(cli: Any, components: str) -> None:

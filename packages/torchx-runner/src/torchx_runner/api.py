@@ -373,6 +373,22 @@ class Runner:
         """Returns the options of a scheduler."""
         return self._scheduler(scheduler).run_opts()
 
+    def lives_in_client(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> bool:
+        """Return True if an app that is submitted with these options belongs to this process.
+
+        ``torchx run`` waits for such an app, and cancels it when interrupted.
+
+        Args:
+            scheduler: Name of the scheduler.
+            cfg: The scheduler's options.
+
+        Raises:
+            InvalidRunConfigException: An option is unknown, missing or of the wrong type.
+        """
+        backend = self._scheduler(scheduler)
+        resolved: Any = backend._resolve_cfg(cfg or {})
+        return backend.lives_in_client(resolved)
+
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> Mapping[str, CfgVal]:
         """Parses options of a scheduler, each text ``k1=v1,k2=v2``; later ones win.
 
@@ -479,6 +495,12 @@ class Runner:
             "Runner.stop is deprecated, use Runner.cancel", PendingDeprecationWarning, stacklevel=2
         )
         self.cancel(app_handle)
+
+    def kill(self, app_handle: AppHandle) -> None:
+        """End an app at once: its processes get no time to end by themselves."""
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("kill", backend, app_id):
+            scheduler.kill(app_id)
 
     def delete(self, app_handle: AppHandle) -> None:
         """Ends an app and removes it from its scheduler; does nothing if it does not exist."""

@@ -17,7 +17,6 @@ from torchx_cli.logs.identifier import LogSource
 from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.logs.replicas import started_replicas
 from torchx_specs.errors import UnknownAppException
-from torchx_specs.model.handles import parse_app_handle
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -148,19 +147,11 @@ def _interrupted(
     except KeyboardInterrupt:
         logger.warning("killing %s", app_handle)
         try:
-            _kill(runner, app_handle)
+            runner.kill(app_handle)
         finally:
             # what guards an attached app ends it when this process is gone, however it goes
             os._exit(interrupted(error))
     raise error
-
-
-def _kill(runner: Runner, app_handle: str) -> None:
-    """Ends an app without giving it time, if its scheduler can: by a method ``kill(app_id)``."""
-    parsed = parse_app_handle(app_handle)
-    kill = getattr(runner._scheduler(parsed.scheduler_backend), "kill", None)
-    if callable(kill):
-        kill(parsed.app_id)
 
 
 @contextmanager
