@@ -124,6 +124,7 @@ class FakePlugin:
     def __init__(self) -> None:
         self.apps: dict[str, FakeApp] = {}
         self.schedulers = ["fake"]
+        self.installable = {"absent": "pip install acme-absent"}
         self.in_client = False
         self.commands: list[CommandPlugin] = []
 
@@ -131,6 +132,8 @@ class FakePlugin:
     def torchx_schedulers(self) -> Iterator[SchedulerPlugin]:
         for name in self.schedulers:
             yield SchedulerPlugin(name, self.create)
+        for name, command in self.installable.items():
+            yield SchedulerPlugin(name, "", install=command)
 
     @hookimpl
     def torchx_commands(self) -> Iterator[CommandPlugin]:

@@ -257,7 +257,16 @@ def test_the_default_scheduler(cli: Any, plugin: Any, components: str) -> None:
     result = cli("run", "comp.py:job")
     assert result.code == 2
     assert result.error == "which scheduler? give -s with one of: fake, other"
-    plugin.schedulers.append("local_cwd")
+
+
+@pytest.mark.parametrize(
+    ("installable", "hint"), [({}, ""), ({"local_cwd": "pip install x"}, "; run: pip install x")]
+)
+def test_no_installed_scheduler_is_an_error_with_the_command_that_installs_one(
+    installable: dict[str, str], hint: str, cli: Any, plugin: Any, components: str
+) -> None:
+    plugin.schedulers, plugin.installable = [], installable
+    assert cli("run", "comp.py:job").error == f"no scheduler is installed{hint}"
 
 
 def test_local_cwd_is_the_default_whatever_else_is_installed(
@@ -374,7 +383,8 @@ def test_bad_json_on_standard_input(
         ("run -cgf a=b comp.py:job", "no such option -cgf; did you mean '-cfg'?"),
         ("run -x comp.py:job", "no such option -x"),
         ("run -s fak comp.py:job", "unknown scheduler 'fak'; did you mean 'fake'?"),
-        ("run -s slurm comp.py:job", "'slurm' is not installed: pip install torchx-sched-slurm"),
+        ("run -s absent comp.py:job", "'absent' is not installed; run: pip install acme-absent"),
+        ("status absent://s/a", "'absent' is not installed; run: pip install acme-absent"),
         ("run -s fake -s other comp.py:job", "--scheduler is given 2 times, with different"),
         ("run -cfg queue comp.py:job", "'queue' is not of the form key=value"),
         ("run -cfg queu=1 comp.py:job", "Unknown run option `queu`. did you mean 'queue'?"),

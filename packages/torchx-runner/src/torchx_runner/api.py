@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
+from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
 from torchx_runner.older_plugins import call_with_accepted
 from torchx_specs.errors import (
     ComponentError,
     RequestError,
     TorchXError,
     UnknownAppException,
-    UnknownSchedulerException,
 )
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
@@ -80,8 +80,6 @@ class Runner:
         import threading
 
         if scheduler_factories is None:
-            from torchx_runner.installed_schedulers import InstalledSchedulers
-
             scheduler_factories = InstalledSchedulers()
         self._name = name
         self._scheduler_factories = scheduler_factories
@@ -407,7 +405,7 @@ class Runner:
             found = self._scheduler_instances.get(scheduler)
             if found is None:
                 if scheduler not in self._scheduler_factories:
-                    raise UnknownSchedulerException(scheduler, self._scheduler_factories)
+                    raise unknown_scheduler(scheduler, self._scheduler_factories)
                 create = self._scheduler_factories[scheduler]
                 found = create(self._name, **self._scheduler_params)
                 self._scheduler_instances[scheduler] = found

@@ -135,7 +135,7 @@ def command(
             request = _from_stdin(ctx, runner, dryrun, form)
         else:
             component, arguments = _split(component_and_arguments)
-            chosen = choose_scheduler(scheduler, runner.scheduler_backends())
+            chosen = choose_scheduler(scheduler)
             request = _Request(
                 component,
                 arguments,
@@ -193,7 +193,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> 
         message = f"{given[0]} and --stdin exclude each other: the JSON says it all"
         raise click.UsageError(message, ctx)
     args = read_stdin_json(read_utf8("--stdin"))
-    scheduler = choose_scheduler(args.scheduler, runner.scheduler_backends())
+    scheduler = choose_scheduler(args.scheduler)
     cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
     component, arguments = args.component_name, args.component_args_str or args.component_args
     from torchx_specs.workspace.spec import WorkingDirectory
