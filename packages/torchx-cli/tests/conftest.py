@@ -234,6 +234,16 @@ def nothing() -> AppDef:
 
 def untyped(x) -> AppDef:
     return AppDef("x")
+
+
+class Raising:
+    """Fails."""
+
+    def __init__(self, what: str = "built") -> None:
+        self.what = what
+
+    def build(self) -> AppDef:
+        raise KeyError(self.what)
 '''
     )
     return "comp.py"

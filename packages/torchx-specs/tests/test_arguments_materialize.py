@@ -479,6 +479,13 @@ class TestResult:
     def test_what_a_component_raises_is_passed_on(self) -> None:
         problem = ValueError("exactly one of --script and -m")
 
+        def comp() -> AppDef:
+            raise problem
+
+        with pytest.raises(ValueError, match="exactly one") as error:
+            materialize_appdef(comp, [])
+        assert error.value is problem
+
     def test_exception_of_a_component_carries_its_location(self) -> None:
         def component() -> AppDef:
             raise KeyError("mine")
@@ -488,13 +495,6 @@ class TestResult:
         line = component.__code__.co_firstlineno + 1
         assert component_error_location(info.value) == f"{__file__}:{line}"
         assert component_error_location(KeyError("of somebody else")) is None
-
-        def comp() -> AppDef:
-            raise problem
-
-        with pytest.raises(ValueError, match="exactly one") as error:
-            materialize_appdef(comp, [])
-        assert error.value is problem
 
     def test_a_subclass_of_appdef_is_one(self) -> None:
         class Mine(AppDef):
