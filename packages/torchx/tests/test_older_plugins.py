@@ -66,6 +66,41 @@ def test_a_scheduler_with_a_strict_signature_gets_only_its_keywords(
     assert get_manager().schedulers()["s"].load()("x", other=1).kwargs == {"foo": "7"}
 
 
+OWN_METHODS = """
+class Named(Acme):
+    def wait(self, seconds):  # not the contract's
+        return "waited"
+    def kill(self, app_id, force=False):
+        return "killed"
+    def submit_many(self):
+        return "many"
+    def log_blocks(self, app_id, size):
+        return "blocks"
+    def lives_in_client(self):
+        return True
+
+def create_named(session_name, **kwargs):
+    return Named(session_name)
+"""
+
+
+def test_scheduler_method_of_another_signature_is_replaced_by_the_default(
+    install: Install,
+) -> None:
+    install(
+        "acme-torchx",
+        {"torchx.schedulers": ["acme = acme_sched:create_named"]},
+        {"acme_sched.py": SCHEDULER + OWN_METHODS},
+    )
+    scheduler = get_manager().schedulers()["acme"].load()("session")
+    assert scheduler.wait("app", 1.0) is False
+    assert scheduler.lives_in_client({}) is False
+    assert list(scheduler.submit_many([])) == []
+    assert list(scheduler.log_blocks("app", [])) == []
+    assert scheduler.kill("app") == "killed"  # has the contract's parameters
+    assert type(scheduler).wait(scheduler, 1) == "waited"
+
+
 def test_a_plugin_scheduler_does_not_hide_ours(install: Install) -> None:
     before = set(get_manager().schedulers())
     install("acme-torchx", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})

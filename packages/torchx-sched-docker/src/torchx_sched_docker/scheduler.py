@@ -202,6 +202,10 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             for app_id in states
         ]
 
+    def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
+        """Return True: ``torchx run`` waits for an app, and cancels it when interrupted."""
+        return True
+
     def _cancel_existing(self, app_id: str) -> None:
         """Ends the containers that have not ended; they stay, named as cancelled."""
         from torchx_sched_docker.states import summary_state
