@@ -1,6 +1,5 @@
 """Component arguments: from the words of a command line to typed values.
 
-- :mod:`.notation` splits ``a,b`` and ``k=v,k2=v2``
 - :mod:`.converters` has one table of types: how each is read from text, and checked
 - :mod:`.signature` reads a component's parameters
 - :mod:`.parser` takes the command line apart, and settles which source wins

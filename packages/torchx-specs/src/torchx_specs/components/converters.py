@@ -15,17 +15,14 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from torchx_specs.components.notation import split_list, split_pairs
 from torchx_specs.errors import nearest
+from torchx_specs.text_values import FALSE_VALUES, TRUE_VALUES, parse_bool, split_list, split_pairs
 
 #: What messages say can be used.
 SUPPORTED_TYPES = (
     "str, int, float, bool, Literal, Enum, pathlib.Path, list[...], tuple[...], dict[str, ...],"
     " Optional and Union of these, Annotated[..., '-x']"
 )
-
-TRUE_WORDS = frozenset({"true", "1", "yes", "on"})
-FALSE_WORDS = frozenset({"false", "0", "no", "off"})
 
 
 class UnsupportedTypeError(TypeError):
@@ -133,12 +130,7 @@ class BoolConverter(Converter):
     rank = 3
 
     def from_text(self, text: str) -> bool:
-        word = text.strip().lower()
-        if word in TRUE_WORDS:
-            return True
-        if word in FALSE_WORDS:
-            return False
-        raise ValueError(f"'{text}' is not a bool: use true, false, yes, no, on, off, 1 or 0")
+        return parse_bool(text)
 
     def from_value(self, value: Any) -> Any:
         return value if isinstance(value, bool) else super().from_value(value)
@@ -191,7 +183,7 @@ class ChoiceConverter(Converter):
         if text in self._by_text:
             return self._by_text[text]
         for value in self._values:
-            if isinstance(value, bool) and text.lower() in (TRUE_WORDS if value else FALSE_WORDS):
+            if isinstance(value, bool) and text.lower() in (TRUE_VALUES if value else FALSE_VALUES):
                 return value
         raise not_a_choice(text, self.choices)
 
