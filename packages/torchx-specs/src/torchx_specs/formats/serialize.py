@@ -137,23 +137,17 @@ def load(path_or_text: str | os.PathLike[str], *, called: str | None = None) -> 
         SerializationError: The file cannot be read; also see :func:`from_dict`.
         RequestError: The document is YAML and PyYAML is not installed.
     """
-    import os
-
-    from torchx_specs.formats.documents import parse_document
+    from torchx_specs.formats.documents import parse_document, read_text_file
 
     if isinstance(path_or_text, str) and (
         called or "\n" in path_or_text or path_or_text.lstrip()[:1] == "{"
     ):
         return _parsed(path_or_text, called or "document", parse_document)
-    path = os.path.expanduser(path_or_text)
     try:
-        with open(path, encoding="utf-8") as f:
-            text = f.read()
-    except OSError as e:
-        raise SerializationError(f"{path}: {(e.strerror or str(e)).lower()}") from None
-    except UnicodeDecodeError as e:
-        raise SerializationError(f"{path}: not UTF-8 text ({e.reason} at byte {e.start})") from None
-    return _parsed(text, path, parse_document)
+        text = read_text_file(path_or_text)
+    except RequestError as e:
+        raise SerializationError(e.problems) from None
+    return _parsed(text, str(path_or_text), parse_document)
 
 
 def json_schema() -> dict[str, Any]:
