@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import doctest
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_specs.components import notation
-from torchx_specs.components.notation import split_list, split_pairs
+from torchx_specs import BindMount, parse_mounts, runopt, runopts, text_values
+from torchx_specs.components import converter_for
+from torchx_specs.text_values import FALSE_VALUES, TRUE_VALUES, parse_bool, split_list, split_pairs
+from torchx_specs.trackers.lookup import tracker_names
 
 
 def test_examples_in_the_docstrings() -> None:
-    result = doctest.testmod(notation)
+    result = doctest.testmod(text_values)
     assert result.attempted == 2
     assert result.failed == 0
 
@@ -95,7 +98,7 @@ def test_pairs_without_an_equals_sign_are_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["=1", "a=1,=2", "a=1;=", "''=1"])
 def test_a_pair_without_a_key_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="no key before it"):
+    with pytest.raises(ValueError, match="without a key before it"):
         split_pairs(text)
 
 
@@ -119,3 +122,46 @@ def test_any_text_is_split_or_refused(text: str) -> None:
     except ValueError:
         return
     assert all(key for key, _ in pairs)
+
+
+def read_as_argument(annotation: Any, text: str) -> Any:
+    return converter_for(annotation).from_text(text)
+
+
+def read_as_option(annotation: Any, text: str) -> Any:
+    return runopt(None, annotation, False, "").cast_to_type(text)
+
+
+class TestEveryReaderAgrees:
+    @pytest.mark.parametrize("text", ["'a,b',c", "a, b ,", '"a","b"', "it's,b"])
+    def test_on_lists(self, text: str) -> None:
+        items = split_list(text)
+        assert read_as_argument(list[str], text) == items
+        assert read_as_option(list[str], text) == items
+        assert tracker_names(text) == items
+
+    @pytest.mark.parametrize(
+        ("pairs", "expected"),
+        [
+            ("a=1,b=2", {"a": "1", "b": "2"}),
+            ("a='1,c=3',b=2", {"a": "1,c=3", "b": "2"}),
+            ("a=1,2;b=3", {"a": "1,2", "b": "3"}),
+        ],
+    )
+    def test_on_dicts(self, pairs: str, expected: dict[str, str]) -> None:
+        assert read_as_argument(dict[str, str], pairs) == expected
+        assert read_as_option(dict[str, str], pairs.replace("=", ":")) == {
+            key: value.replace("=", ":") for key, value in expected.items()
+        }
+        opts = runopts()
+        for key in expected:
+            opts.add(key, type_=str, help="")
+        assert opts.cfg_from_str(pairs) == expected
+
+    @pytest.mark.parametrize("text", [*TRUE_VALUES, *FALSE_VALUES, "True", "OFF"])
+    def test_on_booleans(self, text: str) -> None:
+        value = parse_bool(text)
+        assert read_as_argument(bool, text) is value
+        assert read_as_option(bool, text) is value
+        [mount] = parse_mounts(["type=bind", "src=/a", "dst=/b", f"readonly={text}"])
+        assert mount == BindMount("/a", "/b", read_only=value)
