@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torchx_kit.coalescing_cache import Shared
+from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_kit.names.limits import DNS_LABEL
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
@@ -112,8 +112,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._client = client
         self._clusters: dict[str | None, Cluster] = {}
         self._context: str | None = None
-        self._views: Shared[AppView] = Shared()
-        self._described: Shared[DescribeAppResponse] = Shared()
+        self._views: CoalescingCache[AppView] = CoalescingCache()
+        self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
 
     @property
     def _cluster(self) -> Cluster:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_kit.coalescing_cache import Shared
+from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws.batch.command import read_command
 from torchx_sched_aws.batch.container import INSTANCE_TYPE, resource_from_resource_requirements
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX, containers_of, role_name_of
@@ -62,8 +62,8 @@ class Jobs:
         self._ids: dict[str, str] = {}
         self._deleted: set[str] = set()
         self._lock = threading.Lock()
-        self._found: Shared[dict[str, Any]] = Shared()
-        self._looks: Shared[dict[str, dict[str, Any] | None]] = Shared()
+        self._found: CoalescingCache[dict[str, Any]] = CoalescingCache()
+        self._looks: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
         # job and node, and when it was last looked at
         self._followed: dict[tuple[str, str], float] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_kit.coalescing_cache import Shared
+from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws import cloudwatch
 from torchx_sched_aws.client import AwsError, Clients, aws_errors
 from torchx_sched_aws.cloudwatch import NoLogError, ReplicaLog, UnknownReplicaError
@@ -34,7 +34,7 @@ class TrainingLog(ReplicaLog):
     def __init__(
         self,
         clients: Clients,
-        looks: Shared[dict[str, Any]],
+        looks: CoalescingCache[dict[str, Any]],
         app_id: str,
         job: Mapping[str, Any],
         role_name: str,
@@ -64,7 +64,7 @@ class TrainingLog(ReplicaLog):
         job = self._looks.get(
             self._app_id,
             lambda _: sagemaker_jobs.find(self._clients, self._app_id),
-            old=cloudwatch.PAUSES[0],
+            max_age=cloudwatch.PAUSES[0],
         )
         if job is None:
             return 0.0  # deleted meanwhile

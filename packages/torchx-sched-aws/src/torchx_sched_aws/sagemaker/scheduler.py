@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.coalescing_cache import Shared
+from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws.base_scheduler import AwsScheduler
 from torchx_sched_aws.client import Clients
 from torchx_sched_aws.cloudwatch import SETTLE
@@ -60,7 +60,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     ) -> None:
         clients = Clients({"sagemaker": client, "logs": log_client})
         super().__init__("aws_sagemaker", session_name, clients, log_settle)
-        self._looks: Shared[dict[str, Any]] = Shared()
+        self._looks: CoalescingCache[dict[str, Any]] = CoalescingCache()
 
     @property
     def _client(self) -> Any:
