@@ -85,6 +85,10 @@ def test_a_refusal_removes_what_was_made_and_what_the_engine_made_for_it() -> No
     assert api.done == ["network", "removed net", "removed new"]
 
 
+def test_an_app_lives_in_the_client() -> None:
+    assert create_scheduler("test").lives_in_client({})
+
+
 class SlowApiDouble(ApiDouble):
     """An engine that makes a second replica only once the first one was started."""
 

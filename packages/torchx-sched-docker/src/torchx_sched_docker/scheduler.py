@@ -123,6 +123,14 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     # -- submitting
 
+    def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
+        """Return True: ``torchx run`` waits for the app and cancels it when interrupted.
+
+        The engine would run the app to its end without this process, which ``torchx run --detach``
+        allows.
+        """
+        return True
+
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
         """Starts the containers of an app and returns its id.
 
