@@ -18,7 +18,7 @@ from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 from torchx_specs.plugins import PluginManager, set_manager
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder, pin_workspace_images
-from torchx_specs.workspace.builder import METADATA_KEY, Product
+from torchx_specs.workspace.builder import METADATA_KEY, BuilderOutput
 from torchx_specs.workspace.spec import WorkingDirectory
 
 
@@ -363,7 +363,7 @@ class TestChoiceOfBuilder:
         self, builder: RecordingBuilder, project: Path
     ) -> None:
         class Containers(RecordingScheduler):
-            workspace_products = frozenset({"image"})
+            workspace_outputs = frozenset({"image"})
 
         assert "job_dir" not in dict(Containers().run_opts())
         with pytest.raises(RequestError, match=r"'dir' makes a folder.*valid types: recording"):
@@ -387,7 +387,7 @@ class TestChoiceOfBuilder:
     ) -> None:
         class Containers(RecordingScheduler):
             default_workspace_type = "docker"
-            workspace_products = frozenset({"image"})
+            workspace_outputs = frozenset({"image"})
 
         install()
         monkeypatch.chdir(project)
@@ -440,7 +440,7 @@ class TestChoiceOfBuilder:
 
     def test_options_of_the_default_builder_win(self, install: Install) -> None:
         class Same(RecordingBuilder):
-            product: ClassVar[Product] = "folder"
+            output: ClassVar[BuilderOutput] = "folder"
 
             def opts(self) -> runopts:
                 opts = runopts()

@@ -39,7 +39,7 @@ from torchx_specs.schedulers.api import (
     Stream,
     filter_regex,
 )
-from torchx_specs.workspace.builder import METADATA_KEY, Product
+from torchx_specs.workspace.builder import METADATA_KEY, BuilderOutput
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -77,7 +77,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     """
 
     default_workspace_type: ClassVar[str] = "docker"
-    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image"})
+    workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
     workspace_remote: ClassVar[bool] = False
 
     #: The client, made when first needed; a default, for subclasses with an ``__init__`` of their
