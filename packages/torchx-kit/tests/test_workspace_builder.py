@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import torchx_kit.plugin
 from torchx_kit.workspace import BuilderWorkspaceMixin, tree_digest, workspace_files
 from torchx_specs import AppDef, AppDryRunInfo, CfgVal, Role, StructuredOpts, Workspace, runopts
 from torchx_specs.errors import PluginError, RequestError, WorkspaceError
@@ -101,6 +102,7 @@ def install() -> Iterator[Install]:
 
         manager = PluginManager(discover=False)
         manager.register(Plugin(), "test-builders")
+        manager.register(torchx_kit.plugin, "torchx-kit")
         set_manager(manager)
 
     yield make
