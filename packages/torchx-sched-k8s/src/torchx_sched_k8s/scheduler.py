@@ -70,7 +70,7 @@ from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
 from torchx_specs.schedulers.api import filter_regex as filter_regex
 from torchx_specs.schedulers.api import split_lines as split_lines
-from torchx_specs.workspace.builder import Product
+from torchx_specs.workspace.builder import BuilderOutput
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -103,7 +103,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     """
 
     default_workspace_type: ClassVar[str] = "docker"
-    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image"})
+    workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
     def __init__(
         self, session_name: str, client: ApiClient | None = None, docker_client: Any = None

@@ -1,4 +1,4 @@
-"""How builds reach the engine: a real one, and an HTTP double that answers as others do."""
+"""Tests of the connection of workspace builds to an engine: a real one and an HTTP double."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from torchx_workspace_docker.engine.build import connect
 
 
 class EngineDouble(socketserver.ThreadingUnixStreamServer):
-    """Answers what clients ask first; ``ping_version`` is what it says of its API by the way."""
+    """An engine that answers a client's first requests.
+
+    Attributes:
+        ping_version: The API version in the headers of ``/_ping``, empty for none.
+        requests: The paths that were requested.
+    """
 
     daemon_threads = True
     ping_version = ""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), _Handler)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -35,7 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
+        self.server.requests.append(self.path)
         body = b'{"ApiVersion": "1.40"}' if self.path == "/version" else b"OK"
         self.send_response(200)
         if self.path == "/_ping" and self.server.ping_version:
@@ -55,26 +60,28 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDo
     double.server_close()
 
 
-def test_the_version_of_the_api_is_asked_for_without_programs(double: EngineDouble) -> None:
+def test_api_version_comes_from_ping(double: EngineDouble) -> None:
     double.ping_version = "1.41"
     client = connect()
     assert client.api.api_version == "1.41"
-    assert double.asked == ["/_ping"]
+    assert double.requests == ["/_ping"]
     client.close()
 
 
-def test_an_engine_that_does_not_say_it_by_the_way_is_asked_as_usual(double: EngineDouble) -> None:
+def test_api_version_comes_from_version_if_ping_has_none(double: EngineDouble) -> None:
     client = connect()
     assert client.api.api_version == "1.40"
-    assert double.asked == ["/_ping", "/version"]
+    assert double.requests == ["/_ping", "/version"]
     client.close()
 
 
-def test_the_real_one(engine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_version_of_a_real_engine(
+    engine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in engine.items():
         monkeypatch.setenv(name, value)
-    ours, usual = connect(), from_env()
-    assert ours.api.api_version == usual.api.api_version
+    ours, default = connect(), from_env()
+    assert ours.api.api_version == default.api.api_version
     assert ours.ping()
     ours.close()
-    usual.close()
+    default.close()
