@@ -17,17 +17,18 @@ app by its id, whatever its ``log_dir``.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.logs.streams import write_all
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, request_from_dict
-from torchx_sched_local.store.history import AppRun, Event
-from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS, base_folder, index_folder
+from torchx_sched_local.store.app_run import AppRun, Event
+from torchx_sched_local.store.layout import NA, PRIVATE, base_folder
+from torchx_sched_local.store.success_file import ended_replica, write_success
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState
 
@@ -39,8 +40,6 @@ _VERSION = 1
 
 # json.dumps would make one for each event
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-# what a subclass has started may have something else than a number for a pid
-_encode_any = json.JSONEncoder(default=str).encode
 
 
 class AppFolder:
@@ -84,8 +83,6 @@ class AppFolder:
 
     def lock(self) -> None:
         """Waits until no other process has locked the journal, and locks it until it is closed."""
-        import fcntl
-
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def append(self, events: Iterable[Event]) -> None:
@@ -207,103 +204,6 @@ class AppFolder:
             return None
 
 
-def ended_replica(
-    replica_id: int, pid: Any, exit_code: int | None, stdout: str, stderr: str, error_file: str
-) -> dict[str, Any]:
-    """Returns what the file that says how an app ended has of a replica."""
-    return {
-        "replica_id": replica_id,
-        "pid": pid,
-        "exitcode": exit_code,
-        "stdout": stdout,
-        "stderr": stderr,
-        "error_file": error_file,
-    }
-
-
-def write_success(
-    folder: str,
-    app_id: str,
-    state: AppState,
-    when: float,
-    roles: Mapping[str, Iterable[dict[str, Any]]],
-) -> None:
-    """Writes the file that says how an app ended.
-
-    Args:
-        folder: the app's folder
-        app_id: its id
-        state: the state in which it ended
-        when: when it did, in seconds since the epoch
-        roles: its replicas, see :func:`ended_replica`
-
-    Raises:
-        OSError: it cannot be written
-    """
-    # a line for each field and replica: indenting it all takes much longer
-    head = {
-        "app_id": app_id,
-        "log_dir": folder,
-        "final_state": state.name,
-        "last_updated": when,
-    }
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-    replicas = [
-        f"    {json.dumps(role)}: [\n      " + ",\n      ".join(map(_encode_any, ended)) + "\n    ]"
-        for role, ended in roles.items()
-    ]
-    lines.append('  "roles": {\n' + ",\n".join(replicas) + "\n  }")
-    write_atomically(os.path.join(folder, SUCCESS), "{\n" + ",\n".join(lines) + "\n}", 0o666)
-
-
-def link(app_id: str, folder: str) -> None:
-    """Adds an app to the index.
-
-    Raises:
-        OSError: the index cannot be written
-    """
-    index = index_folder()
-    path = os.path.join(index, app_id)
-    try:
-        os.symlink(folder, path)
-    except FileNotFoundError:
-        os.makedirs(index, mode=0o700, exist_ok=True)
-        os.symlink(folder, path)
-
-
-def unlink(app_id: str) -> None:
-    """Takes an app out of the index."""
-    try:
-        os.unlink(os.path.join(index_folder(), app_id))
-    except OSError:
-        pass
-
-
-def lookup(app_id: str) -> AppFolder | None:
-    """Returns the folder of an app, None if there is no such app."""
-    if not app_id or "/" in app_id or "\0" in app_id or app_id.startswith("."):
-        return None  # not a name that an app can have: it would lead elsewhere
-    try:
-        path = os.readlink(os.path.join(index_folder(), app_id))
-    except OSError:
-        return None
-    return AppFolder(path) if os.path.isdir(os.path.join(path, PRIVATE)) else None
-
-
-def forget_removed(app_id: str) -> None:
-    """Takes an app out of the index if somebody has removed its folder by hand."""
-    if not os.path.exists(os.path.join(index_folder(), app_id)):
-        unlink(app_id)
-
-
-def all_ids() -> list[str]:
-    """Returns the ids of all apps in the index, in order."""
-    try:
-        return sorted(name for name in os.listdir(index_folder()) if not name.startswith("."))
-    except OSError:
-        return []
-
-
 def _read(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
@@ -315,8 +215,3 @@ def _read(path: str) -> dict[str, Any] | None:
     except ValueError:
         return None  # left by a machine that went down
     return data if isinstance(data, dict) else None
-
-
-def timestamp() -> float:
-    """Returns the time for an event."""
-    return time.time()

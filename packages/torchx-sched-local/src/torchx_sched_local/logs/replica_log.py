@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torchx_kit.logs.file_logs import Tail, log_lines
-from torchx_sched_local.errors import NoLogError, UnknownReplicaError
+from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
+from torchx_kit.role_checks import check_replica
+from torchx_sched_local.errors import NoLogError
 from torchx_sched_local.logs.combined import RecordedTimes
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
-from torchx_specs.errors import nearest
 from torchx_specs.schedulers.api import Stream
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ReplicaLog:
         since: datetime | None,
         until: datetime | None,
         should_tail: bool,
-    ) -> Iterable[str]:
+    ) -> FileLog:
         """Returns its lines, see :meth:`Scheduler.log_iter`."""
         tail = None
         if should_tail:
@@ -89,25 +89,3 @@ def own_log_path(app: _LocalAppDef, role: str, k: int, stream: Stream | None) ->
     counts = {name: len(replicas) for name, replicas in app.role_replicas.items()}
     check_replica(app.id, counts, role, k)
     return os.path.join(app.log_dir, role, str(k), _FILES[stream or Stream.COMBINED])
-
-
-def check_replica(app_id: str, counts: Mapping[str, int], role: str, k: int) -> None:
-    """Checks that there is a replica.
-
-    Args:
-        app_id: the app
-        counts: how many replicas each role has
-        role: the role
-        k: index of the replica
-
-    Raises:
-        UnknownReplicaError: there is none
-    """
-    if role not in counts:
-        raise UnknownReplicaError(
-            f"app {app_id} has no role '{role}';{nearest(role, counts)} roles: {', '.join(counts)}"
-        )
-    if not 0 <= k < counts[role]:
-        raise UnknownReplicaError(
-            f"role '{role}' of app {app_id} has no replica {k}; it has 0 to {counts[role] - 1}"
-        )

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.logs.streams import Tee
 from torchx_sched_local.errors import REQUEST_ERRORS, folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam
-from torchx_sched_local.supervise.processes import ENV_REPLICA, with_token
+from torchx_sched_local.supervise.process_table import ENV_REPLICA, with_token
 from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.terminate import end_all
 from torchx_specs.errors import BackendError, RequestError
 
 if TYPE_CHECKING:
-    from torchx_kit.logs.streams import Tee
     from torchx_sched_local.supervise.supervision import Place, Spawn, Supervision
 
 #: The variable with the number of the attempt, 0 for the first.
@@ -144,8 +144,6 @@ def output_files(
         return stdout, stderr, None
     if combined is None or not (param.stdout and param.stderr):
         return stdout, stderr, None
-    from torchx_kit.logs.streams import Tee
-
     return stdout, stderr, Tee(combined, param.stdout, param.stderr)
 
 

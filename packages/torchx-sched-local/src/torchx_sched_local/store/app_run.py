@@ -6,11 +6,10 @@ app's journal; who reads the journal applies it again and arrives at the same st
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_sched_local.supervise.processes import Leader, ProcessId, find
+from torchx_sched_local.supervise.processes import Leader, ProcessId, find_processes
 from torchx_specs.model.status import AppState, is_terminal
 
 #: ``[kind, ...]``, as JSON has it.
@@ -117,7 +116,7 @@ class AppRun:
 
     def find_processes(self) -> set[ProcessId]:
         """Returns all living processes of the app."""
-        return find(self.leaders(), self.owns, self.begun)
+        return find_processes(self.leaders(), self.owns, self.begun)
 
     @property
     def begun(self) -> int:
@@ -184,20 +183,3 @@ _HANDLERS: dict[str, Any] = {
     "retry": AppRun._on_retry,
     "end": AppRun._on_end,
 }
-
-
-def why_it_ended(exit_code: int) -> str:
-    """Returns how a process ended, in words; empty for success.
-
-    >>> why_it_ended(2), why_it_ended(-9)
-    ('exit code 2', 'killed by signal 9 (SIGKILL)')
-    """
-    if exit_code == 0:
-        return ""
-    if exit_code > 0:
-        return f"exit code {exit_code}"
-    try:
-        name = f" ({signal.Signals(-exit_code).name})"
-    except ValueError:
-        name = ""
-    return f"killed by signal {-exit_code}{name}"

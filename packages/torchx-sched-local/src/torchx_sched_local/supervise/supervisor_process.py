@@ -1,27 +1,29 @@
 """The process that supervises a detached app, and what a guard becomes when it is needed.
 
-``python -m torchx_sched_local.supervise.supervisor run FOLDER`` starts the processes that the
-folder's request asks for and supervises them. Its first line of output is a JSON object,
+``python -m torchx_sched_local.supervise.supervisor_process run FOLDER`` starts the processes that
+the folder's request asks for and supervises them. Its first line of output is a JSON object,
 ``{}`` or with the ``error`` that kept it from starting them.
 ``reap FOLDER`` ends an app whose supervisor has died.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
 
-from torchx_sched_local.logs.combined import ReplicaLogs
-from torchx_sched_local.store.history import AppRun
-from torchx_sched_local.store.records import AppFolder, timestamp
-from torchx_sched_local.supervise.terminate import end_all
-from torchx_specs.model.status import AppState, is_terminal
-
-if TYPE_CHECKING:
-    from torchx_sched_local.supervise.reactor import Reactor
-    from torchx_sched_local.supervise.supervision import Supervision
+from torchx_sched_local.errors import folder_error
+from torchx_sched_local.images import CWDImageProvider
+from torchx_sched_local.scheduler import LocalScheduler
+from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.submit import launch
+from torchx_sched_local.supervise.reactor import Reactor
+from torchx_sched_local.supervise.reap import reap
+from torchx_sched_local.supervise.replicas import _LocalAppDef
+from torchx_sched_local.supervise.supervision import Policy, Supervision
+from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.model.app import RetryPolicy
 
 _PR_SET_CHILD_SUBREAPER = 36
 _AGAIN_SECONDS = 0.1
@@ -40,58 +42,7 @@ def main(argv: list[str]) -> int:
     return 2
 
 
-def reap(folder: AppFolder) -> None:
-    """Ends an app that nobody supervises any more: its processes, its logs, its records.
-
-    Does nothing if the app has ended.
-    """
-    data = folder.read_app()
-    if data is None:
-        return
-    try:
-        folder.open_journal()
-    except OSError:
-        return  # deleted
-    try:
-        folder.lock()  # two may have noticed
-        run = AppRun(data["app_id"], {r["name"]: r["replicas"] for r in data["roles"]})
-        for event in folder.read_events(0)[0]:
-            run.apply(event)
-        if not is_terminal(run.state):
-            end_all(run.find_processes)
-            _write_end(folder, run)
-    finally:
-        folder.close()
-
-
-def _write_end(folder: AppFolder, run: AppRun) -> None:
-    request = folder.read_request()
-    when = timestamp()
-    state, msg = AppState.CANCELLED, "cancelled"
-    if not folder.is_cancelled():
-        who = f" (process {run.supervisor.pid})" if run.supervisor else ""
-        msg = f"ended with the program that had started it{who}"
-    if request is not None:
-        for params in request.role_params.values():
-            for param in params:
-                if param.stdout and param.stderr and param.combined:
-                    logs = ReplicaLogs(param.stdout, param.stderr, param.combined)
-                    try:
-                        logs.recover()
-                        logs.finish()
-                    except OSError as e:
-                        msg = f"{msg}; its logs are incomplete: {e.strerror or e}"
-        run.apply(["end", state.value, msg, when])
-        try:
-            folder.write_success(run, request, state, when)
-        except OSError:
-            pass
-    folder.append([["end", state.value, msg, when]])
-
-
 def _run(folder: AppFolder) -> int:
-    from torchx_specs.errors import TorchXError
-
     answer_to = _take_stdout()
     _adopt_orphans()
     try:
@@ -109,16 +60,6 @@ def _run(folder: AppFolder) -> int:
 
 
 def _start(folder: AppFolder) -> tuple[Supervision, Reactor]:
-    from torchx_sched_local.errors import folder_error
-    from torchx_sched_local.images import CWDImageProvider
-    from torchx_sched_local.scheduler import LocalScheduler
-    from torchx_sched_local.submit import launch
-    from torchx_sched_local.supervise.reactor import Reactor
-    from torchx_sched_local.supervise.replicas import _LocalAppDef
-    from torchx_sched_local.supervise.supervision import Policy
-    from torchx_specs.errors import RequestError
-    from torchx_specs.model.app import RetryPolicy
-
     data, request = folder.read_app(), folder.read_request()
     if data is None or request is None:
         raise RequestError(f"{folder.path} holds no app")
@@ -152,8 +93,6 @@ def _take_stdout() -> int:
 
 
 def _report(fd: int, answer: dict[str, str]) -> None:
-    import json
-
     try:
         os.write(fd, json.dumps(answer).encode() + b"\n")
     except OSError:

@@ -10,7 +10,6 @@ from torchx_kit.names.limits import FILE, fit_names
 from torchx_sched_local.images import ImageProvider
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_sched_local.store.layout import COMBINED_LOG, ERROR_FILE, STDERR_LOG, STDOUT_LOG
-from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import RoleTemplate, macros
@@ -34,13 +33,8 @@ def make_request(
         log_dir: its folder
         provider: says what images are
         path_for: returns the search path for a role's own one and its working directory
-
-    Raises:
-        RequestError: two roles have one name
     """
     folders = fit_names((role.name for role in app.roles), FILE)
-    if len(folders) < len(app.roles):
-        raise RequestError(f"app '{app.name}' has several roles of one name")
     role_params: dict[str, list[ReplicaParam]] = {}
     role_log_dirs: dict[str, list[str]] = {}
     for original in app.roles:
