@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torchx_sched_k8s.cluster.client import Cluster
-from torchx_sched_k8s.logs.replica_logs import PodLog, ReplicaLog, nanoseconds
+from torchx_sched_k8s.logs.replica_log import PodLog, ReplicaLog, nanoseconds
 from torchx_sched_k8s.status.pod_states import Pod, read_pod
 from torchx_specs.errors import BackendError, RequestError
 
@@ -215,7 +215,7 @@ def test_a_follower_ends_with_a_pod_that_was_deleted(api: ApiDouble) -> None:
 
 
 def test_a_follower_does_not_wait_for_ever(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchx_sched_k8s.logs.replica_logs.PATIENCE", 0.05)
+    monkeypatch.setattr("torchx_sched_k8s.logs.replica_log.PATIENCE", 0.05)
     api.answer("GET", LOG, (503, status(503, "", "restarting")))
     with pytest.raises(BackendError, match="restarting"):
         follow([(pods("running"), True)] * 100_000)

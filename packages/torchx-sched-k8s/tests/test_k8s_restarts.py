@@ -20,7 +20,7 @@ import yaml
 
 from torchx_sched_k8s import cancel as ending
 from torchx_sched_k8s.cluster import labels
-from torchx_sched_k8s.cluster.client import ApiError
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.views import AppView, batch_view
 from torchx_sched_k8s.supervisor import program as supervisor

@@ -7,18 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_sched_k8s.cluster.client import (
-    BATCH,
-    CORE,
-    JOBSET,
-    KUEUE,
-    MCAD,
-    RBAC,
-    VOLCANO,
-    ApiError,
-    Cluster,
-    namespaced,
-)
+from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     LABEL_QUEUE,
@@ -26,6 +16,16 @@ from torchx_sched_k8s.cluster.labels import (
     is_supervisor,
     labels_of,
     selector,
+)
+from torchx_sched_k8s.cluster.paths import (
+    BATCH,
+    CORE,
+    JOBSET,
+    KUEUE,
+    MCAD,
+    RBAC,
+    VOLCANO,
+    object_path,
 )
 from torchx_sched_k8s.status.job_states import has_ended, job_state, true_conditions
 from torchx_sched_k8s.status.views import AppView
@@ -53,15 +53,15 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
         name = str(resource["metadata"]["name"])
         what = f"cancel {name}"
         if view.api == "volcano":
-            path = namespaced(VOLCANO, namespace, "jobs", name)
+            path = object_path(VOLCANO, namespace, "jobs", name)
             cluster.patch(path, note, what)
             state = {"status": {"state": {"phase": "Aborted"}}}
-            cluster.patch(namespaced(VOLCANO, namespace, "jobs", name, "status"), state, what)
+            cluster.patch(object_path(VOLCANO, namespace, "jobs", name, "status"), state, what)
             continue
         if view.api == "batch" and is_terminal(job_state(resource)[0]):
             continue
         api, plural = (BATCH, "jobs") if view.api == "batch" else (JOBSET, "jobsets")
-        path = namespaced(api, namespace, plural, name)
+        path = object_path(api, namespace, plural, name)
         if LABEL_QUEUE in labels_of(resource):
             # Kueue would undo the suspension: its own object decides
             cluster.patch(path, note, what)
@@ -82,12 +82,12 @@ def _end_supervisor(
 ) -> list[dict[str, Any]]:
     """Ends an app's supervisor; returns the Jobs of the roles that are there after that."""
     what = f"cancel {view.app_id}"
-    path = namespaced(BATCH, namespace, "jobs", view.app_id)
+    path = object_path(BATCH, namespace, "jobs", view.app_id)
     cluster.patch(path, {**note, "spec": {"suspend": True}}, what)
     query = {"labelSelector": selector(instance=view.app_id)}
     until = time.monotonic() + _PATIENCE
     while True:
-        jobs = cluster.get(namespaced(BATCH, namespace, "jobs"), what, query).get("items") or []
+        jobs = cluster.get(object_path(BATCH, namespace, "jobs"), what, query).get("items") or []
         own = [job for job in jobs if is_supervisor(job)]
         # its controller has seen the suspension, and its pod has gone
         ended = all(_is_idle(job) for job in own)
@@ -109,7 +109,7 @@ def _is_idle(job: Mapping[str, Any]) -> bool:
 
 def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], what: str) -> bool:
     query = {"labelSelector": f"{LABEL_WORKLOAD_OWNER}={resource['metadata'].get('uid')}"}
-    path = namespaced(KUEUE, namespace, "workloads")
+    path = object_path(KUEUE, namespace, "workloads")
     try:
         workloads = cluster.get(path, what, query).get("items") or []
     except ApiError as e:
@@ -119,7 +119,7 @@ def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], w
     for workload in workloads:
         name = str(workload["metadata"]["name"])
         cluster.patch(
-            namespaced(KUEUE, namespace, "workloads", name), {"spec": {"active": False}}, what
+            object_path(KUEUE, namespace, "workloads", name), {"spec": {"active": False}}, what
         )
     return bool(workloads)
 
@@ -135,9 +135,9 @@ def delete(cluster: Cluster, namespace: str, view: AppView) -> None:
     api, plural = places[view.api]
     for resource in view.objects:
         name = str(resource["metadata"]["name"])
-        cluster.delete(namespaced(api, namespace, plural, name), f"delete {name}")
+        cluster.delete(object_path(api, namespace, plural, name), f"delete {name}")
     if view.api == "batch":
-        path = namespaced(CORE, namespace, "services", view.app_id)
+        path = object_path(CORE, namespace, "services", view.app_id)
         cluster.delete(path, f"delete the service {view.app_id}")
     if view.supervisor is not None:
         # they go with the supervisor, but for those that kubectl made
@@ -146,5 +146,5 @@ def delete(cluster: Cluster, namespace: str, view: AppView) -> None:
         if pod.get("serviceAccountName") == view.app_id:
             others += [(RBAC, "rolebindings"), (RBAC, "roles"), (CORE, "serviceaccounts")]
         for api, plural in others:
-            path = namespaced(api, namespace, plural, view.app_id)
+            path = object_path(api, namespace, plural, view.app_id)
             cluster.delete(path, f"delete {view.app_id} of {plural}")

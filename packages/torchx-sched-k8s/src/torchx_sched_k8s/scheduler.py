@@ -28,15 +28,15 @@ from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NA
 from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_k8s.cluster.labels import pod_labels as pod_labels
 from torchx_sched_k8s.cluster.names import normalize_str as normalize_str
-from torchx_sched_k8s.compat import BLUE as BLUE
-from torchx_sched_k8s.compat import ENDC as ENDC
-from torchx_sched_k8s.compat import JOB_STATE as JOB_STATE
-from torchx_sched_k8s.compat import TASK_STATE as TASK_STATE
-from torchx_sched_k8s.compat import _apply_pod_overlay as _apply_pod_overlay
-from torchx_sched_k8s.compat import app_to_resource as app_to_resource
-from torchx_sched_k8s.compat import prefix_container_name as prefix_container_name
-from torchx_sched_k8s.compat import role_to_pod as role_to_pod
-from torchx_sched_k8s.compat import sanitize_for_serialization as sanitize_for_serialization
+from torchx_sched_k8s.legacy_names import BLUE as BLUE
+from torchx_sched_k8s.legacy_names import ENDC as ENDC
+from torchx_sched_k8s.legacy_names import JOB_STATE as JOB_STATE
+from torchx_sched_k8s.legacy_names import TASK_STATE as TASK_STATE
+from torchx_sched_k8s.legacy_names import _apply_pod_overlay as _apply_pod_overlay
+from torchx_sched_k8s.legacy_names import app_to_resource as app_to_resource
+from torchx_sched_k8s.legacy_names import prefix_container_name as prefix_container_name
+from torchx_sched_k8s.legacy_names import role_to_pod as role_to_pod
+from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.options import SUBDOMAIN
@@ -180,14 +180,17 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return self._described.get(app_id, lambda _: self._describe(app_id))
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
-        from torchx_sched_k8s.status import describe as describing
+        from torchx_sched_k8s.status.describe import describe
+        from torchx_sched_k8s.status.pod_states import list_pods
 
         namespace, name = _parsed(app_id)
         view = self._view(app_id)
         if view is None:
             return None
-        pods = describing.list_pods(self._cluster, namespace, name)
-        return describing.describe(self._cluster, namespace, name, view, pods)
+        pods = list_pods(
+            self._cluster, namespace, selector(instance=name), f"list the pods of {name}"
+        )
+        return describe(self._cluster, namespace, name, view, pods)
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
         """Returns the objects of an app as the cluster has them, None if there are none."""
@@ -315,7 +318,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             UnknownAppException: there is no such app
             RequestError: it has no such role or replica
         """
-        from torchx_sched_k8s.logs.replica_logs import ReplicaLog
+        from torchx_sched_k8s.logs.replica_log import ReplicaLog
 
         namespace, _ = _parsed(app_id)
         role = self._role_of(app_id, role_name, k)
@@ -350,8 +353,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def _look(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
         """Returns the pods of a replica, and whether there will be others."""
-        from torchx_sched_k8s.logs.replica_logs import find_pods
-        from torchx_sched_k8s.status.pod_states import latest
+        from torchx_sched_k8s.status.pod_states import latest, list_pods
 
         namespace, name = _parsed(app_id)
         # what is asked first is the older: a pod that is made meanwhile is not overlooked
@@ -364,10 +366,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         index = {"volcano": VOLCANO_INDEX, "mcad": LABEL_REPLICA_ID}.get(view.api, COMPLETION_INDEX)
         pods: Sequence[Pod] = []
         if view.api != "volcano" or role.replicas > 1:
-            pods = find_pods(self._cluster, namespace, f"{chosen},{index}={k}", what)
+            pods = list_pods(self._cluster, namespace, f"{chosen},{index}={k}", what)
         if not any(pod.index == k for pod in pods):
             # older clusters have the index in an annotation only
-            pods = find_pods(self._cluster, namespace, chosen, what)
+            pods = list_pods(self._cluster, namespace, chosen, what)
         pods = latest(pod for pod in pods if pod.index == k)
         state = role.state if role.state is not None else view.state
         more = not is_terminal(state) and k not in role.failed and k not in role.succeeded

@@ -7,19 +7,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_sched_k8s.cluster.client import (
-    BATCH,
-    CORE,
-    JOBSET,
-    MCAD,
-    RBAC,
-    VOLCANO,
-    ApiError,
-    Cluster,
-    RefusedRequestError,
-    namespaced,
-)
+from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_sched_k8s.cluster.labels import is_supervisor
+from torchx_sched_k8s.cluster.paths import BATCH, CORE, JOBSET, MCAD, RBAC, VOLCANO, object_path
 from torchx_sched_k8s.request.request import KubernetesJob
 from torchx_specs.errors import BackendError
 
@@ -76,7 +67,7 @@ def submit(cluster: Cluster, job: KubernetesJob, *, ask_first: bool) -> None:
                 resource = _owned(resource, made)
             made.append(_create(cluster, job.namespace, resource))
         if supervised:
-            path = namespaced(*_place(job.namespace, made[0]), str(made[0]["metadata"]["name"]))
+            path = object_path(*_place(job.namespace, made[0]), str(made[0]["metadata"]["name"]))
             cluster.patch(path, {"spec": {"suspend": False}}, f"start {_called(made[0])}")
     except BaseException:
         # also what may have been made although the answer was lost
@@ -100,7 +91,7 @@ def _ask(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
     try:
         _create(cluster, namespace, resource, dry_run=True)
     except ApiError as e:
-        if _NO_DRY_RUN in e.words:
+        if _NO_DRY_RUN in e.message:
             return  # a webhook that cannot be asked is met when the object is made
         # the role that a binding names is not there yet: whoever may not bind any is told so
         if e.status != 404 or resource.get("kind") != "RoleBinding":
@@ -111,7 +102,7 @@ def _ask(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
 
 def remove(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
     """Deletes an object and what it owns, if it is there."""
-    path = namespaced(*_place(namespace, resource), str(resource["metadata"]["name"]))
+    path = object_path(*_place(namespace, resource), str(resource["metadata"]["name"]))
     cluster.delete(path, f"delete {_called(resource)}")
 
 
@@ -137,18 +128,18 @@ def _create(
     place = _place(namespace, resource)
     what = f"create {_called(resource)}"
     try:
-        return cluster.create(namespaced(*place), resource, what, dry_run=dry_run)
+        return cluster.create(object_path(*place), resource, what, dry_run=dry_run)
     except ApiError as e:
         if e.status == 404 and place[0] in _MISSING and not isinstance(e, RefusedRequestError):
             raise RefusedRequestError(
-                f"cannot {what}: {_MISSING[place[0]]}", e.status, e.reason, e.words
+                f"cannot {what}: {_MISSING[place[0]]}", e.status, e.reason, e.message
             ) from e
         if e.status == 409 and e.reason == "AlreadyExists":
             raise RefusedRequestError(
                 f"cannot {what}: there is one of that name already; make a new dry run",
                 e.status,
                 e.reason,
-                e.words,
+                e.message,
             ) from e
         if e.status == 403 and resource.get("kind") in _ACCOUNT_KINDS:
             raise ApiError(
@@ -156,7 +147,7 @@ def _create(
                 " configmaps there: -cfg restarts_service_account=NAME",
                 e.status,
                 e.reason,
-                e.words,
+                e.message,
             ) from e
         raise
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import one_line
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
@@ -18,7 +17,20 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
 )
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+
+#: Fields of pods that nothing here reads, and that take most of a list's memory.
+_UNUSED_FIELDS = frozenset(
+    {"managedFields", "env", "envFrom", "volumeMounts", "volumes", "tolerations", "affinity"}
+    | {"command", "args", "resources", "ports", "livenessProbe", "readinessProbe", "startupProbe"}
+    | {"securityContext", "lifecycle", "allocatedResources", "imageID", "containerID"}
+    | {"hostIPs", "podIPs", "imagePullSecrets"}
+)
 
 _PHASES = {
     "Pending": AppState.PENDING,
@@ -117,6 +129,27 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         leaving=bool(metadata.get("deletionTimestamp")),
         attempt=int(labels.get("jobset.sigs.k8s.io/restart-attempt") or 0),
     )
+
+
+def list_pods(cluster: Cluster, namespace: str, label_selector: str, action: str) -> list[Pod]:
+    """Return the pods that a selector matches.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the pods.
+        label_selector: Selector of their labels.
+        action: What is requested, as in "cannot <action>".
+    """
+    path = object_path(CORE, namespace, "pods")
+    query = {"labelSelector": label_selector}
+    pods = cluster.list_items(path, action, query, object_hook=_without_unused_fields)
+    return [read_pod(pod) for pod in pods]
+
+
+def _without_unused_fields(data: dict[str, Any]) -> dict[str, Any]:
+    for field in _UNUSED_FIELDS & data.keys():
+        del data[field]
+    return data
 
 
 def latest(pods: Iterable[Pod]) -> list[Pod]:

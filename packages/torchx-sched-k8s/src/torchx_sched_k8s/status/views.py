@@ -19,7 +19,7 @@ from torchx_sched_k8s.cluster.labels import (
     is_supervisor,
     labels_of,
 )
-from torchx_sched_k8s.compat import JOB_STATE
+from torchx_sched_k8s.legacy_names import JOB_STATE
 from torchx_sched_k8s.status.job_states import (
     Watch,
     role_name_of,

@@ -6,9 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from torchx_sched_k8s.cluster.client import CORE, ApiError, Cluster, namespaced
+from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import MANIFESTS
+from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_sched_k8s.status.job_states import SUPERVISOR
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import AppView, batch_view
@@ -17,9 +19,9 @@ from torchx_specs.model.status import AppState, is_terminal
 
 def completed(cluster: Cluster, namespace: str, view: AppView) -> AppView:
     """Returns an app with the roles whose Jobs are not there just now, by one request."""
-    path = namespaced(CORE, namespace, "configmaps", view.app_id)
+    path = object_path(CORE, namespace, "configmaps", view.app_id)
     try:
-        held = cluster.find(path, f"look for the roles of {view.app_id}")
+        held = cluster.get_or_none(path, f"look for the roles of {view.app_id}")
     except ApiError:
         return view  # not everybody may read config maps
     if held is None or view.supervisor is None:

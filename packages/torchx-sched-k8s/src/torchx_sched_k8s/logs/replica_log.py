@@ -8,15 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 
 from torchx_sched_k8s.cluster import client as connection
-from torchx_sched_k8s.cluster.client import (
-    CORE,
-    ApiError,
-    Cluster,
-    NoClusterError,
-    RefusedRequestError,
-    namespaced,
-)
-from torchx_sched_k8s.status.pod_states import Pod, read_pod
+from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import RequestError
 
 #: How long a follower waits for a cluster that has gone away, in seconds.
@@ -95,7 +90,7 @@ class ReplicaLog:
             if not pod.started:
                 continue
             reader = self._reader(pod)
-            patience = _Patience(self._sleep, connection.PATIENCE)
+            patience = _Patience(self._sleep, connection.RETRY_SECONDS)
             while True:
                 try:
                     for lines in (reader.earlier(pod), reader.read(follow=False)):
@@ -113,7 +108,7 @@ class ReplicaLog:
     def _look_after(self, error: ApiError, patience: _Patience) -> None:
         """Waits after a refusal that may be over soon; raises others."""
         if error.status == 401:
-            self._cluster.renew(error)
+            self._cluster.renew_credentials(error)
         elif error.status not in _BUSY:
             raise error
         patience.spend(error)
@@ -220,7 +215,7 @@ class PodLog:
         stream: str | None = None,
     ) -> None:
         self._cluster = cluster
-        self._path = namespaced(CORE, namespace, "pods", pod, "log")
+        self._path = object_path(CORE, namespace, "pods", pod, "log")
         self._what = f"read the log of {pod}"
         self._container = container
         self._since = since
@@ -284,14 +279,14 @@ class PodLog:
         try:
             answer = self._cluster.open("GET", self._path, self._what, query, timeout=timeout)
         except ApiError as e:
-            if e.status == 400 and "waiting to start" in e.words:
+            if e.status == 400 and "waiting to start" in e.message:
                 return
-            if e.status == 422 and self._stream and "stream" in e.words:
+            if e.status == 422 and self._stream and "stream" in e.message:
                 raise RequestError(_ONE_STREAM) from e
             raise
         with answer:
             rest = b""
-            for piece in answer.pieces():
+            for piece in answer.chunks():
                 *entries, rest = (rest + piece if rest else piece).split(b"\n")
                 for entry in entries:
                     line = self._take(entry, known, torn)
@@ -333,12 +328,6 @@ class PodLog:
             if self._until is not None and at >= self._until:
                 return None
         return text
-
-
-def find_pods(cluster: Cluster, namespace: str, selector: str, what: str) -> list[Pod]:
-    """Returns the pods of a selector."""
-    path = namespaced(CORE, namespace, "pods")
-    return cluster.pods(path, what, {"labelSelector": selector}, read_pod)
 
 
 def _nanoseconds_of(when: datetime) -> int:
