@@ -41,9 +41,10 @@ from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.options import SUBDOMAIN
 from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
+from torchx_sched_k8s.request.checks import check
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
+from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
-from torchx_sched_k8s.request.request import KubernetesJob as KubernetesJob
-from torchx_sched_k8s.request.request import check, check_size, format_request, make_request
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
 from torchx_specs.errors import RequestError, UnknownAppException, nearest
 from torchx_specs.model.app import AppDef as AppDef

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_specs.errors import one_line
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
 
 
 def last_warning(cluster: Cluster, namespace: str, name: str) -> str:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import selector
 from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, VOLCANO, object_path
 from torchx_specs.errors import BackendError
 
 if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.status.views import AppView
 
 _LONGEST = 30.0

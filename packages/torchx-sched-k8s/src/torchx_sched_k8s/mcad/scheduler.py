@@ -40,9 +40,10 @@ from torchx_sched_k8s.mcad.options import KubernetesMCADOpts as KubernetesMCADOp
 from torchx_sched_k8s.mcad.options import problems_of_mcad
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
+from torchx_sched_k8s.request.checks import problems_of_app
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, format_request
 from torchx_sched_k8s.request.overlays import NAMESPACE
 from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.request.request import KubernetesJob, format_request, problems_of_app
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
 from torchx_sched_k8s.scheduler import KubernetesScheduler, _parsed
 from torchx_specs.errors import RequestError

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
@@ -13,13 +12,16 @@ from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, KUEUE, VOLCANO, object
 from torchx_sched_k8s.request.pods import unescape
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import AppView, RoleView, batch_view, jobset_view, volcano_view
-from torchx_sched_k8s.supervisor.restarts import completed, told_of
+from torchx_sched_k8s.supervisor import read_missing_jobs, restart_message
 from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
 
 APIS = ("batch", "jobset", "volcano")
 
@@ -63,8 +65,13 @@ def _look(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | 
             if e.status == 404:
                 return None
             raise
-        view = batch_view(app_id, jobs) if jobs else None
-        return completed(cluster, namespace, view) if view and view.missing else view
+        if not jobs:
+            return None
+        view = batch_view(app_id, jobs)
+        missing = view.supervision and read_missing_jobs(
+            cluster, namespace, app_id, view.supervision
+        )
+        return batch_view(app_id, jobs, missing) if missing else view
     if api == "jobset":
         found = cluster.get_or_none(object_path(JOBSET, namespace, "jobsets", app_id), what)
         return jobset_view(app_id, found) if found else None
@@ -99,8 +106,10 @@ def describe(
     elif state == AppState.FAILED:
         why = _first_reason(replicas, AppState.FAILED)
         message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
-    if view.supervisor is not None:
-        message = told_of(cluster, namespace, view, pods, message)
+    if view.supervision is not None:
+        message = restart_message(
+            cluster, namespace, view.supervision, pods, message, ended=is_terminal(view.state)
+        )
     return DescribeAppResponse(
         f"{namespace}:{app_id}",
         state,

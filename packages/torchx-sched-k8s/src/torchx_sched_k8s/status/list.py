@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of, selector
 from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, VOLCANO, object_path
 from torchx_sched_k8s.status.views import AppView, batch_view, is_ours, jobset_view, volcano_view
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
 
 
 def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_sched_k8s.options import KubernetesOpts, problems_of
-from torchx_sched_k8s.request.pods import problems_of_role, unsuitable
-from torchx_sched_k8s.request.retries import problems_of_retries, warnings_of_retries
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.checks import check
+from torchx_sched_k8s.request.retries import warnings_of_retries
+from torchx_sched_k8s.supervisor import masked_manifests
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef
 
@@ -80,39 +81,6 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
     return job
 
 
-def check(app: AppDef, opts: KubernetesOpts) -> None:
-    """Checks that a cluster can be asked for an app's objects.
-
-    Raises:
-        RequestError: names everything that is wrong
-    """
-    problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
-    if not problems:
-        problems += problems_of_retries(app, opts, opts.api)
-    if problems:
-        raise RequestError(problems)
-
-
-def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
-    """Yields everything about an app that no cluster could do, one line each.
-
-    Args:
-        app: the app
-        image: for roles that name none
-    """
-    if not app.roles:
-        yield f"app '{app.name}' has no roles"
-    names = [role.name for role in app.roles]
-    yield from (
-        f"several roles are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1
-    )
-    for role in app.roles:
-        yield from (f"role '{role.name}': {problem}" for problem in problems_of_role(role, image))
-    why = unsuitable(app.name)
-    if why:
-        yield f"the app's name {why}"
-
-
 def check_size(job: KubernetesJob) -> None:
     """Checks that the cluster can store each object.
 
@@ -161,8 +129,6 @@ def _masked(value: Any) -> Any:
 
     if isinstance(value, Mapping):
         if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), Mapping):
-            from torchx_sched_k8s.supervisor.objects import masked_manifests
-
             return {**value, "data": masked_manifests(value["data"], _masked)}
         name = value.get("name")
         if isinstance(name, str) and isinstance(value.get("value"), str) and is_secret(name):
