@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torchx_kit.coalescing_cache import Shared
+from torchx_kit.coalescing_cache import Shared as CoalescingCache
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_kit.names.limits import DNS_LABEL
+from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
 from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, VOLCANO_INDEX, selector
@@ -46,7 +47,7 @@ from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJ
 from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
-from torchx_specs.errors import RequestError, UnknownAppException, nearest
+from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role
@@ -113,8 +114,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._client = client
         self._clusters: dict[str | None, Cluster] = {}
         self._context: str | None = None
-        self._views: Shared[AppView] = Shared()
-        self._described: Shared[DescribeAppResponse] = Shared()
+        self._views: CoalescingCache[AppView] = CoalescingCache()
+        self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
 
     @property
     def _cluster(self) -> Cluster:
@@ -339,18 +340,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         view = self._view(app_id, _RECENT_SECONDS) if _parsed(app_id)[1] else None
         if view is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
-        for role in view.roles:
-            if role.name == role_name:
-                if not 0 <= k < role.replicas:
-                    raise RequestError(
-                        f"role '{role_name}' of {app_id} has no replica {k}, it has {role.replicas}"
-                    )
-                return role
-        names = [role.name for role in view.roles]
-        raise RequestError(
-            f"{app_id} has no role '{role_name}';{nearest(role_name, names)}"
-            f" roles: {', '.join(names)}"
-        )
+        replicas = {role.name: role.replicas for role in view.roles}
+        check_replica(app_id, replicas, role_name, k)
+        return next(role for role in view.roles if role.name == role_name)
 
     def _look(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
         """Returns the pods of a replica, and whether there will be others."""

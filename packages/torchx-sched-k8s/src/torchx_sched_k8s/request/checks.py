@@ -5,6 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from torchx_kit.role_checks import (
+    app_problems,
+    entrypoint_problems,
+    image_problems,
+    replica_count_problems,
+    text_problem,
+    text_problems,
+)
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts, problems_of
 from torchx_sched_k8s.request.pods import SHARED_MEMORY
 from torchx_sched_k8s.request.retries import problems_of_retries
@@ -15,6 +23,8 @@ from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _VALID_PERMISSIONS = frozenset("rwm")
+#: Name of the API in messages.
+_API = "the Kubernetes API"
 
 
 def check(app: AppDef, opts: KubernetesOpts) -> None:
@@ -31,62 +41,52 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
 
 
 def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
-    """Yields everything about an app that no cluster could do, one line each.
+    """Yield everything about an app that no cluster can run, one line each.
 
     Args:
-        app: the app
-        image: for roles that name none
+        app: The app.
+        image: Image of roles that name none.
     """
-    if not app.roles:
-        yield f"app '{app.name}' has no roles"
-    names = [role.name for role in app.roles]
-    yield from (
-        f"several roles are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1
-    )
+    yield from app_problems(app)
     for role in app.roles:
         yield from (f"role '{role.name}': {problem}" for problem in problems_of_role(role, image))
-    why = unsuitable(app.name)
-    if why:
-        yield f"the app's name {why}"
+    problem = text_problem(app.name, _API)
+    if problem:
+        yield f"the app's name {problem}"
 
 
 def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
-    """Yields everything about a role that no pod could have, one line each.
+    """Yield everything about a role that no pod can have, one line each.
 
     Args:
-        role: the role
-        image: for roles that name none
+        role: The role.
+        image: Image of roles that name none.
     """
     if not role.name:
-        yield "it has no name"
-    if role.num_replicas < 1:
-        yield f"it has {role.num_replicas} replicas; at least one is needed"
-    if role.max_retries < 0:
-        yield f"max_retries is {role.max_retries}; it cannot be negative"
+        yield "it has no name; set Role.name"
+    yield from replica_count_problems(role)
     if role.min_replicas is not None and not 0 <= role.min_replicas <= role.num_replicas:
-        yield f"min_replicas is {role.min_replicas}, of {role.num_replicas} replicas"
-    # an empty one may come by an overlay; what a cluster thinks of none at all, it says itself
-    if role.image in (NONE, MISSING) and not image:
-        yield "it has no image; set Role.image, or the option image"
-    elif any(c.isspace() or not c.isprintable() for c in role.image):
-        yield f"{role.image!r} is no name of an image"
-    if not role.entrypoint or role.entrypoint == MISSING:
-        yield "no entrypoint; set Role.entrypoint to the program to run"
-    words = {"its name": role.name, "entrypoint": role.entrypoint}
-    words.update({f"args[{i}]": str(arg) for i, arg in enumerate(role.args)})
-    for where, word in words.items():
-        why = unsuitable(word)
-        if why:
-            yield f"{where} {why}"
-    for key, value in role.env.items():
-        if not _ENV_NAME.match(key):
-            yield f"env has {key!r}, which is no variable's name in a cluster"
-        why = unsuitable(key + str(value))
-        if why:
-            yield f"env[{key!r}] {why}"
+        yield (
+            f"min_replicas is {role.min_replicas}; it must be 0 to {role.num_replicas}"
+            " (num_replicas)"
+        )
+    # an empty image is left to the cluster: an overlay may set one
+    if role.image in (NONE, MISSING):
+        if not image:
+            yield "no image; set Role.image, or the option image"
+    elif role.image:
+        yield from image_problems(role)
+    yield from entrypoint_problems(role)
+    yield from text_problems(role, _API)
+    for key in role.env:
+        if key and "=" not in key and not _ENV_NAME.match(key):
+            yield (
+                f"env has {key!r}, which is not a valid variable name in Kubernetes"
+                " (letters, digits, '-', '_', '.'; not a digit first)"
+            )
     for name, port in role.port_map.items():
         if not 0 < port < 65536:
-            yield f"port_map['{name}'] is {port}, which is no port"
+            yield f"port_map['{name}'] is {port}; a port is 1 to 65535"
     yield from _problems_of_mounts(role)
 
 
@@ -110,14 +110,3 @@ def _problems_of_mounts(role: Role) -> Iterable[str]:
             mount.permissions and _VALID_PERMISSIONS.issuperset(mount.permissions)
         ):
             yield f"{where}: permissions '{mount.permissions}': use r, w and m"
-
-
-def unsuitable(text: str) -> str:
-    """Returns why a cluster cannot carry a text, empty if it can."""
-    if "\0" in text:
-        return "holds a NUL character"
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return "holds bytes that are not UTF-8, which the API of Kubernetes cannot carry"
-    return ""

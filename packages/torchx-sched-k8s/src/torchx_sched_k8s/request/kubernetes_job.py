@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_kit.yaml_text import yaml_text
+from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.checks import check
 from torchx_sched_k8s.request.retries import warnings_of_retries
 from torchx_sched_k8s.supervisor import masked_manifests
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef
+from torchx_specs.redaction import MASK, is_secret, masked_text
 
 #: What etcd stores as one object, in bytes, unless its operator says otherwise.
 LARGEST = 1536 * 1024
@@ -41,8 +46,6 @@ class KubernetesJob:
     @property
     def name(self) -> str:
         """What the app is called in the cluster."""
-        from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
-
         first = self.objects[0]
         return labels_of(first).get(LABEL_UNIQUE_NAME) or str(first["metadata"]["name"])
 
@@ -60,8 +63,6 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
     """
     check(app, opts)
     for warning in warnings_of_retries(app, opts, opts.api):
-        import logging
-
         logging.getLogger(__name__).warning("%s", warning)
     namespace = opts.namespace
     if opts.api == "volcano":
@@ -87,8 +88,6 @@ def check_size(job: KubernetesJob) -> None:
     Raises:
         RequestError: one is too large, or holds what JSON cannot
     """
-    import json
-
     for resource in job.objects:
         what = f"{resource.get('kind')} {resource['metadata']['name']}"
         try:
@@ -104,29 +103,10 @@ def check_size(job: KubernetesJob) -> None:
 
 def format_request(job: KubernetesJob) -> str:
     """Returns a request as YAML that kubectl takes, with values masked that look like secrets."""
-    import yaml
-
-    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    # programs and files in it are to be read
-    Plain.add_representer(str, _represent_text)
-    documents = [
-        yaml.dump(_masked(resource), Dumper=Plain, allow_unicode=True, width=100)
-        for resource in job.objects
-    ]
-    return "---\n".join(documents)
-
-
-def _represent_text(dumper: Any, text: str) -> Any:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
 
 
 def _masked(value: Any) -> Any:
-    from torchx_specs.redaction import MASK, is_secret, masked_text
-
     if isinstance(value, Mapping):
         if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), Mapping):
             return {**value, "data": masked_manifests(value["data"], _masked)}

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_kit.errors import MountTypeError
 from torchx_sched_k8s import options
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR, LABEL_INSTANCE_TYPE
 from torchx_sched_k8s.cluster.names import port_names
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -38,10 +38,6 @@ REPLICA_MARK = "\0replica\0"
 _NO_IMAGE = frozenset({"", NONE, MISSING})
 # What a node would replace: $(NAME), and $$ as $. Dollars before our own mark count as well.
 _ACTIVE = re.compile(r"\$\$+|\$(?=[(\0])")
-
-
-class MountTypeError(RequestError, TypeError):
-    """A mount is none of the known types."""
 
 
 @dataclass(frozen=True)

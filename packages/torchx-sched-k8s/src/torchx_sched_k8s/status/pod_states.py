@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.signals import exit_signal, signal_name
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
@@ -42,8 +43,6 @@ _PHASES = {
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
 _DISRUPTIONS = {"PreemptionByScheduler": "Preempted", "EvictionByEvictionAPI": "Evicted"}
 _INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0)?\Z")
-_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS"}
-_SIGNALS |= {8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
 
 
 @dataclass(frozen=True)
@@ -223,7 +222,7 @@ def _waiting(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 def _ended(terminated: Mapping[str, Any]) -> str:
     code = int(terminated.get("exitCode") or 0)
-    signal = _SIGNALS.get(code - 128) or _SIGNALS.get(int(terminated.get("signal") or 0))
+    signal = signal_name(exit_signal(code) or int(terminated.get("signal") or 0))
     how = f"exit code {code}" + (f" ({signal})" if signal else "")
     reason = str(terminated.get("reason") or "")
     if reason in ("", "Error", "Completed"):
