@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_sched_k8s.options import KubernetesOpts, problems_of
-from torchx_sched_k8s.request.pods import problems_of_role, unsuitable
-from torchx_sched_k8s.request.retries import problems_of_retries, warnings_of_retries
+from torchx_kit.yaml_text import yaml_text
+from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.checks import check
+from torchx_sched_k8s.request.retries import warnings_of_retries
+from torchx_sched_k8s.supervisor import masked_manifests
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef
+from torchx_specs.redaction import MASK, is_secret, masked_text
 
 #: What etcd stores as one object, in bytes, unless its operator says otherwise.
 LARGEST = 1536 * 1024
@@ -40,8 +46,6 @@ class KubernetesJob:
     @property
     def name(self) -> str:
         """What the app is called in the cluster."""
-        from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
-
         first = self.objects[0]
         return labels_of(first).get(LABEL_UNIQUE_NAME) or str(first["metadata"]["name"])
 
@@ -59,8 +63,6 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
     """
     check(app, opts)
     for warning in warnings_of_retries(app, opts, opts.api):
-        import logging
-
         logging.getLogger(__name__).warning("%s", warning)
     namespace = opts.namespace
     if opts.api == "volcano":
@@ -80,47 +82,12 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
     return job
 
 
-def check(app: AppDef, opts: KubernetesOpts) -> None:
-    """Checks that a cluster can be asked for an app's objects.
-
-    Raises:
-        RequestError: names everything that is wrong
-    """
-    problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
-    if not problems:
-        problems += problems_of_retries(app, opts, opts.api)
-    if problems:
-        raise RequestError(problems)
-
-
-def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
-    """Yields everything about an app that no cluster could do, one line each.
-
-    Args:
-        app: the app
-        image: for roles that name none
-    """
-    if not app.roles:
-        yield f"app '{app.name}' has no roles"
-    names = [role.name for role in app.roles]
-    yield from (
-        f"several roles are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1
-    )
-    for role in app.roles:
-        yield from (f"role '{role.name}': {problem}" for problem in problems_of_role(role, image))
-    why = unsuitable(app.name)
-    if why:
-        yield f"the app's name {why}"
-
-
 def check_size(job: KubernetesJob) -> None:
     """Checks that the cluster can store each object.
 
     Raises:
         RequestError: one is too large, or holds what JSON cannot
     """
-    import json
-
     for resource in job.objects:
         what = f"{resource.get('kind')} {resource['metadata']['name']}"
         try:
@@ -136,33 +103,12 @@ def check_size(job: KubernetesJob) -> None:
 
 def format_request(job: KubernetesJob) -> str:
     """Returns a request as YAML that kubectl takes, with values masked that look like secrets."""
-    import yaml
-
-    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    # programs and files in it are to be read
-    Plain.add_representer(str, _represent_text)
-    documents = [
-        yaml.dump(_masked(resource), Dumper=Plain, allow_unicode=True, width=100)
-        for resource in job.objects
-    ]
-    return "---\n".join(documents)
-
-
-def _represent_text(dumper: Any, text: str) -> Any:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
 
 
 def _masked(value: Any) -> Any:
-    from torchx_specs.redaction import MASK, is_secret, masked_text
-
     if isinstance(value, Mapping):
         if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), Mapping):
-            from torchx_sched_k8s.supervisor.objects import masked_manifests
-
             return {**value, "data": masked_manifests(value["data"], _masked)}
         name = value.get("name")
         if isinstance(name, str) and isinstance(value.get("value"), str) and is_secret(name):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.options import RESERVED_MEMMB, RESERVED_MILLICPU, KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
 from torchx_specs.model.templates import RoleTemplate
@@ -19,20 +20,8 @@ from torchx_specs.model.templates import RoleTemplate
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
-#: Phases of Volcano's Jobs.
-JOB_STATE: dict[str, AppState] = {
-    "Pending": AppState.PENDING,
-    "Aborting": AppState.RUNNING,
-    "Aborted": AppState.CANCELLED,
-    "Running": AppState.RUNNING,
-    "Restarting": AppState.RUNNING,
-    "Completed": AppState.SUCCEEDED,
-    "Completing": AppState.RUNNING,
-    "Terminating": AppState.RUNNING,
-    "Terminated": AppState.FAILED,
-    "Failed": AppState.FAILED,
-}
-#: Phases of Volcano's tasks.
+JOB_STATE = VOLCANO_JOB_STATES
+#: States of Volcano's tasks, by their phases.
 TASK_STATE: dict[str, AppState] = {
     "Pending": AppState.PENDING,
     "Allocated": AppState.PENDING,
