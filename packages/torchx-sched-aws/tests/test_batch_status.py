@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_aws.batch.jobs import Jobs, describe, job_ui_url, roles_of
+from torchx_sched_aws.batch.describe import describe, job_ui_url, roles_of
+from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.batch.scheduler import (
     JOB_STATE,
     AWSBatchScheduler,

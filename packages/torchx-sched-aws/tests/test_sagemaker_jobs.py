@@ -16,6 +16,7 @@ from torchx_sched_aws.sagemaker.command import make_command
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 from torchx_sched_aws.sagemaker.states import exit_code_of, job_state, reason_of, restarts_of
+from torchx_sched_aws.sagemaker.submit import create
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Stream
@@ -234,7 +235,7 @@ def test_the_name_of_a_role_is_looked_up(sagemaker: Stubber) -> None:
         expected = {**job.job_def, "RoleArn": ROLE}
         sagemaker.add_response("create_training_job", {"TrainingJobArn": arn}, expected)
         clients = Clients({"sagemaker": sagemaker.client, "iam": iam.client})
-        sagemaker_jobs.create(clients, job)
+        create(clients, job)
         iam.assert_no_pending_responses()
 
 
@@ -242,12 +243,12 @@ def test_a_request_that_is_wrong_is_the_users_fault(sagemaker: Stubber) -> None:
     clients = Clients({"sagemaker": sagemaker.client})
     sagemaker.add_client_error("create_training_job", "ValidationException", "no such subnet")
     with pytest.raises(RequestError, match="no such subnet") as caught:
-        sagemaker_jobs.create(clients, request())
+        create(clients, request())
     assert caught.value.exit_code == 2
     assert isinstance(caught.value, AwsError)
     sagemaker.add_client_error("create_training_job", "ResourceLimitExceeded", "no more")
     with pytest.raises(AwsError, match="no more") as limited:
-        sagemaker_jobs.create(clients, request())
+        create(clients, request())
     assert limited.value.exit_code == 3
 
 
@@ -256,7 +257,7 @@ def test_the_name_of_somebody_elses_job_is_taken(sagemaker: Stubber) -> None:
     sagemaker.add_client_error("create_training_job", "ResourceInUse", "already exists")
     sagemaker.add_response("describe_training_job", answer(RoleArn=ROLE + "2"))
     with pytest.raises(RequestError, match="already exists"):
-        sagemaker_jobs.create(clients, request())
+        create(clients, request())
 
 
 # -- ending

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from torchx_sched_aws.sagemaker import checks as sagemaker_checks
 from torchx_sched_aws.sagemaker import command as sagemaker_command
 from torchx_sched_aws.sagemaker import options as sagemaker_options
 from torchx_sched_aws.sagemaker import request as sagemaker_request
@@ -480,11 +481,11 @@ def test_the_limits_are_those_of_the_model() -> None:
     assert most("TrainingEnvironmentKey") == sagemaker_command.LONGEST_NAME
     assert most("TrainingEnvironmentValue") == sagemaker_command.LONGEST_VALUE
     assert most("TrainingEnvironmentMap") == sagemaker_command.MOST_VARIABLES
-    assert most("HyperParameters") == sagemaker_request._MOST_HYPERPARAMETERS
-    assert most("HyperParameterValue") == sagemaker_request._LONGEST_VALUE
-    assert most("HyperParameterKey") == sagemaker_request._LONGEST_KEY
+    assert most("HyperParameters") == sagemaker_checks._MOST_HYPERPARAMETERS
+    assert most("HyperParameterValue") == sagemaker_checks._LONGEST_VALUE
+    assert most("HyperParameterKey") == sagemaker_checks._LONGEST_KEY
     assert most("MetricDefinitionList") == sagemaker_request._MOST_METRICS
-    assert most("AlgorithmImage") == sagemaker_request._LONGEST_IMAGE
+    assert most("AlgorithmImage") == sagemaker_checks._LONGEST_IMAGE
     keep = most("KeepAlivePeriodInSeconds")
     assert keep == sagemaker_options._RANGES["keep_alive_period_in_seconds"][1]
     assert most("MaximumRetryAttempts") == sagemaker_options._RANGES["max_retry_attempts"][1]

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchx_sched_aws import cloudwatch
-from torchx_sched_aws.batch.container import unsuitable
-from torchx_sched_aws.batch.jobs import Jobs, roles_of
+from torchx_sched_aws.batch.checks import unsuitable
+from torchx_sched_aws.batch.describe import roles_of
+from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.batch.request import containers_of
 from torchx_sched_aws.batch.states import job_state
 from torchx_sched_aws.client import Clients

@@ -10,6 +10,7 @@ from torchx_sched_aws import cloudwatch
 from torchx_sched_aws.client import AwsError, Clients, aws_errors
 from torchx_sched_aws.cloudwatch import NoLogError, ReplicaLog, UnknownReplicaError
 from torchx_sched_aws.sagemaker import jobs as sagemaker_jobs
+from torchx_sched_aws.sagemaker.describe import role_of
 from torchx_specs.errors import nearest
 
 #: Where the logs of training jobs are.
@@ -41,7 +42,7 @@ class TrainingLog(ReplicaLog):
         k: int,
     ) -> None:
         super().__init__(clients, LOG_GROUP)
-        role = sagemaker_jobs.role_of(job)
+        role = role_of(job)
         if role_name != role.name:
             raise UnknownReplicaError(
                 f"{app_id} has no role '{role_name}';{nearest(role_name, [role.name])}"

@@ -72,7 +72,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
     def _submit_request(self, request: AWSSageMakerJob) -> str:
-        from torchx_sched_aws.sagemaker.jobs import create
+        from torchx_sched_aws.sagemaker.submit import create
 
         create(self._clients, request)
         return request.job_name
@@ -86,7 +86,8 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         Raises:
             AwsError: AWS refuses, or does not answer
         """
-        from torchx_sched_aws.sagemaker.jobs import describe, find
+        from torchx_sched_aws.sagemaker.describe import describe
+        from torchx_sched_aws.sagemaker.jobs import find
 
         job = find(self._clients, app_id)
         return None if job is None else describe(app_id, job)
