@@ -15,7 +15,6 @@ from torchx_sched_aws.sagemaker import jobs as sagemaker_jobs
 from torchx_sched_aws.sagemaker.command import make_command
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
-from torchx_sched_aws.sagemaker.states import exit_code_of, job_state, reason_of, restarts_of
 from torchx_sched_aws.sagemaker.submit import create
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import RequestError
@@ -70,55 +69,6 @@ def transitions(*statuses: str) -> list[dict[str, Any]]:
         {"Status": status, "StartTime": NOW + timedelta(minutes=i), "StatusMessage": f"m {status}"}
         for i, status in enumerate(statuses)
     ]
-
-
-# -- states
-
-
-@pytest.mark.parametrize(
-    ("status", "secondary", "state"),
-    [
-        ("InProgress", "Starting", AppState.PENDING),
-        ("InProgress", "Pending", AppState.PENDING),
-        ("InProgress", "Downloading", AppState.PENDING),
-        ("InProgress", "Interrupted", AppState.PENDING),
-        ("InProgress", "Training", AppState.RUNNING),
-        ("InProgress", "Uploading", AppState.RUNNING),
-        ("InProgress", "SomethingNew", AppState.RUNNING),
-        ("Completed", "Completed", AppState.SUCCEEDED),
-        ("Failed", "Failed", AppState.FAILED),
-        ("Stopping", "Stopping", AppState.RUNNING),
-        ("Stopped", "Stopped", AppState.CANCELLED),
-        ("Stopped", "MaxRuntimeExceeded", AppState.FAILED),
-        ("Stopped", "MaxWaitTimeExceeded", AppState.FAILED),
-        ("SomethingNew", "", AppState.UNKNOWN),
-    ],
-)
-def test_states(status: str, secondary: str, state: AppState) -> None:
-    assert job_state(status, secondary) == state
-
-
-@pytest.mark.parametrize(
-    ("reason", "code"),
-    [
-        ("AlgorithmError: , exit code: 137", 137),
-        ('AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage ""', 1),
-        ("ClientError: no such image", None),
-    ],
-)
-def test_exit_codes(reason: str, code: int | None) -> None:
-    assert exit_code_of(answer(TrainingJobStatus="Failed", FailureReason=reason)) == code
-
-
-def test_reasons_and_restarts() -> None:
-    walked = transitions("Starting", "Training", "Interrupted", "Starting", "Training")
-    job = answer(SecondaryStatusTransitions=walked)
-    assert reason_of(job) == "Training: m Training"
-    assert restarts_of(job) == 1
-    failed = answer(TrainingJobStatus="Failed", SecondaryStatus="Failed", FailureReason="a\n  b")
-    assert reason_of(failed) == "a b"
-    assert reason_of(answer(TrainingJobStatus="Completed", SecondaryStatus="Completed")) == ""
-    assert exit_code_of(answer(TrainingJobStatus="Completed")) == 0
 
 
 # -- describing
