@@ -231,7 +231,7 @@ def test_deleting_stops_first(sagemaker: Stubber) -> None:
     sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
     slept: list[float] = []
     sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME, slept.append)
-    assert slept == [0.5, 0.75]
+    assert slept == [0.5, 1.0]
 
 
 def test_deleting_what_does_not_stop(sagemaker: Stubber, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -548,7 +548,7 @@ def test_app_and_options_stay_as_they_are(request_of: Request) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"image": ""}, "needs an image"),
+        ({"image": ""}, "no image"),
         ({"image": "x" * 300}, "255 characters"),
         ({"num_replicas": 0}, "num_replicas is 0"),
         ({"mounts": [BindMount("/a", "/b")]}, "InputDataConfig"),
@@ -558,7 +558,8 @@ def test_app_and_options_stay_as_they_are(request_of: Request) -> None:
         ({"args": ["\0"]}, "NUL"),
         ({"args": ["\udcff"]}, "not UTF-8"),
         ({"env": {"A": "\udcff"}}, "not UTF-8"),
-        ({"env": {"A=B": "c"}}, "cannot have that name"),
+        ({"env": {"A=B": "c"}}, "not a valid variable name"),
+        ({"image": "a b"}, "contains a space"),
         ({"args": ["x" * 60_000]}, "SageMaker carries 50176"),
     ],
 )
@@ -614,7 +615,7 @@ def test_options_that_are_wrong(
 
 def test_all_problems_come_in_one_error(refusal: Callable[..., str]) -> None:
     text = refusal(command(image=""), instance_type="x", output_path="y")
-    assert all(said in text for said in ("needs an image", "instance_type", "output_path"))
+    assert all(said in text for said in ("no image", "instance_type", "output_path"))
 
 
 def test_scripts_cannot_have_everything(refusal: Callable[..., str]) -> None:

@@ -6,19 +6,21 @@ import os
 import re
 from collections.abc import Iterator
 
+from torchx_kit import role_checks
 from torchx_sched_aws.batch.container import (
     DEVICE_PERMISSIONS,
     instance_type,
 )
 from torchx_sched_aws.batch.options import AWSBatchOpts, problems_of
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.constants import MISSING
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
 
 # Quotas of AWS Batch; what is counted is the request as the SDK writes it.
 MOST_ROLES = 5
 MOST_ATTEMPTS = 10
+#: Name of the API, for messages.
+API = "AWS's API"
 #: Memory that Batch asks for at least, in MB.
 LEAST_MEMORY = 4
 #: Variables of this beginning are Batch's own.
@@ -28,15 +30,10 @@ _EFS = re.compile(r"fs-[0-9a-f]+(?::(?:fsap-[0-9a-f]+|/.*))?", re.S)
 
 def app_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
     yield from problems_of(opts)
-    if not app.roles:
-        yield f"app '{app.name}' has no roles"
-    elif len(app.roles) > MOST_ROLES:
+    yield from role_checks.app_problems(app)
+    if len(app.roles) > MOST_ROLES:
         yield f"{len(app.roles)} roles: a job of AWS Batch has {MOST_ROLES} groups of nodes at most"
-    names = [role.name for role in app.roles]
-    yield from (
-        f"several roles are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1
-    )
-    why = unsuitable(app.name)
+    why = role_checks.text_problem(app.name, API)
     if why:
         yield f"the app's name {why}"
     for role in app.roles:
@@ -60,44 +57,16 @@ def app_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
 
 def problems_of_role(role: Role) -> Iterator[str]:
     """Yields what Batch could not do of a role, one line each."""
-    if not role.image:
-        yield "it has no image; set Role.image to the one to run"
-    elif any(c.isspace() or not c.isprintable() for c in role.image):
-        yield f"{role.image!r} is no name of an image"
-    if not role.entrypoint or role.entrypoint == MISSING:
-        yield "no entrypoint; set Role.entrypoint to the program to run"
-    if role.num_replicas < 1:
-        yield f"num_replicas is {role.num_replicas}; Batch runs 1 or more"
-    if role.max_retries < 0:
-        yield f"max_retries is {role.max_retries}"
-    words = {"its name": role.name, "entrypoint": role.entrypoint}
-    words.update({f"args[{i}]": arg for i, arg in enumerate(role.args)})
-    for where, word in words.items():
-        why = unsuitable(word)
-        if why:
-            yield f"{where} {why}"
-    for key, value in role.env.items():
-        if not key or "=" in key:
-            yield f"env has {key!r}, which is no variable's name"
-        elif key.startswith(RESERVED):
-            yield f"env['{key}']: Batch keeps variables that begin with {RESERVED} for itself"
-        why = unsuitable(key + value)
-        if why:
-            yield f"env[{key!r}] {why}"
+    yield from role_checks.image_problems(role)
+    yield from role_checks.entrypoint_problems(role)
+    yield from role_checks.replica_count_problems(role)
+    yield from role_checks.text_problems(role, API)
+    for name in role.env:
+        if name.startswith(RESERVED):
+            yield f"env['{name}']: Batch keeps variables that begin with {RESERVED} for itself"
     yield from _resource_problems(role.resource)
     for mount in role.mounts:
         yield from _mount_problems(mount)
-
-
-def unsuitable(text: str) -> str:
-    """Returns why Batch cannot carry a text, empty if it can."""
-    if "\0" in text:
-        return "holds a NUL character"
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return "holds bytes that are not UTF-8, which AWS's API cannot carry"
-    return ""
 
 
 def _resource_problems(resource: Resource) -> Iterator[str]:

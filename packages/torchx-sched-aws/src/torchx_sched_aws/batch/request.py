@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
+from torchx_kit.yaml_text import yaml_text
 from torchx_sched_aws.batch.checks import app_problems
 from torchx_sched_aws.batch.command import make_command, replica_mark
 from torchx_sched_aws.batch.container import (
@@ -24,6 +25,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.templates import RoleTemplate, macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
+from torchx_specs.redaction import masked
 
 #: The variable with the index of the role within its app ...
 ENV_TORCHX_ROLE_IDX = "TORCHX_ROLE_IDX"
@@ -323,31 +325,18 @@ def _size(value: object) -> int:
 
 def format_request(job: BatchJob) -> str:
     """Returns a request as plain YAML, with secrets masked."""
-    import yaml
-
-    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    data = {
-        "name": job.name,
-        "queue": job.queue,
-        "share_id": job.share_id,
-        "job_def": _masked(job.job_def),
-        "submit_job": _masked(job.submit_words(job.job_def["jobDefinitionName"])),
-    }
-    text: str = yaml.dump(data, Dumper=Plain, allow_unicode=True, sort_keys=True)
-    return text
-
-
-def _masked(value: Any) -> Any:
-    """Returns a copy with secrets masked, in Batch's lists of variables, too."""
-    from torchx_specs.redaction import MASK, is_secret, masked_text
-
-    if isinstance(value, Mapping):
-        if value.keys() == {"name", "value"} and is_secret(str(value["name"])) and value["value"]:
-            return {"name": value["name"], "value": MASK}
-        return {key: _masked(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_masked(item) for item in value]
-    return masked_text(value) if isinstance(value, str) else value
+    definition = masked(job.job_def)
+    for container, original in zip(
+        containers_of(definition), containers_of(job.job_def), strict=True
+    ):
+        if "secrets" in original:  # names and ARNs; Batch reads the values
+            container["secrets"] = original["secrets"]
+    return yaml_text(
+        {
+            "name": job.name,
+            "queue": job.queue,
+            "share_id": job.share_id,
+            "job_def": definition,
+            "submit_job": masked(job.submit_words(job.job_def["jobDefinitionName"])),
+        }
+    )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from torchx_kit import role_checks
 from torchx_sched_aws.sagemaker.command import (
     MOST_VARIABLES,
     REPLICA_MARK,
     make_command,
 )
+from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.templates import macros
@@ -21,20 +23,29 @@ _LONGEST_IMAGE = 255
 _LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
 
 
-def app_problems(app: AppDef) -> Iterator[str]:
+#: Name of the API, for messages.
+API = "AWS's API"
+
+
+def app_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
     if len(app.roles) != 1:
         names = ", ".join(role.name for role in app.roles) or "none"
         yield f"a training job is one role, the app has {len(app.roles)}: {names}"
+    for name, value in (opts.environment or {}).items():
+        for problem in role_checks.variable_problems(name, value, API):
+            yield f"option environment: {problem}"
     for role in app.roles[:1]:
         where = f"role '{role.name}'"
-        if not role.image:
-            yield f"{where}: it needs an image"
-        elif len(role.image) > _LONGEST_IMAGE or _LINE_ENDS.search(role.image):
+        for problem in (
+            *role_checks.image_problems(role),
+            *role_checks.replica_count_problems(role),
+            *role_checks.text_problems(role, API),
+        ):
+            yield f"{where}: {problem}"
+        if len(role.image) > _LONGEST_IMAGE:
             yield f"{where}: image '{role.image:.60}': SageMaker takes {_LONGEST_IMAGE} characters"
         if not role.entrypoint and not role.args:
             yield f"{where}: it has neither entrypoint nor arguments"
-        if role.num_replicas < 1:
-            yield f"{where}: num_replicas is {role.num_replicas}"
         if role.mounts:
             yield (
                 f"{where}: SageMaker mounts nothing by itself; set InputDataConfig by an overlay"

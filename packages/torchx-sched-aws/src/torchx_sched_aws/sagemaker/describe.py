@@ -9,6 +9,7 @@ from typing import Any
 from torchx_sched_aws.sagemaker.command import read_command
 from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.sagemaker.states import exit_code_of, job_state, reason_of, restarts_of
+from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE
 from torchx_specs.model.status import ReplicaStatus, RoleStatus
@@ -76,7 +77,7 @@ def _metadata(job: Mapping[str, Any]) -> dict[str, str]:
     """Returns what else a job says: its way through the secondary statuses, where its output is."""
     found = {"secondary_status": str(job.get("SecondaryStatus") or "")}
     for i, item in enumerate(job.get("SecondaryStatusTransitions") or ()):
-        said = " ".join(str(item.get("StatusMessage") or "").split())
+        said = one_line(item.get("StatusMessage") or "")
         began = item["StartTime"].astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         found[f"transition/{i:02}"] = f"{began} {item['Status']}" + (f": {said}" if said else "")
     artifacts = (job.get("ModelArtifacts") or {}).get("S3ModelArtifacts")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from torchx_kit.names.limits import SAGEMAKER
+from torchx_kit.retry import Backoff
 from torchx_sched_aws.client import AwsError, Clients, aws_errors
 from torchx_sched_aws.sagemaker.states import job_state
 from torchx_specs.model.status import is_terminal
@@ -22,6 +24,8 @@ _NOT_FOUND = ("ResourceNotFound", "ResourceNotFoundException")
 # what the service says instead of the errors that its model has
 _NOT_FOUND_TEXT = "Requested resource not found"
 _ENDED_TEXT = "is in status"
+
+logger = logging.getLogger(__name__)
 
 
 def find(clients: Clients, app_id: str) -> dict[str, Any] | None:
@@ -98,7 +102,8 @@ def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.
         AwsError: AWS refuses, does not answer, or the job does not stop
     """
     deadline = time.monotonic() + STOP_PATIENCE
-    pause, longest = _PAUSES
+    first_pause, longest_pause = _PAUSES
+    backoff = Backoff(0, first_pause=first_pause, longest_pause=longest_pause, sleep=sleep)
     stopped = False
     while True:
         job = find(clients, app_id)
@@ -115,13 +120,10 @@ def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.
                 f"cannot delete the training job {app_id}: it is still {status} after"
                 f" {STOP_PATIENCE:.0f} seconds; try again later"
             )
-        sleep(pause)
-        pause = min(pause * 1.5, longest)
+        backoff.pause()
     client = clients.client("sagemaker")
     if not hasattr(client, "delete_training_job"):
-        import logging
-
-        logging.getLogger(__name__).warning(
+        logger.warning(
             "training job %s has ended and stays in SageMaker's list: this boto3 cannot delete"
             " training jobs, a newer one can",
             app_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from typing import Any
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import SAGEMAKER, fit_name
+from torchx_kit.role_checks import entrypoint_problems
+from torchx_kit.yaml_text import yaml_text
 from torchx_sched_aws.sagemaker.checks import (
     app_problems,
     hyperparameter_problems,
@@ -30,9 +33,10 @@ from torchx_sched_aws.sagemaker.script import is_script, script_hyperparameters,
 from torchx_sched_aws.tags import MOST_TAGS, make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING
+from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import RoleTemplate, macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
+from torchx_specs.redaction import masked, masked_text
 
 #: Any field of the request, laid over what options and app say.
 REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
@@ -47,6 +51,9 @@ MAX_RUN = 24 * 60 * 60
 
 _ID_LENGTH = 14
 _MOST_METRICS = 40
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -78,7 +85,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     Raises:
         RequestError: SageMaker could not run it; all problems in one error
     """
-    problems = [*problems_of(opts), *app_problems(app)]
+    problems = [*problems_of(opts), *app_problems(app, opts)]
     if problems:
         raise RequestError(problems)
     role = app.roles[0]
@@ -118,8 +125,8 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
             )
             own.extend(scripted_problems(args, env))
             request["Environment"] = env
-        elif is_missing(role.entrypoint):
-            own.append("it has no entrypoint, and its arguments are no script")
+        elif missing := list(entrypoint_problems(role)):
+            own += missing
         else:
             words = [role.entrypoint, *args]
             command = make_command(words, env, MOST_VARIABLES)
@@ -206,9 +213,7 @@ def _request(
     }
     request.update(_further(role, opts, output))
     if opts.code_location:
-        import logging
-
-        logging.getLogger(__name__).warning(
+        logger.warning(
             "code_location is ignored: source goes along in the image, none is uploaded to S3"
         )
     return request
@@ -314,22 +319,12 @@ def find_region() -> str:
 
 def format_request(job: AWSSageMakerJob) -> str:
     """Returns a request as plain YAML, with secrets masked."""
-    import yaml
-
-    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    data = {"job_name": job.job_name, "job_def": shown_request(job)}
-    text: str = yaml.dump(data, Dumper=Plain, allow_unicode=True, sort_keys=False, width=100)
-    return text
+    return yaml_text({"job_name": job.job_name, "job_def": shown_request(job)}, sort_keys=False)
 
 
 def shown_request(job: AWSSageMakerJob) -> dict[str, Any]:
     """Returns the parameters of a request with secrets masked."""
-    from torchx_specs.redaction import masked, masked_text
-
-    shown = {key: _copy(value, masked_text) for key, value in job.job_def.items()}
+    shown = {key: _without_passwords(value) for key, value in job.job_def.items()}
     for key in ("Environment", "HyperParameters"):
         if key in shown:
             shown[key] = masked(job.job_def[key])
@@ -342,14 +337,13 @@ def shown_request(job: AWSSageMakerJob) -> dict[str, Any]:
     return shown
 
 
-def _copy(value: Any, text: Any) -> Any:
+def _without_passwords(value: Any) -> Any:
+    """Returns a copy with the passwords of URLs masked.
+
+    Names say nothing here: a tag is a ``Key`` and a ``Value``.
+    """
     if isinstance(value, Mapping):
-        return {key: _copy(item, text) for key, item in value.items()}
+        return {key: _without_passwords(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_copy(item, text) for item in value]
-    return text(value) if isinstance(value, str) else value
-
-
-def is_missing(text: str) -> bool:
-    """Returns True for an entrypoint that nobody set."""
-    return not text or text == MISSING
+        return [_without_passwords(item) for item in value]
+    return masked_text(value) if isinstance(value, str) else value
