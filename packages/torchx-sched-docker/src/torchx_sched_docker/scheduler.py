@@ -220,10 +220,6 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             for app_id in states
         ]
 
-    def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Return True: ``torchx run`` waits for an app, and cancels it when interrupted."""
-        return True
-
     def _cancel_existing(self, app_id: str) -> None:
         """End the containers that still run, and keep them, renamed as cancelled."""
         from torchx_sched_docker.submit import in_parallel

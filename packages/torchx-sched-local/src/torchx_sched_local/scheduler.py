@@ -447,10 +447,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
             local_app.set_state(AppState.CANCELLED)
             local_app.close()
 
-    def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Return False for a detached app; any other app ends with this process."""
-        return not cfg.get("detach")
-
     def kill(self, app_id: str) -> None:
         """Ends an app at once: its processes get no time to end by themselves.
 
