@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx._legacy_cli import LOCAL_SCHEDULER_WARNING_MSG as LOCAL_SCHEDULER_WARNING_MSG
 from torchx._legacy_cli import MISSING_COMPONENT_ERROR_MSG as MISSING_COMPONENT_ERROR_MSG
 from torchx._legacy_cli import torchx_run_args_from_argparse as torchx_run_args_from_argparse

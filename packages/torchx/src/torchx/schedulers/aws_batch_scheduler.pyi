@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_kit.devices import get_device_mounts as get_device_mounts
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_sched_aws.batch.container import ResourceType as ResourceType

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_cli.logs.api import tee_logs as tee_logs
 from torchx_cli.logs.reader import prefix_line as _prefix_line_
 from torchx_cli.logs.replicas import find_role_replicas as _find_role_replicas_
