@@ -260,7 +260,7 @@ class TestOverrides:
             finally:
                 await task
 
-        with pytest.raises(RuntimeError, match="event loop that is running"):
+        with pytest.raises(RuntimeError, match="await the future before"):
             asyncio.run(main())
 
     def test_a_task_that_is_done(self) -> None:

@@ -430,8 +430,8 @@ class TestFiles:
         [
             ("o.json", "[1]", "must contain a mapping, got list"),
             ("o.yaml", "", "must contain a mapping, got NoneType"),
-            ("o.json", '{"a": 1, "a": 2}', "key 'a' stands twice"),
-            ("o.yaml", "{'a': 1, 'a': 2}", "key 'a' stands twice (line 1, column 10)"),
+            ("o.json", '{"a": 1, "a": 2}', "key 'a' is given twice"),
+            ("o.yaml", "{'a': 1, 'a': 2}", "key 'a' is given twice (line 1, column 10)"),
             ("o.json", '{"a": ', "not valid JSON: Expecting value (line 1, column 7)"),
             ("o.yaml", "a: [1", "not valid YAML"),
         ],

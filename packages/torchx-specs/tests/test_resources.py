@@ -182,8 +182,8 @@ class TestRegistry:
         assert "trn1" in list(named_resources)
 
     def test_a_plugin_s_factory_by_text(self, no_plugins: PluginManager) -> None:
-        give(no_plugins, x="torchx_specs.named_resources_generic:_cpu_nano", y="no_such_mod:f")
-        assert resource(h="x").memMB == 512
+        give(no_plugins, x="torchx_specs.model.resources:resource", y="no_such_mod:f")
+        assert resource(h="x").memMB == 1024
         with pytest.raises(PluginError, match="named resource 'y' of plugin-x-y"):
             resource(h="y")
 

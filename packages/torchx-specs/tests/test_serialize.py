@@ -537,7 +537,7 @@ class TestBadText:
             (
                 from_json,
                 '{"name": "a", "name": "b"}',
-                "JSON: key 'name' stands twice in one object",
+                "JSON: key 'name' is given twice in one object",
             ),
             (from_json, '{"name": 5}', "JSON: name: expected text, got 5 (int)"),
             (from_json, "[" * 100_000, "JSON: nested too deeply"),
@@ -549,7 +549,7 @@ class TestBadText:
             (
                 from_yaml,
                 "name: a\nname: b",
-                "YAML: not valid YAML: key 'name' stands twice (line 2",
+                "YAML: not valid YAML: key 'name' is given twice (line 2",
             ),
             (from_yaml, "name: [", "YAML: not valid YAML: while parsing"),
             (

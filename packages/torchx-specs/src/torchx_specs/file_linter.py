@@ -1,12 +1,16 @@
-"""Checks that a function in a file can be a component, by reading the file: it is not imported."""
+"""Check that a function in a file can be a component, without importing the file."""
 
 from __future__ import annotations
 
 import abc
 import ast
+import builtins
 import functools
+import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +26,14 @@ to your component (see: https://meta-pytorch.org/torchx/latest/component_best_pr
 
 @dataclass
 class LinterMessage:
-    """What is wrong with a component, and where.
+    """A violation of the rules for components, and its place.
 
     Args:
-        name: kind of check that found it
-        description: what is wrong
-        line: counted from 1; 0 if it is about the file
-        char: column, counted from 0
-        severity: ``error`` makes the component invalid
+        name: The check that found it.
+        description: What is wrong.
+        line: Line, counted from 1; 0 if the message is about the file.
+        char: Column, counted from 0.
+        severity: ``error`` makes the component invalid.
     """
 
     name: str
@@ -40,7 +44,7 @@ class LinterMessage:
 
 
 class ComponentFunctionValidator(abc.ABC):
-    """One rule that components have to follow.
+    """A rule that components have to follow.
 
     >>> class HasDocstring(ComponentFunctionValidator):
     ...     def validate(self, app_specs_func_def):
@@ -51,79 +55,82 @@ class ComponentFunctionValidator(abc.ABC):
 
     @abc.abstractmethod
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
-        """Returns what is wrong with a function.
+        """Return the violations in a function.
 
         Args:
-            app_specs_func_def: the function; for a component that is a class, the function that it
-                amounts to: the parameters of its constructor, the rest of its ``build``
+            app_specs_func_def: The function. For a component that is a class, a function with the
+                parameters of its constructor and the return annotation of its ``build`` method.
         """
         raise NotImplementedError
 
     def _gen_linter_message(self, description: str, node: Any) -> LinterMessage:
-        return LinterMessage(
-            name=_RULE,
-            description=description,
-            line=getattr(node, "lineno", 0),
-            char=getattr(node, "col_offset", 0),
-        )
+        line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+        return LinterMessage(_RULE, description, line, column)
 
 
 class ArgTypeValidator(ComponentFunctionValidator):
     """Every parameter has an annotation, of a type whose values can be read from text.
 
-    A name that is not known (an Enum, an alias) is taken for one that can.
+    Args:
+        names: Types by their names in the file; other names are looked up in the standard library,
+            and accepted if unknown, because they may be an Enum or an alias.
     """
 
+    def __init__(self, names: Mapping[str, Any] | None = None) -> None:
+        self._names = names or {}
+
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
+        """Return a message for each parameter without a supported type, and for ``**kwargs``."""
         function = app_specs_func_def
-        arguments = function.args
+        parameters = function.args
         messages = [
             message
-            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-            if (message := self._check(argument, function.name))
+            for parameter in (
+                *parameters.posonlyargs,
+                *parameters.args,
+                *parameters.kwonlyargs,
+                *filter(None, [parameters.vararg]),
+            )
+            if (message := self._check(parameter, function.name))
         ]
-        if arguments.vararg and (message := self._check(arguments.vararg, function.name)):
-            messages.append(message)
-        if arguments.kwarg:
+        if parameters.kwarg:
             messages.append(
                 self._gen_linter_message(
-                    f"Function {function.name} takes **{arguments.kwarg.arg}:"
+                    f"Function {function.name} takes **{parameters.kwarg.arg}:"
                     " a component has to name its parameters",
-                    arguments.kwarg,
+                    parameters.kwarg,
                 )
             )
         return messages
 
-    def _check(self, argument: ast.arg, function: str) -> LinterMessage | None:
-        if argument.annotation is None:
-            return self._gen_linter_message(
-                f"Missing type annotation for argument '{argument.arg}' in function '{function}'",
-                argument,
-            )
-        try:
-            _check_type(argument.annotation)
-        except _UnsupportedError as e:
-            from torchx_specs.components.converters import SUPPORTED_TYPES
+    def _check(self, parameter: ast.arg, function: str) -> LinterMessage | None:
+        from torchx_specs.components import converters
 
+        where = f"argument '{parameter.arg}' in function '{function}'"
+        if parameter.annotation is None:
+            return self._gen_linter_message(f"Missing type annotation for {where}", parameter)
+        try:
+            converters.converter_for(_resolved(parameter.annotation, self._names))
+        except converters.UnsupportedTypeError as e:
             return self._gen_linter_message(
-                f"Unsupported type '{e}' of argument '{argument.arg}' in function '{function}';"
-                f" supported types: {SUPPORTED_TYPES}",
-                argument.annotation,
+                f"Unsupported type '{e}' of {where}; supported types: {converters.SUPPORTED_TYPES}",
+                parameter.annotation,
             )
         return None
 
 
 class ReturnTypeValidator(ComponentFunctionValidator):
-    """The function says that it returns an AppDef.
+    """The return annotation is ``AppDef``.
 
     Args:
-        supported_return_type: last part of the name of the type
+        supported_return_type: The last part of the name of the required type.
     """
 
     def __init__(self, supported_return_type: str = "AppDef") -> None:
         self._supported = supported_return_type
 
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
+        """Return a message if the annotation is missing or another type."""
         function = app_specs_func_def
         if function.returns is None:
             return [
@@ -150,36 +157,37 @@ def validate(
     component_function: str,
     validators: Sequence[ComponentFunctionValidator] | None = None,
 ) -> list[LinterMessage]:
-    """Checks that a function in a file follows the rules for components.
+    """Check that a function in a file follows the rules for components.
 
     1. Every parameter is annotated with a type whose values can be read from text.
     2. The return annotation is ``AppDef``.
 
-    A docstring is not required; help for the component is made from it. A class with a ``build``
-    method can be a component too; its constructor has the parameters.
+    A docstring is not required; the component's help is made from it. A component can also be a
+    class with a ``build`` method. Its constructor has the parameters.
 
     Args:
-        path: Python source file
-        component_function: name of the function or class; it has to be defined in the file
-        validators: rules to check instead of these two
+        path: Python source file.
+        component_function: Name of the function or class, which the file has to define.
+        validators: Rules to check instead of these two.
 
     Returns:
-        what is wrong, in the order of the file; empty if nothing is
+        The violations, in the order of the file.
     """
     filename = os.fspath(path)
     try:
-        tree = _parsed_file(filename, *_version_of(filename))
+        stat = os.stat(filename)
+        tree = _parsed_file(filename, stat.st_mtime_ns, stat.st_size)
     except OSError as e:
         return [LinterMessage(_FILE, f"cannot read {filename}: {e.strerror or e}", 0, 0)]
     except SyntaxError as e:
         return [LinterMessage(_FILE, e.msg, e.lineno or 0, e.offset or 0)]
-    except ValueError as e:  # bytes that are no text
+    except ValueError as e:  # the file is not text
         return [LinterMessage(_FILE, f"cannot read {filename}: {e}", 0, 0)]
     definitions = [node for node in _definitions(tree.body) if node.name == component_function]
     if not definitions:
         return [LinterMessage(_FILE, f"Function {component_function} not found", 0, 0)]
     if validators is None:
-        validators = [ArgTypeValidator(), ReturnTypeValidator("AppDef")]
+        validators = [ArgTypeValidator(_names_in(tree)), ReturnTypeValidator("AppDef")]
     messages: list[LinterMessage] = []
     for definition in definitions:
         function = _as_function(definition)
@@ -192,16 +200,16 @@ def validate(
 
 
 def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
-    """Returns what the docstring of a component says of it, and of each of its parameters.
+    """Return the descriptions of a component and of its parameters, from its docstring.
 
-    Without a docstring, the description is the component's name and a TIP on how to improve it.
-    Parameters that are not documented have a single blank.
+    Without a docstring, the description is the component's name and a tip to write one. The
+    description of an undocumented parameter is a single blank.
 
     Args:
-        fn: function with a Google style docstring, or without one
+        fn: A function, or a class, with a Google style docstring or none.
 
     Returns:
-        description, and text by name of parameter
+        The description, and descriptions by name of parameter.
     """
     import inspect
 
@@ -223,99 +231,107 @@ def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     return "\n".join(part for part in (doc.short, doc.long) if part), params
 
 
-class _UnsupportedError(Exception):
-    """The text is the annotation at fault."""
+# modules of the standard library that do something when they are imported
+_NOT_IMPORTED = frozenset({"antigravity", "this", "idlelib", "__main__"})
 
 
-# Types in annotations, by the last part of their names: an alias of a module (`t.List`) is as good.
-_SCALARS = frozenset({"str", "int", "float", "bool", "Path", "PurePath", "Any", "None"})
-_LISTS = frozenset({"list", "List", "Sequence", "Iterable", "Collection"})
-_DICTS = frozenset({"dict", "Dict", "Mapping", "MutableMapping"})
-_TUPLES = frozenset({"tuple", "Tuple"})
-_UNIONS = frozenset({"Union", "Optional"})
-# Any other name may be an Enum, a NewType or an alias; these are known to be none.
-_UNREADABLE = frozenset(
-    {"bytes", "bytearray", "memoryview", "complex", "set", "frozenset", "type", "range", "slice"}
-    | {"Set", "FrozenSet", "AbstractSet", "Type", "Callable", "Iterator", "Generator", "Awaitable"}
-    | {"Coroutine", "Deque", "DefaultDict", "Counter", "AppDef", "Role", "Resource"}
-)
+def _names_in(tree: ast.Module) -> dict[str, Any]:
+    """Return what the imported and defined names of a file stand for; None if that is unknown."""
+    names: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                module = alias.name if alias.asname else alias.name.partition(".")[0]
+                names[alias.asname or module] = _standard_module(module)
+        elif isinstance(node, ast.ImportFrom):
+            source = None if node.level or not node.module else _standard_module(node.module)
+            for alias in node.names:
+                names[alias.asname or alias.name] = getattr(source, alias.name, None)
+        elif isinstance(node, ast.ClassDef):
+            plain = not (node.bases or node.keywords)
+            names[node.name] = _stand_in(node.name, object) if plain else None
+    return names
 
 
-def _check_type(node: ast.expr) -> bool:
-    """Returns whether values of the annotation can be items of a list.
+def _standard_module(name: str) -> Any:
+    """Return a module of the standard library, or None."""
+    if name == "typing_extensions":
+        return typing
+    top_level = name.partition(".")[0]
+    if top_level in sys.stdlib_module_names and top_level not in _NOT_IMPORTED:
+        try:
+            return importlib.import_module(name)
+        except ImportError:  # a module of another operating system
+            pass
+    return None
+
+
+def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return the type that an annotation means, without running code of the file.
 
     Raises:
-        _UnsupportedError: values cannot be read at all
+        UnsupportedTypeError: The annotation is not a type that a parameter can have.
     """
+    from torchx_specs.components.converters import UnsupportedTypeError, is_supported_generic
+
     parsed = _parsed_string(node)
-    if parsed is None:
-        raise _UnsupportedError(_source(node))
-    if isinstance(parsed, ast.Constant) and parsed.value is None:
-        return True
+    if isinstance(parsed, ast.Constant) and (parsed.value is None or parsed.value is ...):
+        return parsed.value
     if isinstance(parsed, ast.BinOp) and isinstance(parsed.op, ast.BitOr):
-        return _are_items([parsed.left, parsed.right])
+        return typing.Union[_resolved(parsed.left, names), _resolved(parsed.right, names)]  # noqa: UP007
     if isinstance(parsed, ast.Subscript):
-        return _check_generic(parsed)
-    name = _last_name(parsed)
-    if name is None or name in _UNREADABLE or name in _UNIONS:
-        raise _UnsupportedError(_source(node))
-    return name not in _LISTS | _DICTS | _TUPLES
+        generic = _resolved(parsed.value, names)
+        inner = parsed.slice
+        arguments = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        if generic is typing.Literal:
+            return typing.Literal[tuple(map(_literal_value, arguments))]
+        if generic is typing.Annotated:
+            return _resolved(arguments[0], names)
+        if is_supported_generic(generic):
+            resolved = tuple(_resolved(argument, names) for argument in arguments)
+            try:
+                return generic[resolved if len(resolved) != 1 else resolved[0]]
+            except TypeError:
+                pass
+    elif parsed is not None and _last_name(parsed):
+        return _named_type(parsed, names)
+    raise UnsupportedTypeError(_source(node))
 
 
-def _check_generic(node: ast.Subscript) -> bool:
-    name = _last_name(node.value)
-    inner = node.slice
-    arguments = list(inner.elts) if isinstance(inner, ast.Tuple) else [inner]
-    if name == "Literal":
-        return True
-    if name == "Annotated":
-        return _check_type(arguments[0])
-    if name in _UNIONS:
-        return _are_items(arguments)
-    if name in _LISTS and len(arguments) == 1:
-        _check_items(arguments, node)
-        return False
-    if name in _TUPLES and arguments:
-        ellipsis = isinstance(arguments[-1], ast.Constant) and arguments[-1].value is ...
-        _check_items(arguments[:1] if ellipsis and len(arguments) == 2 else arguments, node)
-        return False
-    if name in _DICTS and len(arguments) == 2:
-        _check_items(arguments[:1], node)
-        if not _check_type(arguments[1]) and not _is_list(arguments[1]):
-            raise _UnsupportedError(_source(node))
-        return False
-    raise _UnsupportedError(_source(node))
+def _literal_value(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:  # a member of an Enum
+        return _source(node)
 
 
-def _are_items(nodes: list[ast.expr]) -> bool:
-    checked = [_check_type(node) for node in nodes]  # all of them, whatever the first one is
-    return all(checked)
+def _named_type(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return the type that a dotted name stands for."""
+    from torchx_specs.components.converters import UnresolvedType
+
+    root, *attributes = _source(node).split(".")
+    last = attributes[-1] if attributes else root
+    if root in names:
+        found = names[root]
+        for attribute in attributes:
+            found = getattr(found, attribute, None)
+        if found is not None:
+            return found
+    elif last in ("Path", "PurePath"):  # the file has no import for it: assume the usual one
+        return getattr(importlib.import_module("pathlib"), last)
+    elif hasattr(builtins, last):
+        return getattr(builtins, last)
+    elif last in typing.__all__:
+        return getattr(typing, last)
+    return _stand_in(last, object if last in ("AppDef", "Role", "Resource") else UnresolvedType)
 
 
-def _check_items(arguments: list[ast.expr], whole: ast.expr) -> None:
-    if not _are_items(arguments):
-        raise _UnsupportedError(_source(whole))
-
-
-def _is_list(node: ast.expr) -> bool:
-    """Returns whether the annotation is a list or a tuple, or None beside one."""
-    parsed = _parsed_string(node)
-    if isinstance(parsed, ast.BinOp):
-        sides = [s for s in (parsed.left, parsed.right) if not _is_none(s)]
-        return len(sides) == 1 and _is_list(sides[0])
-    if isinstance(parsed, ast.Subscript):
-        if _last_name(parsed.value) == "Optional":
-            return _is_list(parsed.slice)
-        parsed = parsed.value
-    return parsed is not None and _last_name(parsed) in _LISTS | _TUPLES
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _stand_in(name: str, base: type) -> type:
+    return type(name, (base,), {"__module__": "builtins"})
 
 
 def _parsed_string(node: ast.expr) -> ast.expr | None:
-    """Returns the expression that a string annotation holds, other expressions as they are."""
+    """Return the expression inside a string annotation; other expressions are returned as is."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
             return ast.parse(node.value.strip(), mode="eval").body
@@ -340,7 +356,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[_Definition]:
-    """Yields what a module defines, also below ``if`` and ``try``; not what functions define."""
+    """Yield the functions and classes of a module, also those below ``if`` and ``try``."""
     for node in body:
         if isinstance(node, _Definition):
             yield node
@@ -370,7 +386,7 @@ def _as_function(definition: _Definition) -> ast.FunctionDef | LinterMessage:
         args=_constructor_arguments(definition, methods.get("__init__")),
         body=definition.body,
         decorator_list=[],
-        # an inherited build is checked where it is written
+        # an inherited build method is checked in the class that defines it
         returns=build.returns if build else ast.Name("AppDef", ast.Load()),
         type_comment=None,
         lineno=build.lineno if build else definition.lineno,
@@ -406,14 +422,9 @@ def _is_dataclass(decorator: ast.expr) -> bool:
     return _last_name(called) == "dataclass"
 
 
-def _version_of(filename: str) -> tuple[int, int]:
-    stat = os.stat(filename)
-    return stat.st_mtime_ns, stat.st_size
-
-
 @functools.lru_cache(maxsize=32)
 def _parsed_file(filename: str, mtime_ns: int, size: int) -> ast.Module:
-    """Parses a file once for all of its components; the other arguments tell its versions apart."""
+    """Parse a file once for all of its components; a changed file has another time or size."""
     with open(filename, "rb") as f:
         return ast.parse(f.read(), filename)
 
@@ -437,7 +448,7 @@ def __getattr__(name: str) -> Any:
         argparse.ArgumentDefaultsHelpFormatter,
         argparse.MetavarTypeHelpFormatter,
     ):
-        """Formats argparse help as components have it: description raw, defaults, types."""
+        """Formats argparse help with the raw description, defaults and types."""
 
     TorchXArgumentHelpFormatter.__qualname__ = name
     globals()[name] = TorchXArgumentHelpFormatter

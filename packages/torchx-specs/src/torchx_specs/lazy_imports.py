@@ -9,19 +9,28 @@ from typing import Any
 
 
 def attach(
-    package: str, names_by_module: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
+    package: str,
+    names_by_module: Mapping[str, str | Sequence[str]],
+    submodules: str | Sequence[str] = "",
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Returns ``__getattr__``, ``__dir__`` and ``__all__`` for the module ``package``.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for the module ``package``.
+
+    The module also imports the names under ``TYPE_CHECKING``, for type checkers and editors.
 
     Args:
-        package: ``__name__`` of the module
-        names_by_module: which names to take from which module
-        submodules: modules below ``package`` that become attributes when first used
+        package: ``__name__`` of the module.
+        names_by_module: The names to import from each module, separated by blanks.
+        submodules: Modules below ``package`` that become attributes when first used, separated by
+            blanks.
     """
-    source = {name: module for module, names in names_by_module.items() for name in names}
-    modules = frozenset(submodules)
+    source = {
+        name: module
+        for module, names in names_by_module.items()
+        for name in (names.split() if isinstance(names, str) else names)
+    }
+    modules = frozenset(submodules.split() if isinstance(submodules, str) else submodules)
 
-    def __getattr__(name: str) -> Any:  # noqa: N807 - it becomes the module's
+    def __getattr__(name: str) -> Any:  # noqa: N807 - for use as a module's function
         if name in source:
             value = getattr(importlib.import_module(source[name]), name)
         elif name in modules:
@@ -33,7 +42,7 @@ def attach(
 
     exported = sorted(source)
 
-    def __dir__() -> list[str]:  # noqa: N807 - it becomes the module's
+    def __dir__() -> list[str]:  # noqa: N807 - for use as a module's function
         return sorted({*exported, *modules, *vars(sys.modules[package])})
 
     return __getattr__, __dir__, exported

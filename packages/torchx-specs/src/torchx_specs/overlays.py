@@ -1,9 +1,7 @@
 """Overlays patch a scheduler's request with fields that ``AppDef`` and ``Role`` do not have.
 
-For users
----------
-
-:func:`set_overlay` attaches scheduler-specific fields to a role or an app:
+Users attach scheduler-specific fields to a role or an app with :func:`set_overlay`. Several calls
+merge: dicts gain keys, lists grow.
 
 >>> from torchx_specs import Role
 >>> from torchx_specs.overlays import DEL, JOIN, PUT, get_overlay, set_overlay
@@ -11,9 +9,6 @@ For users
 >>> set_overlay(role, "kubernetes", "V1Pod", {
 ...     "spec": {"nodeSelector": {"accelerator": "a100"}},
 ... })
-
-Several calls merge: dicts take up new keys, lists grow.
-
 >>> set_overlay(role, "kubernetes", "V1Pod", {
 ...     "spec": {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
 ... })
@@ -30,13 +25,10 @@ field:
 ... })
 >>> set_overlay(role, "kubernetes", "V1Pod", {DEL("hostNetwork"): None})
 
-A key that is missing leaves the field as it is; ``"field": None`` sets it to null; ``DEL("field")``
-takes it out. A tuple replaces the list that is there, like ``PUT`` with a list.
+A missing key leaves the field unchanged, ``"field": None`` sets it to null, and ``DEL("field")``
+removes it. A tuple replaces a list, like ``PUT`` with a list.
 
-For authors of schedulers
--------------------------
-
-::
+Authors of schedulers read, check and apply an overlay::
 
     overlay = get_overlay(role, "my_scheduler", "JobSpec")
     validate_overlay(overlay, blocklist=["command", "env"], overlay_name="JobSpec")
@@ -58,17 +50,16 @@ if TYPE_CHECKING:
 _PUT = "__put__:"
 _JOIN = "__join__:"
 _DEL = "__del__:"
-#: In ``metadata[namespace]``: what lies beside this key are overlays by kind, not the fields of
-#: one.
+#: A key of ``metadata[namespace]`` that marks the others as kinds, not as fields of one overlay.
 _BY_KIND = "__torchx_overlays__"
 
 
 class OverlayTypeError(RequestError, TypeError):
-    """An overlay and what it is laid over differ in shape; the text has the path of the field."""
+    """An overlay has another shape than its base; the text has the path of the field."""
 
 
 def PUT(key: str) -> str:  # noqa: N802 - the documented name
-    """Replaces a value entirely instead of merging or appending.
+    """Return the key that replaces a value instead of merging or appending to it.
 
     Use as a dict key in overlays.
 
@@ -81,11 +72,10 @@ def PUT(key: str) -> str:  # noqa: N802 - the documented name
 
 
 def JOIN(key: str, *, on: str) -> str:  # noqa: N802 - the documented name
-    """Merges a list of dicts by the field ``on``.
+    """Return the key that merges a list of dicts by the field ``on``.
 
-    Items with the same value for ``on`` have their fields merged (a field of the overlay takes the
-    place of the base's); other items are appended. Use as a dict key in overlays; operators work
-    inside the items.
+    Items with the same value for ``on`` are merged; the overlay's fields replace those of the base.
+    Other items are appended. Use as a dict key in overlays; operators work inside the items.
 
     >>> base = {"containers": [{"name": "main", "image": "v1", "cpu": "1"}]}
     >>> apply_overlay(base, {JOIN("containers", on="name"): [
@@ -96,9 +86,8 @@ def JOIN(key: str, *, on: str) -> str:  # noqa: N802 - the documented name
     {'containers': [{'name': 'main', 'image': 'v1', 'cpu': '1', 'memory': '1Gi'}, {'name': 'sidecar', 'image': 'proxy'}]}
 
     Raises:
-        ValueError: ``on`` contains a colon
-        TypeError: when applied, if the base's list or the overlay's contains items that are not
-            dicts
+        ValueError: ``on`` contains a colon.
+        TypeError: When applied: an item of the base or the overlay is not a dict.
     """  # noqa: E501 - a result as it is printed
     if ":" in on:
         raise RequestError(f"JOIN('{key}', on='{on}'): the field to join on cannot contain a colon")
@@ -106,10 +95,10 @@ def JOIN(key: str, *, on: str) -> str:  # noqa: N802 - the documented name
 
 
 def DEL(key: str) -> str:  # noqa: N802 - the documented name
-    """Removes a key from the base; the value is ignored (write None).
+    """Return the key that removes a field from the base; the value is ignored (use None).
 
-    Not the same as setting a field to None: that sends a null, this sends nothing, and the server
-    uses its default.
+    A field set to None is sent as null. A removed field is not sent, and the server uses its
+    default.
 
     >>> base = {"keep": 1, "remove_me": "old"}
     >>> apply_overlay(base, {DEL("remove_me"): None})
@@ -119,40 +108,34 @@ def DEL(key: str) -> str:  # noqa: N802 - the documented name
     return _DEL + key
 
 
-class _Op(NamedTuple):
-    """A key of an overlay, taken apart."""
+class _Key(NamedTuple):
+    """A key of an overlay: the operator ("" for none), its field, and the field to join on."""
 
-    kind: str  # one of the prefixes, or "" for a plain key
+    operator: str
     field: str
     on: str = ""
 
 
-def _op(key: Any) -> _Op:
-    if not isinstance(key, str) or not key.startswith("__"):
-        return _Op("", key)
-    if key.startswith(_PUT):
-        return _Op(_PUT, key[len(_PUT) :])
-    if key.startswith(_DEL):
-        return _Op(_DEL, key[len(_DEL) :])
-    if key.startswith(_JOIN):
-        field, _, on = key[len(_JOIN) :].rpartition(":")
-        if not field or not on:
-            raise RequestError(f"malformed overlay key '{key}': use JOIN(key, on=field)")
-        return _Op(_JOIN, field, on)
-    return _Op("", key)
+def _parse_key(key: Any) -> _Key:
+    if isinstance(key, str):
+        for operator in (_PUT, _DEL):
+            if key.startswith(operator):
+                return _Key(operator, key[len(operator) :])
+        if key.startswith(_JOIN):
+            field, _, on = key[len(_JOIN) :].rpartition(":")
+            if not field or not on:
+                raise RequestError(f"malformed overlay key '{key}': use JOIN(key, on=field)")
+            return _Key(_JOIN, field, on)
+    return _Key("", key)
 
 
 def apply_overlay(
     base: dict[str, Any], overlay: Mapping[str, Any], *, _resolve: bool = True
 ) -> None:
-    """Merges ``overlay`` into ``base`` in place; the result shares nothing with ``overlay``.
+    """Merge ``overlay`` into ``base`` in place; the result shares no data with ``overlay``.
 
-    1. dict: recursive merge
-    2. list: items are appended
-    3. tuple: replaces the list
-    4. anything else: overwrites; None sets null
-
-    and by operator: :func:`PUT` replaces, :func:`JOIN` merges list items by a key, :func:`DEL`
+    Dicts merge recursively, lists are appended, a tuple replaces a list, and any other value
+    overwrites. :func:`PUT` replaces, :func:`JOIN` merges list items by a field, and :func:`DEL`
     removes.
 
     >>> base = {"spec": {"cpu": "500m"}, "tags": ["prod"], "replicas": 1}
@@ -161,14 +144,14 @@ def apply_overlay(
     {'spec': {'cpu': '500m', 'memory': '1Gi'}, 'tags': ['prod', 'gpu'], 'replicas': 3}
 
     Args:
-        base: the request
-        overlay: what to lay over it
-        _resolve: for :func:`set_overlay`: False keeps operators as they are, the last one for a
-            field winning
+        base: The request.
+        overlay: The changes.
+        _resolve: Internal, for :func:`set_overlay`: False keeps operators; the last operator for a
+            field wins.
 
     Raises:
-        TypeError: a dict or list meets something else; the text has the path. ``base`` is then half
-            merged.
+        TypeError: A dict or list meets another type; the text has the path. ``base`` is then only
+            partly merged.
     """
     (_merge if _resolve else _accumulate)(base, overlay, "")
 
@@ -176,21 +159,21 @@ def apply_overlay(
 def set_overlay(
     target: AppDef | Role, namespace: str, kind: str, overlay: Mapping[str, Any] | Any
 ) -> None:
-    """Stores an overlay in ``target.metadata[namespace][kind]``.
+    """Store an overlay in ``target.metadata[namespace][kind]``.
 
-    Several calls for the same namespace and kind accumulate: dicts merge, lists grow; of operators
-    for the same field the last one wins. What the metadata held before as a URI or as a flat
-    overlay becomes part of the result.
+    Several calls for the same namespace and kind accumulate: dicts merge and lists grow. Of the
+    operators for a field the last one wins. A URI or a flat overlay in the metadata becomes part
+    of the result.
 
     Args:
-        target: the role or app
-        namespace: the scheduler (``kubernetes``)
-        kind: type of the scheduler's structure (``V1Pod``)
-        overlay: fields of that structure, or a dataclass of them (fields that are None are left
-            out)
+        target: The role or app.
+        namespace: The scheduler (``kubernetes``).
+        kind: Type of the scheduler's structure (``V1Pod``).
+        overlay: Fields of that structure, or a dataclass of them (fields that are None are left
+            out).
 
     Raises:
-        TypeError: a dict or list meets something else
+        TypeError: A dict or list meets another type.
     """
     metadata: dict[str, Any] = target.metadata
     stored = _stored(metadata, namespace)
@@ -211,24 +194,23 @@ def set_overlay(
 def get_overlay(
     target: AppDef | Role, namespace: str, kind: str, *, flat_fallback: bool = True
 ) -> dict[str, Any]:
-    """Returns a copy of the overlay in ``target.metadata[namespace][kind]``, or ``{}``.
+    """Return a copy of the overlay in ``target.metadata[namespace][kind]``, or ``{}``.
 
-    If ``metadata[namespace]`` is a string, it is loaded from there: a path or ``file://`` URI, or
-    any URI that fsspec knows (needs ``torchx-specs[fsspec]``), of JSON or YAML (needs
+    If ``metadata[namespace]`` is a string, the overlay is loaded from there: a path, a ``file://``
+    URI, or any URI that fsspec supports (needs ``torchx-specs[fsspec]``), of JSON or YAML (needs
     ``torchx-specs[yaml]``).
 
-    If :func:`set_overlay` did not write it and ``kind`` is not a key of it, all of
-    ``metadata[namespace]`` is taken for one flat overlay, as older programs wrote it, with a
-    DeprecationWarning.
+    Older programs write a flat overlay: the fields of one kind directly in ``metadata[namespace]``.
+    It is returned, with a DeprecationWarning, for every kind that is not one of its keys.
 
     Args:
-        target: the role or app
-        namespace: the scheduler (``kubernetes``)
-        kind: type of the scheduler's structure (``V1Pod``)
-        flat_fallback: False: a flat overlay is not this kind
+        target: The role or app.
+        namespace: The scheduler (``kubernetes``).
+        kind: Type of the scheduler's structure (``V1Pod``).
+        flat_fallback: False ignores a flat overlay.
 
     Raises:
-        ValueError: the file cannot be read, or what is stored is no overlay
+        ValueError: The file cannot be read, or the stored value is not an overlay.
     """
     stored = _stored(target.metadata, namespace)
     if kind in stored:
@@ -254,9 +236,9 @@ def validate_overlay(
     overlay_name: str = "overlay",
     suggestion: str = "",
 ) -> None:
-    """Checks that an overlay does not touch what it must not.
+    """Check that an overlay does not set fields that it must not.
 
-    Operators count as the field they are for: ``PUT("env")`` is ``env``.
+    Operators count as their field: ``PUT("env")`` is ``env``.
 
     >>> try:
     ...     validate_overlay(
@@ -269,16 +251,16 @@ def validate_overlay(
     True
 
     Args:
-        overlay: as :func:`get_overlay` returned it
-        blocklist: keys to be set through attributes of Role or AppDef
-        forbidden_keys: keys that belong to another type of overlay
-        overlay_name: name of the type, for messages
-        suggestion: hint to append where ``forbidden_keys`` are found
+        overlay: The overlay.
+        blocklist: Keys that attributes of Role or AppDef set.
+        forbidden_keys: Keys that belong to another kind of overlay.
+        overlay_name: The kind, for messages.
+        suggestion: Hint to append for ``forbidden_keys``.
 
     Raises:
-        ValueError: the overlay has such keys
+        ValueError: The overlay has such keys.
     """
-    fields = list(dict.fromkeys(_op(key).field for key in overlay))
+    fields = list(dict.fromkeys(_parse_key(key).field for key in overlay))
     misplaced = [field for field in fields if field in (forbidden_keys or ())]
     if misplaced:
         names = ", ".join(f"`{field}`" for field in misplaced)
@@ -296,12 +278,12 @@ def validate_overlay(
 
 @dataclass(frozen=True)
 class OverlaySpec:
-    """One kind of overlay that a scheduler reads, for its users to set without naming it again.
+    """A kind of overlay that a scheduler reads.
 
     Args:
-        namespace: the scheduler (``kubernetes``)
-        kind: type of the scheduler's structure (``V1Pod``)
-        blocklist: keys to be set through attributes of Role or AppDef
+        namespace: The scheduler (``kubernetes``).
+        kind: Type of the scheduler's structure (``V1Pod``).
+        blocklist: Keys that attributes of Role or AppDef set.
     """
 
     namespace: str
@@ -309,20 +291,20 @@ class OverlaySpec:
     blocklist: tuple[str, ...] = ()
 
     def get(self, target: AppDef | Role) -> dict[str, Any]:
-        """Returns the overlay of this kind, checked; a flat one is not taken.
+        """Return the overlay of this kind after a check; flat overlays are ignored.
 
         Raises:
-            ValueError: it touches the blocklist
+            ValueError: The overlay has keys of the blocklist.
         """
         overlay = get_overlay(target, self.namespace, self.kind, flat_fallback=False)
         validate_overlay(overlay, blocklist=self.blocklist, overlay_name=self.kind)
         return overlay
 
     def set(self, target: AppDef | Role, overlay: Mapping[str, Any] | Any) -> None:
-        """Checks and stores an overlay of this kind.
+        """Check and store an overlay of this kind.
 
         Raises:
-            ValueError: it touches the blocklist
+            ValueError: The overlay has keys of the blocklist.
         """
         plain = _plain(overlay, self.kind)
         validate_overlay(plain, blocklist=self.blocklist, overlay_name=self.kind)
@@ -331,16 +313,16 @@ class OverlaySpec:
 
 def _merge(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> None:
     for key, value in overlay.items():
-        kind, field, on = _op(key)
+        operator, field, on = _parse_key(key)
         where = f"{path}{field}"
-        if kind == _DEL:
+        if operator == _DEL:
             base.pop(field, None)
-        elif kind == _PUT:
+        elif operator == _PUT:
             base[field] = _resolved(value, where)
-        elif kind == _JOIN:
+        elif operator == _JOIN:
             base[field] = _joined(base.get(field), value, field=where, on=on)
         elif value is None or base.get(field) is None or isinstance(value, tuple):
-            _check_list_or_none(base.get(field), value, where)
+            _check_tuple(base.get(field), value, where)
             base[field] = _resolved(value, where)
         else:
             _check_same_shape(base[field], value, where)
@@ -360,7 +342,7 @@ def _extended(base: Any, items: list[Any]) -> list[Any]:
 
 
 def _resolved(value: Any, where: str) -> Any:
-    """Copies a value that meets nothing in the base: operators resolved, tuples as lists."""
+    """Copy a value that the base does not have; resolve operators, and turn tuples into lists."""
     if isinstance(value, Mapping):
         fresh: dict[str, Any] = {}
         _merge(fresh, value, f"{where}.")
@@ -391,7 +373,7 @@ def _joined(base: Any, items: Any, *, field: str, on: str) -> list[Any]:
             result.append(_resolved(item, f"{field}[]"))
             continue
         for key, value in item.items():
-            if _op(key).kind:
+            if _parse_key(key).operator:
                 _merge(match, {key: value}, f"{field}[].")
             else:
                 match[key] = _resolved(value, f"{field}[].{key}")
@@ -399,28 +381,28 @@ def _joined(base: Any, items: Any, *, field: str, on: str) -> list[Any]:
 
 
 def _accumulate(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> None:
-    """Merges an overlay into an earlier one, keeping operators; for one field the later wins."""
+    """Merge an overlay into an earlier one and keep operators; the last one for a field wins."""
     for key, value in overlay.items():
-        kind, field, _ = _op(key)
+        operator, field, _ = _parse_key(key)
         where = f"{path}{field}"
-        for other in [k for k in base if k != key and _op(k).field == field]:
+        for other in [k for k in base if k != key and _parse_key(k).field == field]:
             del base[other]
         old = base.get(key)
-        if kind or key not in base or value is None or old is None or isinstance(value, tuple):
-            if not kind:
-                _check_list_or_none(old, value, where)
+        if operator or key not in base or value is None or old is None or isinstance(value, tuple):
+            if not operator:
+                _check_tuple(old, value, where)
             base[key] = copy.deepcopy(value)
             continue
         _check_same_shape(old, value, where)
         if isinstance(value, Mapping):
             _accumulate(old, value, f"{where}.")
         elif isinstance(value, list):
-            base[key] = type(old)([*old, *copy.deepcopy(value)])  # what replaces goes on replacing
+            base[key] = type(old)([*old, *copy.deepcopy(value)])  # a tuple stays a tuple
         else:
             base[key] = value
 
 
-def _check_list_or_none(base: Any, value: Any, where: str) -> None:
+def _check_tuple(base: Any, value: Any, where: str) -> None:
     if isinstance(value, tuple) and isinstance(base, Mapping):
         raise OverlayTypeError(_mismatch(where, base, value))
 
@@ -443,7 +425,7 @@ def _not_a_dict(where: str, value: Any) -> str:
 
 
 def _plain(overlay: Any, where: str) -> dict[str, Any]:
-    """Copies an overlay; dataclasses become dicts of their set fields, enums their values."""
+    """Copy an overlay; dataclasses become dicts without their None fields, enums their values."""
     plain = _plain_value(overlay)
     if not isinstance(plain, dict):
         raise OverlayTypeError(_not_a_dict(where, overlay))
@@ -469,7 +451,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _stored(metadata: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """Returns what the metadata has for a namespace, loaded if it is kept elsewhere."""
+    """Return the metadata of a namespace; load it if it is a URI."""
     value = metadata.get(namespace)
     if value is None or value == "":
         return {}
@@ -490,31 +472,26 @@ def _load(uri: str) -> Mapping[str, Any]:
 
 
 def _read(uri: str) -> str:
-    scheme, separator, rest = uri.partition("://")
-    try:
-        if not separator or scheme == "file":
-            import os
-            from urllib.parse import unquote
+    from torchx_specs.formats.documents import read_text_file
 
-            path = unquote(rest.removeprefix("localhost")) if separator else os.path.expanduser(uri)
-            with open(path, encoding="utf-8") as local:
-                return local.read()
-        try:
-            import fsspec
-        except ImportError:
-            raise RequestError(
-                f"overlay file {uri}: {scheme}:// needs fsspec: pip install 'torchx-specs[fsspec]'"
-            ) from None
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return read_text_file(uri)
+    if scheme == "file":
+        from urllib.parse import unquote
+
+        return read_text_file(unquote(rest.removeprefix("localhost")))
+    try:
+        import fsspec
+    except ImportError:
+        raise RequestError(
+            f"overlay file {uri}: {scheme}:// needs fsspec: pip install 'torchx-specs[fsspec]'"
+        ) from None
+    try:
         with fsspec.open(uri, "rt", encoding="utf-8") as remote:
             text: str = remote.read()
             return text
-    except RequestError:
-        raise
-    except FileNotFoundError:
-        raise RequestError(f"overlay file {uri}: no such file") from None
-    except UnicodeDecodeError as e:
-        raise RequestError(f"overlay file {uri}: not UTF-8 text ({e.reason})") from None
-    except (OSError, ValueError, ImportError) as e:  # fsspec: unknown protocol, missing driver
+    except (OSError, ValueError, ImportError) as e:  # also an unknown protocol, a missing driver
         raise RequestError(f"overlay file {uri}: {e}") from None
 
 

@@ -1,11 +1,11 @@
-"""Component arguments: from the words of a command line to typed values.
+"""Component arguments: from the command line to typed values.
 
-- :mod:`.notation` splits ``a,b`` and ``k=v,k2=v2``
-- :mod:`.converters` has one table of types: how each is read from text, and checked
+- :mod:`.converters` has the table of types: how each is read from text, and checked
 - :mod:`.signature` reads a component's parameters
-- :mod:`.parser` takes the command line apart, and settles which source wins
+- :mod:`.parser` parses the command line, and decides which source of a value wins
 - :mod:`.materialize` calls the component
-- :mod:`.help` writes what ``--help`` shows
+- :mod:`.help` writes the text of ``--help``
+- :mod:`.docstrings` parses the docstring of a component
 - :mod:`.types` keeps helper functions that older programs import
 """
 
@@ -33,19 +33,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "torchx_specs.components.converters": ["SUPPORTED_TYPES", "converter_for"],
-        "torchx_specs.components.help": ["component_help"],
-        "torchx_specs.components.materialize": [
-            "ComponentArgs",
-            "component_args_from_str",
-            "materialize_appdef",
-            "parse_args",
-        ],
-        "torchx_specs.components.parser": ["ComponentHelpRequested"],
-        "torchx_specs.components.signature": [
-            "ComponentParameter",
-            "ComponentSignature",
-            "read_signature",
-        ],
+        "torchx_specs.components.converters": "SUPPORTED_TYPES converter_for",
+        "torchx_specs.components.help": "component_help",
+        "torchx_specs.components.materialize": (
+            "ComponentArgs component_args_from_str materialize_appdef parse_args"
+        ),
+        "torchx_specs.components.parser": "ComponentHelpRequested",
+        "torchx_specs.components.signature": "ComponentParameter ComponentSignature read_signature",
     },
 )

@@ -1,7 +1,8 @@
-"""How each type that a component's parameter may have is read from text, and checked.
+"""The types that a component's parameter may have, and how values of each are read.
 
-One table: :data:`_SIMPLE` has the types without arguments, :data:`_GENERIC` the ones with.
-:func:`converter_for` looks an annotation up in both.
+:data:`_TYPES` and :data:`_GENERIC_TYPES` are the only table of types. Run time and help look up
+annotations with :func:`converter_for`. So does the linter, which resolves the annotations in source
+code to the same types, and names that it cannot resolve to subclasses of :class:`UnresolvedType`.
 """
 
 from __future__ import annotations
@@ -13,66 +14,68 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from torchx_specs.components.notation import split_list, split_pairs
 from torchx_specs.errors import nearest
+from torchx_specs.text_values import FALSE_VALUES, TRUE_VALUES, parse_bool, split_list, split_pairs
 
-#: What messages say can be used.
+#: The types that error messages list.
 SUPPORTED_TYPES = (
     "str, int, float, bool, Literal, Enum, pathlib.Path, list[...], tuple[...], dict[str, ...],"
     " Optional and Union of these, Annotated[..., '-x']"
 )
 
-TRUE_WORDS = frozenset({"true", "1", "yes", "on"})
-FALSE_WORDS = frozenset({"false", "0", "no", "off"})
-
 
 class UnsupportedTypeError(TypeError):
-    """There is no converter for this annotation; the text is the annotation."""
+    """An annotation has no converter; the text is the annotation."""
+
+
+class UnresolvedType:
+    """Base of the classes that stand for a type whose definition the linter cannot see."""
 
 
 class Converter:
     """Reads values of one type.
 
-    Both methods raise ValueError with a reason that can follow the name of the option.
+    Both methods raise ValueError with a reason that can follow the name of an option.
+
+    Attributes:
+        name: The type in help and messages.
+        choices: The valid values, if the type lists them.
+        is_flag: Whether the option can stand without a value, and be negated.
+        is_repeatable: Whether the type holds several values, so that its option can be repeated.
+        is_scalar: Whether a value can be an item of a list.
+        takes_empty: Whether the empty string is a value of the type.
+        rank: Position among the members of a union; lower ranks are tried first.
     """
 
-    #: How help and messages call the type.
     name: str = ""
-    #: The values there are, if that is a short list.
     choices: tuple[str, ...] = ()
-    #: Whether the option can stand without a value, and be negated.
     is_flag: bool = False
-    #: Whether the type holds several values, so that its option can be repeated.
     is_repeatable: bool = False
-    #: Whether it can be an item of a list.
     is_scalar: bool = True
-    #: Whether an empty string is a value of the type.
     takes_empty: bool = False
-    #: Members of a union are tried in this order.
-    rank: ClassVar[int] = 5
+    rank: int = 5
 
     def from_text(self, text: str) -> Any:
-        """Reads a value from one word of a command line or from a configuration file."""
+        """Return the value that ``text`` holds, from a command line or a configuration file."""
         raise NotImplementedError
 
     def from_value(self, value: Any) -> Any:
-        """Checks a value that has a type already (from JSON, or given in Python); text is read."""
+        """Check a typed value, from JSON or Python; parse it if it is text."""
         if isinstance(value, str):
             return self.from_text(value)
-        raise self._wrong_type(value)
+        given = "null" if value is None else f"{value!r} ({type(value).__name__})"
+        raise ValueError(f"expected {self.name}, got {given}")
 
     def join(self, first: Any, more: Any) -> Any:
-        """Joins the values of a repeated option."""
+        """Return the combined values of a repeated option."""
         raise NotImplementedError
-
-    def _wrong_type(self, value: Any) -> ValueError:
-        given = "null" if value is None else f"{value!r} ({type(value).__name__})"
-        return ValueError(f"expected {self.name}, got {given}")
 
 
 class StrConverter(Converter):
+    """Reads ``str``."""
+
     name = "str"
     takes_empty = True
     rank = 9
@@ -81,70 +84,54 @@ class StrConverter(Converter):
         return text
 
 
-class AnyConverter(Converter):
-    """For parameters that say nothing about their type: text stays text, the rest stays itself."""
+class AnyConverter(StrConverter):
+    """Accepts any value for a parameter of unknown type; text stays text."""
 
-    name = "str"
-    takes_empty = True
     rank = 10
-
-    def from_text(self, text: str) -> str:
-        return text
 
     def from_value(self, value: Any) -> Any:
         return value
 
 
-class IntConverter(Converter):
-    name = "int"
-    rank = 1
+class NumberConverter(Converter):
+    """Reads ``int`` and ``float``; a float may be given as an int."""
 
-    def from_text(self, text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ValueError(f"'{text}' is not an int") from None
-
-    def from_value(self, value: Any) -> Any:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        return super().from_value(value)
-
-
-class FloatConverter(Converter):
-    name = "float"
-    rank = 2
+    def __init__(self, number_type: type[int] | type[float], rank: int) -> None:
+        self.name = number_type.__name__
+        self.rank = rank
+        self._type = number_type
 
     def from_text(self, text: str) -> float:
         try:
-            return float(text)
+            return self._type(text)
         except ValueError:
-            raise ValueError(f"'{text}' is not a float") from None
+            article = "an" if self._type is int else "a"
+            raise ValueError(f"'{text}' is not {article} {self.name}") from None
 
     def from_value(self, value: Any) -> Any:
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
+        accepted = int if self._type is int else (int, float)
+        if isinstance(value, accepted) and not isinstance(value, bool):
+            return self._type(value)
         return super().from_value(value)
 
 
 class BoolConverter(Converter):
+    """Reads ``bool``."""
+
     name = "bool"
     is_flag = True
     rank = 3
 
     def from_text(self, text: str) -> bool:
-        word = text.strip().lower()
-        if word in TRUE_WORDS:
-            return True
-        if word in FALSE_WORDS:
-            return False
-        raise ValueError(f"'{text}' is not a bool: use true, false, yes, no, on, off, 1 or 0")
+        return parse_bool(text)
 
     def from_value(self, value: Any) -> Any:
         return value if isinstance(value, bool) else super().from_value(value)
 
 
 class NoneConverter(Converter):
+    """Reads ``None``, also as an empty string."""
+
     name = "None"
     rank = 0
 
@@ -157,6 +144,8 @@ class NoneConverter(Converter):
 
 
 class PathConverter(Converter):
+    """Reads a path class of :mod:`pathlib`."""
+
     name = "Path"
     rank = 7
 
@@ -173,17 +162,17 @@ class PathConverter(Converter):
 
 
 class ChoiceConverter(Converter):
-    """For Literal: one of some values, each of them written as ``str()`` shows it."""
+    """Reads a Literal: one of its values, written as ``str()`` shows it."""
 
     rank = 0
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self._values = values
         self._by_text: dict[str, Any] = {}
-        # a string is meant before whatever else is written the same way
+        # if several values have the same text, the string wins
         for value in sorted(values, key=lambda v: not isinstance(v, str)):
-            self._by_text.setdefault(str(_enum_name(value)), value)
-        self.choices = tuple(str(_enum_name(value)) for value in values)
+            self._by_text.setdefault(_choice_text(value), value)
+        self.choices = tuple(_choice_text(value) for value in values)
         self.name = "{" + ",".join(self.choices) + "}"
         self.takes_empty = "" in self._by_text
 
@@ -191,7 +180,7 @@ class ChoiceConverter(Converter):
         if text in self._by_text:
             return self._by_text[text]
         for value in self._values:
-            if isinstance(value, bool) and text.lower() in (TRUE_WORDS if value else FALSE_WORDS):
+            if isinstance(value, bool) and text.lower() in (TRUE_VALUES if value else FALSE_VALUES):
                 return value
         raise not_a_choice(text, self.choices)
 
@@ -203,7 +192,7 @@ class ChoiceConverter(Converter):
 
 
 class EnumConverter(Converter):
-    """For Enum: a member, by its name or by its value."""
+    """Reads a member of an Enum, by its name or its value."""
 
     rank = 0
 
@@ -214,9 +203,8 @@ class EnumConverter(Converter):
         self.takes_empty = any(member.value == "" for member in enum_type)
 
     def from_text(self, text: str) -> Any:
-        member = self._type.__members__.get(text)
-        if member is not None:
-            return member
+        if text in self._type.__members__:
+            return self._type.__members__[text]
         for member in self._type:
             if str(member.value) == text:
                 return member
@@ -233,23 +221,23 @@ class EnumConverter(Converter):
 
 
 class ListConverter(Converter):
-    """For lists, and for tuples of any length: ``a,b``."""
+    """Reads lists, and tuples of any length: ``a,b``."""
 
     is_scalar = False
     is_repeatable = True
     rank = 8
 
     def __init__(self, item: Converter, make: type = list, name: str = "list[{}]") -> None:
-        self.item = item
+        self._item = item
         self._make = make
         self.name = name.format(item.name)
 
     def from_text(self, text: str) -> Any:
-        return self._make(self.item.from_text(word) for word in split_list(text))
+        return self._make(self._item.from_text(item) for item in split_list(text))
 
     def from_value(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return self._make(self.item.from_value(item) for item in value)
+            return self._make(self._item.from_value(item) for item in value)
         return super().from_value(value)
 
     def join(self, first: Any, more: Any) -> Any:
@@ -257,25 +245,24 @@ class ListConverter(Converter):
 
 
 class TupleConverter(Converter):
-    """For tuples of a given length: ``a,b``."""
+    """Reads tuples of a fixed length: ``a,b``."""
 
     is_scalar = False
-    rank = 5
 
     def __init__(self, items: tuple[Converter, ...]) -> None:
         self._items = items
         self.name = f"tuple[{', '.join(item.name for item in items)}]"
 
     def from_text(self, text: str) -> tuple[Any, ...]:
-        words = split_list(text)
-        self._check_length(len(words), text)
-        return tuple(item.from_text(word) for item, word in zip(self._items, words, strict=True))
+        texts = split_list(text)
+        self._check_length(len(texts), text)
+        return tuple(item.from_text(part) for item, part in zip(self._items, texts, strict=True))
 
     def from_value(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             self._check_length(len(value), value)
             return tuple(
-                item.from_value(element) for item, element in zip(self._items, value, strict=True)
+                item.from_value(part) for item, part in zip(self._items, value, strict=True)
             )
         return super().from_value(value)
 
@@ -285,7 +272,7 @@ class TupleConverter(Converter):
 
 
 class DictConverter(Converter):
-    """For dicts: ``k=v,k2=v2``."""
+    """Reads dicts: ``k=v,k2=v2``."""
 
     is_scalar = False
     is_repeatable = True
@@ -297,31 +284,33 @@ class DictConverter(Converter):
         self.name = f"dict[{key.name}, {value.name}]"
 
     def from_text(self, text: str) -> dict[Any, Any]:
-        pairs = {}
-        for key, value in split_pairs(text):
-            try:
-                pairs[self._key.from_text(key)] = self._value.from_text(value)
-            except ValueError as e:
-                raise ValueError(f"{key}: {e}") from None
-        return pairs
+        return self._convert(split_pairs(text), self._key.from_text, self._value.from_text)
 
     def from_value(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return super().from_value(value)
-        pairs = {}
-        for key, item in value.items():
+        return self._convert(value.items(), self._key.from_value, self._value.from_value)
+
+    @staticmethod
+    def _convert(
+        pairs: collections.abc.Iterable[tuple[Any, Any]],
+        read_key: Callable[[Any], Any],
+        read_value: Callable[[Any], Any],
+    ) -> dict[Any, Any]:
+        converted = {}
+        for key, value in pairs:
             try:
-                pairs[self._key.from_value(key)] = self._value.from_value(item)
+                converted[read_key(key)] = read_value(value)
             except ValueError as e:
                 raise ValueError(f"{key}: {e}") from None
-        return pairs
+        return converted
 
     def join(self, first: Any, more: Any) -> Any:
         return {**(first or {}), **(more or {})}
 
 
 class OptionalConverter(Converter):
-    """For a type or None: an empty string is None, unless it is a value of the type."""
+    """Reads a type or None; an empty string is None unless it is a value of the type."""
 
     def __init__(self, inner: Converter) -> None:
         self.inner = inner
@@ -331,6 +320,7 @@ class OptionalConverter(Converter):
         self.is_repeatable = inner.is_repeatable
         self.is_scalar = inner.is_scalar
         self.takes_empty = True
+        self.join = inner.join  # type: ignore[method-assign]
 
     def from_text(self, text: str) -> Any:
         return self._read(text, self.inner.from_text)
@@ -348,12 +338,9 @@ class OptionalConverter(Converter):
                 return None
             raise
 
-    def join(self, first: Any, more: Any) -> Any:
-        return self.inner.join(first, more)
-
 
 class UnionConverter(Converter):
-    """For one of several types: the most specific that fits, ``str`` last."""
+    """Reads one of several types: the most specific that fits, ``str`` last."""
 
     def __init__(self, members: tuple[Converter, ...]) -> None:
         self._members = sorted(members, key=lambda member: member.rank)
@@ -371,7 +358,7 @@ class UnionConverter(Converter):
 
     def from_value(self, value: Any) -> Any:
         if isinstance(value, str):
-            # text that has the type str already is not to become a number
+            # typed text must not become a number if the union has str
             if any(isinstance(member, StrConverter) for member in self._members):
                 return value
             return self.from_text(value)
@@ -380,45 +367,48 @@ class UnionConverter(Converter):
                 return member.from_value(value)
             except ValueError:
                 continue
-        raise self._wrong_type(value)
+        return super().from_value(value)
 
 
 def not_a_choice(text: str, choices: tuple[str, ...], also: tuple[str, ...] = ()) -> ValueError:
-    """Returns the error for a word that is none of ``choices``."""
+    """Return the error for text that is none of ``choices``; ``also`` has further valid texts."""
     hint = nearest(text, dict.fromkeys((*choices, *also)))
     return ValueError(f"'{text}' is not one of {', '.join(choices)}" + (f";{hint}" if hint else ""))
 
 
 def optional(converter: Converter) -> Converter:
-    """Returns a converter that also takes None."""
+    """Return a converter that also accepts None."""
     if isinstance(converter, (OptionalConverter, AnyConverter)):
         return converter
     return OptionalConverter(converter)
 
 
 def converter_for(annotation: Any) -> Converter:
-    """Returns how to read values of an annotation, which has to be resolved (no strings).
+    """Return the converter for a resolved annotation (not a string).
 
     Raises:
-        UnsupportedTypeError: values of that type cannot be read
+        UnsupportedTypeError: Values of that type cannot be read from text.
     """
     try:
-        simple = _SIMPLE.get(annotation)
-    except TypeError:  # not hashable: Literal of a list, Annotated with one
+        simple = _TYPES.get(annotation)
+    except TypeError:  # an annotation that is not hashable, such as a Literal of a list
         simple = None
     if simple is not None:
         return simple
     origin = typing.get_origin(annotation)
-    build = _GENERIC.get(origin)
+    build = _GENERIC_TYPES.get(origin)
     if build is not None:
         return build(annotation, typing.get_args(annotation))
     if isinstance(annotation, type) and origin is None:
-        if annotation in _BARE:
-            return converter_for(_BARE[annotation])
+        if annotation in _GENERIC_TYPES:  # without arguments
+            return _GENERIC_TYPES[annotation](annotation, ())
+        if issubclass(annotation, UnresolvedType):
+            return AnyConverter()
         if issubclass(annotation, enum.Enum) and len(annotation.__members__):
             return EnumConverter(annotation)
-        if issubclass(annotation, os.PathLike):
-            return _path_converter(annotation)
+        pathlib = sys.modules.get("pathlib")  # imported if the annotation is one of its classes
+        if pathlib is not None and issubclass(annotation, pathlib.PurePath):
+            return PathConverter(annotation)
     if hasattr(annotation, "__supertype__"):  # NewType
         return converter_for(annotation.__supertype__)
     if type(annotation).__name__ == "TypeAliasType":  # `type X = ...` of Python 3.12
@@ -426,22 +416,21 @@ def converter_for(annotation: Any) -> Converter:
     raise UnsupportedTypeError(type_name(annotation))
 
 
+def is_supported_generic(generic: Any) -> bool:
+    """Return True for a generic type of the table, such as ``list``, ``Dict`` or ``Optional``."""
+    origin = typing.get_origin(generic) or generic
+    return origin is typing.Optional or origin in _GENERIC_TYPES
+
+
 def type_name(annotation: Any) -> str:
-    """Returns an annotation as its author would write it."""
+    """Return an annotation as its author would write it."""
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
         return annotation.__qualname__.rpartition("<locals>.")[2]
     return str(annotation).replace("typing.", "")
 
 
-def _path_converter(annotation: type) -> Converter:
-    pathlib = sys.modules.get("pathlib")  # whoever names its classes has imported it
-    if pathlib is None or not issubclass(annotation, pathlib.PurePath):
-        raise UnsupportedTypeError(type_name(annotation))
-    return PathConverter(annotation)
-
-
-def _enum_name(value: Any) -> Any:
-    return value.name if isinstance(value, enum.Enum) else value
+def _choice_text(value: Any) -> str:
+    return str(value.name if isinstance(value, enum.Enum) else value)
 
 
 def _scalar(argument: Any, whole: Any) -> Converter:
@@ -452,20 +441,24 @@ def _scalar(argument: Any, whole: Any) -> Converter:
 
 
 def _list(whole: Any, arguments: tuple[Any, ...]) -> Converter:
+    if len(arguments) > 1:
+        raise UnsupportedTypeError(type_name(whole))
     return ListConverter(_scalar(arguments[0] if arguments else str, whole))
 
 
 def _tuple(whole: Any, arguments: tuple[Any, ...]) -> Converter:
-    if not arguments:
+    if whole in (tuple, typing.Tuple):  # noqa: UP006 - typing.Tuple is another object
         arguments = (str, ...)
     if len(arguments) == 2 and arguments[1] is ...:
         return ListConverter(_scalar(arguments[0], whole), tuple, "tuple[{}, ...]")
-    if arguments == ((),):  # tuple[()] of Python 3.10
+    if arguments in ((), ((),)):  # tuple[()], in two forms that depend on the Python version
         raise UnsupportedTypeError(type_name(whole))
     return TupleConverter(tuple(_scalar(argument, whole) for argument in arguments))
 
 
 def _dict(whole: Any, arguments: tuple[Any, ...]) -> Converter:
+    if len(arguments) not in (0, 2):
+        raise UnsupportedTypeError(type_name(whole))
     key, value = arguments or (str, str)
     values = converter_for(value)
     inner = values.inner if isinstance(values, OptionalConverter) else values
@@ -476,6 +469,8 @@ def _dict(whole: Any, arguments: tuple[Any, ...]) -> Converter:
 
 def _union(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     members = tuple(converter_for(a) for a in arguments if a is not type(None))
+    if not members:
+        raise UnsupportedTypeError(type_name(whole))
     converter = members[0] if len(members) == 1 else UnionConverter(members)
     return converter if len(members) == len(arguments) else optional(converter)
 
@@ -492,10 +487,11 @@ def _annotated(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     return converter_for(arguments[0])
 
 
-_SIMPLE: dict[Any, Converter] = {
+#: Types without arguments. Besides, enums, path classes, NewTypes and type aliases are supported.
+_TYPES: dict[Any, Converter] = {
     str: StrConverter(),
-    int: IntConverter(),
-    float: FloatConverter(),
+    int: NumberConverter(int, rank=1),
+    float: NumberConverter(float, rank=2),
     bool: BoolConverter(),
     type(None): NoneConverter(),
     None: NoneConverter(),
@@ -503,7 +499,8 @@ _SIMPLE: dict[Any, Converter] = {
     object: AnyConverter(),
 }
 
-_GENERIC: dict[Any, Callable[[Any, tuple[Any, ...]], Converter]] = {
+#: Types with arguments, by their origin.
+_GENERIC_TYPES: dict[Any, Callable[[Any, tuple[Any, ...]], Converter]] = {
     list: _list,
     collections.abc.Sequence: _list,
     collections.abc.Iterable: _list,
@@ -517,5 +514,3 @@ _GENERIC: dict[Any, Callable[[Any, tuple[Any, ...]], Converter]] = {
     typing.Literal: _literal,
     typing.Annotated: _annotated,
 }
-
-_BARE: dict[Any, Any] = {list: list[str], tuple: tuple[str, ...], dict: dict[str, str]}

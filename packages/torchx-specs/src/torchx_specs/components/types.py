@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torchx_specs.components import converters
-from torchx_specs.components.notation import split_list, split_pairs
+from torchx_specs.text_values import split_list, split_pairs
 
 _T = TypeVar("_T")
 

@@ -1,28 +1,42 @@
-"""Plain data as JSON and YAML text: AppDef documents, overlay files.
+"""Plain data as JSON and YAML text: AppDef documents and overlay files.
 
-Stricter than the libraries where they would lose something without a word: a key written twice and
-numbers that JSON does not have are errors. YAML is read with the safe loader, plus
-``!!python/tuple``, which overlays use.
+Both readers refuse a key written twice and numbers that JSON does not have, which the libraries
+accept silently. YAML is read with the safe loader and ``!!python/tuple``, which overlays use.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any, NoReturn
 
 from torchx_specs.errors import RequestError
 
 
-def parse_document(text: str, where: str) -> Any:
-    """Parses JSON or YAML; JSON needs no YAML library.
-
-    Args:
-        text: the document
-        where: what messages call it (a path, a URI); one that ends in ``.json`` is never taken for
-            YAML
+def read_text_file(path: str | os.PathLike[str]) -> str:
+    """Return the text of a local file; ``~`` at the start of the path is the home directory.
 
     Raises:
-        RequestError: the text is neither, or it is YAML and there is no YAML library
+        RequestError: The file cannot be read, or is not UTF-8.
+    """
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as f:
+            return f.read()
+    except OSError as e:
+        raise RequestError(f"{path}: {(e.strerror or str(e)).lower()}") from None
+    except UnicodeDecodeError as e:
+        raise RequestError(f"{path}: not UTF-8 text ({e.reason} at byte {e.start})") from None
+
+
+def parse_document(text: str, where: str) -> Any:
+    """Parse JSON or YAML; JSON needs no YAML library.
+
+    Args:
+        text: The document.
+        where: Path or URI of the document, for messages; ``.json`` at its end excludes YAML.
+
+    Raises:
+        RequestError: The text is neither, or it is YAML and PyYAML is not installed.
     """
     if where.endswith(".json"):
         return parse_json(text, where)
@@ -40,10 +54,10 @@ def parse_document(text: str, where: str) -> Any:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parses JSON.
+    """Parse JSON.
 
     Raises:
-        RequestError: it is not JSON, or an object has a key twice
+        RequestError: The text is not JSON, or an object has a key twice.
     """
     import json
 
@@ -51,7 +65,7 @@ def parse_json(text: str, where: str) -> Any:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise _DuplicateKeyError(f"{where}: key '{key}' stands twice in one object")
+                raise _DuplicateKeyError(f"{where}: key '{key}' is given twice in one object")
             found[key] = value
         return found
 
@@ -69,12 +83,11 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parses one YAML document with a safe loader.
+    """Parse one YAML document with a safe loader.
 
     Raises:
-        RequestError: it is not YAML, it has a tag that is not plain data, or a mapping has a key
-            twice
-        YamlMissingError: PyYAML is not installed
+        RequestError: The text is not YAML, a tag is not plain data, or a mapping has a key twice.
+        YamlMissingError: PyYAML is not installed.
     """
     yaml = _yaml(where)
     try:
@@ -92,24 +105,24 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def dump_json(data: object) -> str:
-    """Returns ``data`` as indented JSON, in its own order; the text can be written as UTF-8."""
+    """Return ``data`` as indented JSON that can be written as UTF-8; keys keep their order."""
     import json
 
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # a word that was no UTF-8 where it came from
+    except UnicodeEncodeError:  # text with bytes that were not UTF-8
         return json.dumps(data, indent=2, allow_nan=False)
     return text
 
 
 def dump_yaml(data: object) -> str:
-    """Returns ``data`` as YAML, in its own order; strings with line breaks become literal blocks.
+    """Return ``data`` as YAML; keys keep their order, text with line breaks is a literal block.
 
-    Strings that any YAML version would read as a number or a truth value are quoted.
+    Strings that any YAML version would read as a number or a boolean are quoted.
 
     Raises:
-        YamlMissingError: PyYAML is not installed
+        YamlMissingError: PyYAML is not installed.
     """
     yaml = _yaml("YAML output")
     text: str = yaml.dump(
@@ -124,7 +137,7 @@ def dump_yaml(data: object) -> str:
 
 
 class YamlMissingError(RequestError):
-    """YAML was asked for and PyYAML is not installed."""
+    """A document is YAML and PyYAML is not installed."""
 
 
 class _DuplicateKeyError(RequestError):
@@ -157,19 +170,19 @@ def _loader_class() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """The safe loader, with tuples, that refuses a key written twice."""
+        """The safe loader, with tuples; a key written twice is an error."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             if isinstance(node, yaml.MappingNode):
                 seen = set()
                 for key_node, _ in node.value:
-                    # what `<<` merges in may be overridden: that is what it is for
+                    # keys that `<<` merges may be overridden
                     if key_node.tag == "tag:yaml.org,2002:merge":
                         continue
                     if isinstance(key_node, yaml.ScalarNode):
                         key = (key_node.tag, key_node.value)
                         if key in seen:
-                            problem = f"key '{key_node.value}' stands twice"
+                            problem = f"key '{key_node.value}' is given twice"
                             raise yaml.constructor.ConstructorError(
                                 None, None, problem, key_node.start_mark
                             )
@@ -189,7 +202,7 @@ def _dumper_class() -> Any:
 
     import yaml
 
-    # PyYAML quotes what YAML 1.1 resolves as it implements it; other readers know more
+    # text that PyYAML does not quote, and other YAML readers take for a number or a boolean
     ambiguous = re.compile(
         r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+|[yYnN]"
     )
@@ -208,7 +221,7 @@ def _dumper_class() -> Any:
     def represent_str(dumper: Any, text: str) -> Any:
         style = None
         if other_line_breaks.search(text):
-            style = '"'  # in any other style, reading gives plain line breaks
+            style = '"'  # any other style is read as plain line breaks
         elif "\n" in text:
             style = "|"
         elif ambiguous.fullmatch(text):

@@ -1,16 +1,17 @@
-"""AppDefs as documents: plain dicts, JSON, YAML. Nothing is lost on the way there and back.
+"""AppDefs as documents: plain dicts, JSON and YAML, without loss in either direction.
 
 >>> from torchx_specs import AppDef, Role
 >>> app = AppDef("echo", roles=[Role("echo", image="/tmp", entrypoint="echo", args=["hi"])])
 >>> from_json(to_json(app)) == app
 True
 
-A document has a ``kind`` and a ``version``; ``appdef.schema.json`` beside this module is its JSON
-Schema (:func:`json_schema`). In a document written by hand, these two and everything that has a
-default can be left out, and ``resource`` can be the name of a named resource.
+``appdef.schema.json`` beside this module is the JSON Schema of a document (:func:`json_schema`).
+This module writes, reads and checks the fields that the schema lists. In a document written by
+hand, ``kind``, ``version`` and every field with a default may be missing, and ``resource`` may be
+the name of a named resource.
 
-What JSON has no notation for has one of ours: a tuple (overlays use them) is ``{"$tuple": [...]}``,
-and a dict that looks like that is ``{"$dict": {...}}``.
+Overlays contain tuples, which JSON does not have. A tuple is written as ``{"$tuple": [...]}``, and
+a dict that looks like a tuple as ``{"$dict": {...}}``.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ _TOO_DEEP = "data is nested too deeply, or contains itself"
 
 
 def to_dict(app: AppDef) -> dict[str, Any]:
-    """Returns an app as plain data that JSON can hold.
+    """Return an app as data that JSON can hold.
 
-    A role of a subclass becomes a plain role. Overrides are resolved, and not part of the result.
+    A role of a subclass becomes a plain role. Overrides are resolved and not written.
 
     Raises:
-        SerializationError: it has values that JSON cannot hold, or of other types than declared;
-            all of them are named
+        SerializationError: Fields have values of undeclared types, or values that JSON cannot hold.
+            The text lists all of them.
     """
     writer = _Writer()
     try:
-        data = writer.app(app)
+        data: dict[str, Any] = writer.record(app, "", _schema(), AppDef)
     except RecursionError:
         raise SerializationError(f"app '{app.name}': {_TOO_DEEP}") from None
     if writer.problems:
@@ -62,14 +63,15 @@ def to_dict(app: AppDef) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any]) -> AppDef:
-    """Returns the app that :func:`to_dict`, or someone by hand, described.
+    """Return the app that a document describes.
 
     Raises:
-        SerializationError: fields are unknown, missing or of the wrong type; all of them are named
+        SerializationError: Fields are unknown, missing or of the wrong type. The text lists all of
+            them.
     """
     reader = _Reader()
     try:
-        app = reader.app(data)
+        app: AppDef | None = reader.app(data)
     except RecursionError:
         raise SerializationError(_TOO_DEEP) from None
     if reader.problems or app is None:
@@ -78,10 +80,10 @@ def from_dict(data: Mapping[str, Any]) -> AppDef:
 
 
 def to_json(app: AppDef) -> str:
-    """Returns an app as indented JSON.
+    """Return an app as indented JSON.
 
     Raises:
-        SerializationError: see :func:`to_dict`
+        SerializationError: See :func:`to_dict`.
     """
     from torchx_specs.formats.documents import dump_json
 
@@ -89,10 +91,10 @@ def to_json(app: AppDef) -> str:
 
 
 def from_json(text: str) -> AppDef:
-    """Returns the app in a JSON document.
+    """Return the app in a JSON document.
 
     Raises:
-        SerializationError: it is not JSON; and see :func:`from_dict`
+        SerializationError: The text is not JSON; also see :func:`from_dict`.
     """
     from torchx_specs.formats.documents import parse_json
 
@@ -100,11 +102,11 @@ def from_json(text: str) -> AppDef:
 
 
 def to_yaml(app: AppDef) -> str:
-    """Returns an app as YAML.
+    """Return an app as YAML.
 
     Raises:
-        SerializationError: see :func:`to_dict`
-        RequestError: PyYAML is not installed
+        SerializationError: See :func:`to_dict`.
+        RequestError: PyYAML is not installed.
     """
     from torchx_specs.formats.documents import dump_yaml
 
@@ -112,11 +114,11 @@ def to_yaml(app: AppDef) -> str:
 
 
 def from_yaml(text: str) -> AppDef:
-    """Returns the app in a YAML document.
+    """Return the app in a YAML document.
 
     Raises:
-        SerializationError: it is not YAML; and see :func:`from_dict`
-        RequestError: PyYAML is not installed
+        SerializationError: The text is not YAML; also see :func:`from_dict`.
+        RequestError: PyYAML is not installed.
     """
     from torchx_specs.formats.documents import parse_yaml
 
@@ -124,49 +126,45 @@ def from_yaml(text: str) -> AppDef:
 
 
 def load(path_or_text: str | os.PathLike[str], *, called: str | None = None) -> AppDef:
-    """Returns the app in a file, or in the text itself, of JSON or YAML.
+    """Return the app in a file, or in a text, of JSON or YAML.
 
     Args:
-        path_or_text: a string with several lines, or one that begins with ``{``, is the text
-        called: what messages call the text; it is one then, whatever it looks like
+        path_or_text: A path. A string of several lines, or one that begins with ``{``, is the
+            document itself.
+        called: Name of the document in messages; if given, ``path_or_text`` is the document.
 
     Raises:
-        SerializationError: the file cannot be read; and see :func:`from_dict`
-        RequestError: it is YAML and PyYAML is not installed
+        SerializationError: The file cannot be read; also see :func:`from_dict`.
+        RequestError: The document is YAML and PyYAML is not installed.
     """
-    import os
-
-    from torchx_specs.formats.documents import parse_document
+    from torchx_specs.formats.documents import parse_document, read_text_file
 
     if isinstance(path_or_text, str) and (
         called or "\n" in path_or_text or path_or_text.lstrip()[:1] == "{"
     ):
         return _parsed(path_or_text, called or "document", parse_document)
-    path = os.path.expanduser(path_or_text)
     try:
-        with open(path, encoding="utf-8") as f:
-            text = f.read()
-    except OSError as e:
-        raise SerializationError(f"{path}: {(e.strerror or str(e)).lower()}") from None
-    except UnicodeDecodeError as e:
-        raise SerializationError(f"{path}: not UTF-8 text ({e.reason} at byte {e.start})") from None
-    return _parsed(text, path, parse_document)
+        text = read_text_file(path_or_text)
+    except RequestError as e:
+        raise SerializationError(e.problems) from None
+    return _parsed(text, str(path_or_text), parse_document)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of the documents."""
+    import copy
+
+    return copy.deepcopy(_schema())
 
 
 @functools.cache
-def _schema_text() -> str:
+def _schema() -> dict[str, Any]:
+    import json
     import os
 
     path = os.path.join(os.path.dirname(__file__), "appdef.schema.json")
     with open(path, encoding="utf-8") as f:
-        return f.read()
-
-
-def json_schema() -> dict[str, Any]:
-    """Returns the JSON Schema (2020-12) of the documents."""
-    import json
-
-    schema: dict[str, Any] = json.loads(_schema_text())
+        schema: dict[str, Any] = json.load(f)
     return schema
 
 
@@ -185,8 +183,7 @@ def _parsed(text: str, where: str, parse: Callable[[str, str], Any]) -> AppDef:
         raise SerializationError([f"{where}: {problem}" for problem in e.problems]) from None
 
 
-def _below(path: str, key: object) -> str:
-    """Returns the path of a field."""
+def _field_path(path: str, key: object) -> str:
     name = str(key)
     if not isinstance(key, str) or not name.replace("_", "a").replace("-", "a").isalnum():
         return f"{path}[{key!r}]"
@@ -206,330 +203,213 @@ def _shown(value: object) -> str:
     return f"{text if len(text) <= 40 else text[:37] + '...'} ({type(value).__name__})"
 
 
-def _is_finite(value: float) -> bool:
-    return value - value == 0
-
-
-_Convert = Callable[[Any, str], Any]
+#: The classes that the definitions of the schema describe.
+_CLASSES: Mapping[str, type] = {"role": Role, "resource": Resource, "workspace": Workspace}
+_MOUNTS: Mapping[str, type] = {"bind": BindMount, "volume": VolumeMount, "device": DeviceMount}
+#: The scalar types of the schema, as messages call them.
+_SCALARS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("text", (str,)),
+    "integer": ("an integer", (int,)),
+    "number": ("a number", (int, float)),
+    "boolean": ("true or false", (bool,)),
+}
 
 
 class _Walk:
-    """What taking apart and putting together have in common."""
+    """Walks a value and its schema together, and collects the problems of the value."""
+
+    #: What messages call a dict.
+    mapping: str
+    #: Advice for a scalar in the place of text.
+    advice: str = ""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def _refuse(self, path: str, expected: str, value: object) -> None:
+    def refuse(self, path: str, expected: str, value: object, advice: str = "") -> None:
         where = f"{path}: " if path else ""
-        self.problems.append(f"{where}expected {expected}, got {_shown(value)}")
+        self.problems.append(f"{where}expected {expected}, got {_shown(value)}{advice}")
 
-    def _optional(self, convert: _Convert) -> _Convert:
-        return lambda value, path: None if value is None else convert(value, path)
+    def value(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
+        """Convert a value by its schema."""
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name == "plainObject":
+            return self.dict_of(value, path, self.plain)
+        if name == "plain":
+            return self.plain(value, path)
+        if name == "mount":
+            return self.mount(value, path, _schema()["$defs"]["mount"]["oneOf"])
+        if name:
+            return self.record(value, path, _schema()["$defs"][name], _CLASSES[name])
+        if "enum" in schema:
+            return self.retry_policy(value, path)
+        if "oneOf" in schema:  # null or a record; in a document also the name of a resource
+            *others, record = schema["oneOf"]
+            if {"type": "string"} in others:
+                return self.resource(value, path, record)
+            return None if value is None else self.value(value, path, record)
+        kind = schema.get("type") or {str: "string", int: "integer"}[type(schema["const"])]
+        if isinstance(kind, list):  # a scalar or null
+            return None if value is None else self.scalar(value, path, kind[0])
+        if kind == "array":
+            return self.list_of(value, path, lambda v, p: self.value(v, p, schema["items"]))
+        if kind == "object":
+            items = schema["additionalProperties"]
+            return self.dict_of(value, path, lambda v, p: self.value(v, p, items))
+        return self.scalar(value, path, kind)
 
-    def _list(self, convert: _Convert) -> Callable[[Any, str], list[Any]]:
-        def convert_list(value: Any, path: str) -> list[Any]:
-            if not isinstance(value, (list, tuple)):
-                self._refuse(path, "a list", value)
-                return []
-            return [convert(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    def scalar(self, value: Any, path: str, kind: str) -> Any:
+        expected, types = _SCALARS[kind]
+        if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
+            unquoted = kind == "string" and not isinstance(value, (Mapping, list, type(None)))
+            self.refuse(path, expected, value, self.advice if unquoted else "")
+            return None
+        return self.plain_scalar(value, path)
 
-        return convert_list
+    def plain_scalar(self, value: Any, path: str) -> Any:
+        """Return a scalar as its builtin type; an Enum may be derived from one."""
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, float):
+            if value - value != 0:
+                self.problems.append(f"{path}: JSON has no number {value}")
+            return float(value)
+        return str.__str__(value) if isinstance(value, str) else int(value)
 
+    def list_of(self, value: Any, path: str, convert: Callable[[Any, str], Any]) -> list[Any]:
+        if not isinstance(value, (list, tuple)):
+            self.refuse(path, "a list", value)
+            return []
+        return [convert(item, f"{path}[{i}]") for i, item in enumerate(value)]
 
-def _role_fields(walk: _Writer | _Reader) -> dict[str, _Convert]:
-    """Returns the fields of a role, each with what writes or reads it."""
-    return {
-        "name": walk.text,
-        "image": walk.text,
-        "min_replicas": walk._optional(walk.integer),
-        "entrypoint": walk.text,
-        "args": walk._list(walk.text),
-        "env": walk._dict(walk.text),
-        "num_replicas": walk.integer,
-        "max_retries": walk.integer,
-        "retry_policy": walk.retry_policy,
-        "resource": walk.resource,
-        "port_map": walk._dict(walk.integer),
-        "metadata": walk.plain_dict,
-        "mounts": walk._list(walk.mount),
-        "workspace": walk._optional(walk.workspace),
-    }
+    def dict_of(self, value: Any, path: str, convert: Callable[[Any, str], Any]) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            self.refuse(path, self.mapping, value)
+            return {}
+        for key in value:
+            if not isinstance(key, str):
+                self.problems.append(f"{path}: key {_shown(key)} is not text{self.advice}")
+        return {
+            str.__str__(key): convert(item, _field_path(path, key))
+            for key, item in value.items()
+            if isinstance(key, str)
+        }
+
+    def record(self, value: Any, path: str, schema: Mapping[str, Any], cls: type) -> Any:
+        """Convert between an instance of a class and a dict of its fields."""
+        raise NotImplementedError
+
+    def resource(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def mount(self, value: Any, path: str, kinds: list[Mapping[str, Any]]) -> Any:
+        raise NotImplementedError
+
+    def retry_policy(self, value: Any, path: str) -> Any:
+        raise NotImplementedError
+
+    def plain(self, value: Any, path: str) -> Any:
+        """Convert a value of no declared type."""
+        raise NotImplementedError
 
 
 class _Writer(_Walk):
-    """Takes an app apart, and collects what cannot be written."""
+    """Converts an app to data."""
 
-    def app(self, app: AppDef) -> dict[str, Any]:
-        return {
-            "kind": KIND,
-            "version": VERSION,
-            "name": self.text(app.name, "name"),
-            "roles": [self.role(role, f"roles[{i}]") for i, role in enumerate(app.roles)],
-            "metadata": self.plain_dict(app.metadata, "metadata"),
-        }
+    mapping = "a dict"
 
-    def role(self, role: Role, path: str) -> dict[str, Any]:
-        if not isinstance(role, Role):
-            self._refuse(path, "a Role", role)
-            return {}
-        # an attribute may be an override that is computed now, and fails
-        values: dict[str, Any] = {}
-        for field, write in _role_fields(self).items():
-            where = _below(path, field)
+    def record(self, value: Any, path: str, schema: Mapping[str, Any], cls: type) -> Any:
+        if not isinstance(value, cls):
+            self.refuse(path, f"a {cls.__name__}", value)
+            return None
+        written = {}
+        for field, field_schema in schema["properties"].items():
+            where = _field_path(path, field)
+            if "const" in field_schema:
+                written[field] = field_schema["const"]
+                continue
             try:
-                value = getattr(role, field)
+                item = getattr(value, field)
             except Exception as e:
                 self.problems.append(f"{where}: cannot resolve the override: {e}")
                 continue
-            values[field] = write(value, where)
-        return values
+            written[field] = self.value(item, where, field_schema)
+        return written
 
-    def text(self, value: Any, path: str) -> str:
-        if not isinstance(value, str):
-            self._refuse(path, "text", value)
-            return ""
-        return str.__str__(value)  # of an Enum that is a str: its value
+    def resource(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
+        is_null = isinstance(value, Resource) and value == NULL_RESOURCE
+        return None if is_null else self.value(value, path, schema)
 
-    def integer(self, value: Any, path: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            self._refuse(path, "an integer", value)
-            return 0
-        return int(value)
+    def mount(self, value: Any, path: str, kinds: list[Mapping[str, Any]]) -> Any:
+        for schema, cls in zip(kinds, _MOUNTS.values(), strict=True):
+            if isinstance(value, cls):
+                return self.record(value, path, schema, cls)
+        self.refuse(path, "a BindMount, VolumeMount or DeviceMount", value)
+        return None
 
-    def number(self, value: Any, path: str) -> int | float:
-        if isinstance(value, float):
-            return self._finite(value, path)
-        if not isinstance(value, int) or isinstance(value, bool):
-            self._refuse(path, "a number", value)
-            return 0
-        return int(value)
-
-    def _finite(self, value: float, path: str) -> float:
-        if not _is_finite(value):
-            self.problems.append(f"{path}: JSON has no number {value}")
-        return float(value)
-
-    def _dict(self, write: _Convert) -> Callable[[Any, str], dict[str, Any]]:
-        def write_dict(value: Any, path: str) -> dict[str, Any]:
-            if not isinstance(value, Mapping):
-                self._refuse(path, "a dict", value)
-                return {}
-            for key in value:
-                if not isinstance(key, str):
-                    self.problems.append(f"{path}: key {_shown(key)} is not text")
-            return {
-                str.__str__(k): write(v, _below(path, k))
-                for k, v in value.items()
-                if isinstance(k, str)
-            }
-
-        return write_dict
-
-    def plain_dict(self, value: Any, path: str) -> dict[str, Any]:
-        return self._dict(self.plain)(value, path)
+    def retry_policy(self, value: Any, path: str) -> Any:
+        if isinstance(value, RetryPolicy):
+            return value.name
+        self.refuse(path, "a RetryPolicy", value)
+        return None
 
     def plain(self, value: Any, path: str) -> Any:
-        """Writes a value of no declared type."""
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, str):
-            return self.text(value, path)
-        if isinstance(value, int):
-            return int(value)
-        if isinstance(value, float):
-            return self._finite(value, path)
+        if value is None:
+            return None
+        if isinstance(value, (str, int, float)):
+            return self.plain_scalar(value, path)
         if isinstance(value, tuple):
-            return {_TUPLE: self._list(self.plain)(value, path)}
+            return {_TUPLE: self.list_of(value, path, self.plain)}
         if isinstance(value, list):
-            return self._list(self.plain)(value, path)
+            return self.list_of(value, path, self.plain)
         if isinstance(value, Mapping):
-            written = self.plain_dict(value, path)
+            written = self.dict_of(value, path, self.plain)
             return {_DICT: written} if list(written) in ([_TUPLE], [_DICT]) else written
         self.problems.append(f"{path}: JSON cannot hold {_shown(value)}")
         return None
 
-    def retry_policy(self, value: Any, path: str) -> str:
-        if not isinstance(value, RetryPolicy):
-            self._refuse(path, "a RetryPolicy", value)
-            return ""
-        return value.name
-
-    def resource(self, value: Any, path: str) -> dict[str, Any] | None:
-        if not isinstance(value, Resource):
-            self._refuse(path, "a Resource", value)
-            return None
-        if value == NULL_RESOURCE:
-            return None
-        return {
-            "cpu": self.number(value.cpu, f"{path}.cpu"),
-            "gpu": self.number(value.gpu, f"{path}.gpu"),
-            "memMB": self.number(value.memMB, f"{path}.memMB"),
-            "capabilities": self.plain_dict(value.capabilities, f"{path}.capabilities"),
-            "devices": self._dict(self.number)(value.devices, f"{path}.devices"),
-            "tags": self.plain_dict(value.tags, f"{path}.tags"),
-        }
-
-    def mount(self, value: Any, path: str) -> dict[str, Any]:
-        if isinstance(value, BindMount):
-            return {
-                "type": "bind",
-                "src_path": self.text(value.src_path, f"{path}.src_path"),
-                "dst_path": self.text(value.dst_path, f"{path}.dst_path"),
-                "read_only": bool(value.read_only),
-            }
-        if isinstance(value, VolumeMount):
-            return {
-                "type": "volume",
-                "src": self.text(value.src, f"{path}.src"),
-                "dst_path": self.text(value.dst_path, f"{path}.dst_path"),
-                "read_only": bool(value.read_only),
-            }
-        if isinstance(value, DeviceMount):
-            return {
-                "type": "device",
-                "src_path": self.text(value.src_path, f"{path}.src_path"),
-                "dst_path": self.text(value.dst_path, f"{path}.dst_path"),
-                "permissions": self.text(value.permissions, f"{path}.permissions"),
-            }
-        self._refuse(path, "a BindMount, VolumeMount or DeviceMount", value)
-        return {}
-
-    def workspace(self, value: Any, path: str) -> dict[str, Any]:
-        if not isinstance(value, Workspace):
-            self._refuse(path, "a Workspace", value)
-            return {}
-        return {"projects": self._dict(self.text)(value.projects, f"{path}.projects")}
-
 
 class _Reader(_Walk):
-    """Puts an app together, and collects what is wrong with the document."""
+    """Converts data to an app."""
 
-    def _fields(
-        self, value: Any, path: str, fields: Mapping[str, _Convert], required: tuple[str, ...] = ()
-    ) -> dict[str, Any] | None:
-        """Reads a mapping; None if required fields are not there, or it is none."""
+    mapping = "a mapping"
+    advice = "; put it in quotes"  # YAML reads no, on and 1e3 as other types
+
+    def app(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            kind, version = value.get("kind", KIND), value.get("version", VERSION)
+            if kind != KIND:
+                self.problems.append(f"kind: expected '{KIND}', got {_shown(kind)}")
+            elif isinstance(version, bool) or not isinstance(version, int):
+                self.refuse("version", "an integer", version)
+            elif version != VERSION:
+                newer = " (written by a newer torchx-specs?)" if version > VERSION else ""
+                self.problems.append(f"version: this reads version {VERSION}, not {version}{newer}")
+            if self.problems:  # of little use to check the fields of another format
+                return None
+        return self.record(value, "", _schema(), AppDef)
+
+    def record(self, value: Any, path: str, schema: Mapping[str, Any], cls: type) -> Any:
         if not isinstance(value, Mapping):
-            self._refuse(path, "a mapping", value)
+            self.refuse(path, "a mapping", value)
             return None
-        missing = [field for field in required if field not in value]
+        properties = schema["properties"]
+        missing = [field for field in schema["required"] if field not in value]
         where = f"{path}: " if path else ""
         self.problems += [f"{where}missing field '{field}'" for field in missing]
-        read: dict[str, Any] = {}
+        read = {}
         for key, item in value.items():
-            if key not in fields:
-                hint = nearest(str(key), fields)
-                problem = f"{_below(path, key)}: unknown field"
+            if key not in properties:
+                hint = nearest(str(key), properties)
+                problem = f"{_field_path(path, key)}: unknown field"
                 self.problems.append(f"{problem};{hint}" if hint else problem)
-            else:
-                read[key] = fields[key](item, _below(path, key))
-        return None if missing else read
+                continue
+            converted = self.value(item, _field_path(path, key), properties[key])
+            if "const" not in properties[key]:
+                read[key] = converted
+        return None if missing else cls(**read)
 
-    def app(self, value: Any) -> AppDef | None:
-        if isinstance(value, Mapping) and not self._is_readable(value):
-            return None
-        fields = {
-            "kind": self.text,
-            "version": self.integer,
-            "name": self.text,
-            "roles": self._list(self.role),
-            "metadata": self.plain_dict,
-        }
-        read = self._fields(value, "", fields, required=("name",))
-        if read is None:
-            return None
-        read.pop("kind", None)
-        read.pop("version", None)
-        return AppDef(**read)
-
-    def _is_readable(self, document: Mapping[str, Any]) -> bool:
-        """Checks first what makes the rest of the checks pointless."""
-        kind, version = document.get("kind", KIND), document.get("version", VERSION)
-        if kind != KIND:
-            self.problems.append(f"kind: expected '{KIND}', got {_shown(kind)}")
-        elif isinstance(version, bool) or not isinstance(version, int):
-            self._refuse("version", "an integer", version)
-        elif version != VERSION:
-            newer = " (written by a newer torchx-specs?)" if version > VERSION else ""
-            self.problems.append(f"version: this reads version {VERSION}, not {version}{newer}")
-        return not self.problems
-
-    def role(self, value: Any, path: str) -> Role | None:
-        read = self._fields(value, path, _role_fields(self), required=("name", "image"))
-        return None if read is None else Role(**read)
-
-    def text(self, value: Any, path: str) -> str:
-        if not isinstance(value, str):
-            self._refuse(path, "text", value)
-            if not isinstance(value, (Mapping, list)) and value is not None:
-                self.problems[-1] += "; put it in quotes"  # YAML reads no, on, 1e3 as it likes
-            return ""
-        return value
-
-    def integer(self, value: Any, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            self._refuse(path, "an integer", value)
-            return 0
-        return value
-
-    def number(self, value: Any, path: str) -> int | float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self._refuse(path, "a number", value)
-            return 0
-        return self._finite(value, path)
-
-    def _finite(self, value: int | float, path: str) -> int | float:
-        if isinstance(value, float) and not _is_finite(value):
-            self.problems.append(f"{path}: JSON has no number {value}")
-        return value
-
-    def boolean(self, value: Any, path: str) -> bool:
-        if not isinstance(value, bool):
-            self._refuse(path, "true or false", value)
-        return bool(value)
-
-    def _dict(self, read: _Convert) -> Callable[[Any, str], dict[str, Any]]:
-        def read_dict(value: Any, path: str) -> dict[str, Any]:
-            if not isinstance(value, Mapping):
-                self._refuse(path, "a mapping", value)
-                return {}
-            for key in value:
-                if not isinstance(key, str):
-                    self.problems.append(f"{path}: key {_shown(key)} is not text; put it in quotes")
-            return {key: read(item, _below(path, key)) for key, item in value.items()}
-
-        return read_dict
-
-    def plain_dict(self, value: Any, path: str) -> dict[str, Any]:
-        return self._dict(self.plain)(value, path)
-
-    def plain(self, value: Any, path: str) -> Any:
-        """Reads a value of no declared type."""
-        if isinstance(value, Mapping):
-            if list(value) == [_TUPLE]:
-                return tuple(self._list(self.plain)(value[_TUPLE], f"{path}.{_TUPLE}"))
-            if list(value) == [_DICT]:
-                return self.plain_dict(value[_DICT], f"{path}.{_DICT}")
-            return self.plain_dict(value, path)
-        if isinstance(value, tuple):  # YAML has a tag for them
-            return tuple(self._list(self.plain)(value, path))
-        if isinstance(value, list):
-            return self._list(self.plain)(value, path)
-        if isinstance(value, float):
-            return self._finite(value, path)
-        if value is not None and not isinstance(value, (str, int)):
-            self.problems.append(f"{path}: {_shown(value)} is no JSON value; put it in quotes")
-        return value
-
-    def retry_policy(self, value: Any, path: str) -> RetryPolicy:
-        policy = RetryPolicy.__members__.get(value) if isinstance(value, str) else None
-        if policy is None:
-            names = ", ".join(RetryPolicy.__members__)
-            hint = nearest(value, RetryPolicy.__members__) if isinstance(value, str) else ""
-            self._refuse(path, f"one of {names}", value)
-            self.problems[-1] += f";{hint}" if hint else ""
-        return policy or RetryPolicy.APPLICATION
-
-    def resource(self, value: Any, path: str) -> Resource:
+    def resource(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
         if value is None:
             return NULL_RESOURCE
         if isinstance(value, str) and value:
@@ -537,47 +417,43 @@ class _Reader(_Walk):
                 return resource(h=value)
             except NamedResourceNotFoundError as e:
                 self.problems.append(f"{path}: {e}")
-                return NULL_RESOURCE
-        if not isinstance(value, Mapping):
-            self._refuse(path, "a mapping or the name of a named resource", value)
-            return NULL_RESOURCE
-        fields = {
-            "cpu": self.number,
-            "gpu": self.number,
-            "memMB": self.number,
-            "capabilities": self.plain_dict,
-            "devices": self._dict(self.number),
-            "tags": self.plain_dict,
-        }
-        read = self._fields(value, path, fields, required=("cpu", "gpu", "memMB"))
-        return NULL_RESOURCE if read is None else Resource(**read)
-
-    def mount(self, value: Any, path: str) -> BindMount | VolumeMount | DeviceMount | None:
-        if not isinstance(value, Mapping):
-            self._refuse(path, "a mapping", value)
-            return None
-        kind = value.get("type")
-        rest = {key: item for key, item in value.items() if key != "type"}
-        if kind == "bind":
-            fields = {"src_path": self.text, "dst_path": self.text, "read_only": self.boolean}
-            read = self._fields(rest, path, fields, ("src_path", "dst_path"))
-            return None if read is None else BindMount(**read)
-        if kind == "volume":
-            fields = {"src": self.text, "dst_path": self.text, "read_only": self.boolean}
-            read = self._fields(rest, path, fields, ("src", "dst_path"))
-            return None if read is None else VolumeMount(**read)
-        if kind == "device":
-            fields = {"src_path": self.text, "dst_path": self.text, "permissions": self.text}
-            read = self._fields(rest, path, fields, ("src_path", "dst_path"))
-            return None if read is None else DeviceMount(**read)
-        if "type" not in value:
-            self.problems.append(f"{path}: missing field 'type': bind, volume or device")
+        elif isinstance(value, Mapping):
+            return self.value(value, path, schema)
         else:
-            self._refuse(f"{path}.type", "bind, volume or device", kind)
+            self.refuse(path, "a mapping or the name of a named resource", value)
         return None
 
-    def workspace(self, value: Any, path: str) -> Workspace | None:
-        read = self._fields(
-            value, path, {"projects": self._dict(self.text)}, required=("projects",)
-        )
-        return None if read is None else Workspace(**read)
+    def mount(self, value: Any, path: str, kinds: list[Mapping[str, Any]]) -> Any:
+        if not isinstance(value, Mapping):
+            self.refuse(path, "a mapping", value)
+        elif "type" not in value:
+            self.problems.append(f"{path}: missing field 'type': bind, volume or device")
+        elif value["type"] not in list(_MOUNTS):
+            self.refuse(f"{path}.type", "bind, volume or device", value["type"])
+        else:
+            kind = value["type"]
+            schema = kinds[list(_MOUNTS).index(kind)]
+            return self.record(value, path, schema, _MOUNTS[kind])
+        return None
+
+    def retry_policy(self, value: Any, path: str) -> Any:
+        policies = RetryPolicy.__members__
+        if isinstance(value, str) and value in policies:
+            return policies[value]
+        hint = nearest(value, policies) if isinstance(value, str) else ""
+        self.refuse(path, f"one of {', '.join(policies)}", value, f";{hint}" if hint else "")
+        return None
+
+    def plain(self, value: Any, path: str) -> Any:
+        if isinstance(value, Mapping):
+            if list(value) == [_TUPLE]:
+                return tuple(self.list_of(value[_TUPLE], f"{path}.{_TUPLE}", self.plain))
+            if list(value) == [_DICT]:
+                return self.dict_of(value[_DICT], f"{path}.{_DICT}", self.plain)
+            return self.dict_of(value, path, self.plain)
+        if isinstance(value, (list, tuple)):  # YAML has a tag for tuples
+            return type(value)(self.list_of(value, path, self.plain))
+        if value is not None and not isinstance(value, (str, int, float)):
+            self.problems.append(f"{path}: {_shown(value)} is no JSON value; put it in quotes")
+            return None
+        return None if value is None else self.plain_scalar(value, path)

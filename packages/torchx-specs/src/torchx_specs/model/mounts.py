@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from torchx_specs.errors import RequestError, nearest
+from torchx_specs.text_values import parse_bool
 
 
 class MountType(str, Enum):
@@ -65,8 +66,6 @@ _CANONICAL = {
     "src": "src",
     "perm": "perm",
 }
-_TRUE = frozenset({"", "true", "1", "yes", "on"})
-_FALSE = frozenset({"false", "0", "no", "off"})
 
 
 def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]:
@@ -135,9 +134,8 @@ def _required(fields: dict[str, str], key: str) -> str:
 
 
 def _read_only(fields: dict[str, str]) -> bool:
-    if "readonly" not in fields:
-        return False
-    value = fields["readonly"].strip().lower()
-    if value in _TRUE or value in _FALSE:
-        return value in _TRUE
-    raise RequestError(f"'readonly={value}' of a mount is neither true nor false")
+    value = fields.get("readonly", "false")
+    try:
+        return not value or parse_bool(value)
+    except ValueError as e:
+        raise RequestError(f"mount option 'readonly': {e}") from None

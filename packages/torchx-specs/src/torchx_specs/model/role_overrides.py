@@ -1,4 +1,4 @@
-"""Resolution of :attr:`Role.overrides`: values that are made when an attribute is first read."""
+"""Resolution of :attr:`Role.overrides`: values computed when they are first read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_cells_guard = threading.Lock()
+_cells_lock = threading.Lock()
 
 
 class OverrideCell:
-    """Takes the place of an override once it was asked for; computes it in one thread, once."""
+    """Replaces an override when it is first read; computes the value once, in one thread."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -20,17 +20,15 @@ class OverrideCell:
         self._done = False
         self._value: Any = None
 
-    def get(self, plain: Callable[[], Any]) -> Any:
-        """Returns the value; ``plain`` gives the attribute itself, for an override that reads what
-        it overrides.
-        """
+    def get(self, read_attribute: Callable[[], Any]) -> Any:
+        """Return the value; an override that reads its own attribute gets ``read_attribute()``."""
         if self._done:
             return self._value
         with self._lock:
             if self._done:
                 return self._value
             if self._running:
-                return plain()
+                return read_attribute()
             self._running = True
             try:
                 self._value = _resolve(self._source)
@@ -40,22 +38,24 @@ class OverrideCell:
         return self._value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # by dataclasses.asdict(role); copies of roles share the dict that the cell is in
+        # called by dataclasses.asdict(role); copies of a role share the dict that holds the cell
         return copy.deepcopy(self._value, memo) if self._done else self
 
     def __repr__(self) -> str:
         return repr(self._value) if self._done else repr(self._source)
 
 
-def resolve_override(overrides: dict[str, Any], name: str, plain: Callable[[], Any]) -> Any:
-    """Returns the value of ``overrides[name]``, resolving it the first time."""
+def resolve_override(
+    overrides: dict[str, Any], name: str, read_attribute: Callable[[], Any]
+) -> Any:
+    """Return the value of ``overrides[name]``; compute it on the first call."""
     cell = overrides[name]
     if not isinstance(cell, OverrideCell):
-        with _cells_guard:
+        with _cells_lock:
             cell = overrides[name]
             if not isinstance(cell, OverrideCell):
                 cell = overrides[name] = OverrideCell(cell)
-    return cell.get(plain)
+    return cell.get(read_attribute)
 
 
 def _resolve(source: Any) -> Any:
@@ -65,49 +65,24 @@ def _resolve(source: Any) -> Any:
     value = source() if callable(source) else source
     if isinstance(value, concurrent.futures.Future):
         return value.result()
-    if inspect.isawaitable(value):
-        return _wait(value)
-    return value
+    return _wait(value) if inspect.isawaitable(value) else value
 
 
 def _wait(awaitable: Any) -> Any:
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
-    try:
-        running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
+    if isinstance(awaitable, asyncio.Future):
+        if awaitable.done():
+            return awaitable.result()
+        raise RuntimeError(
+            "an override waits for a future of an event loop; await the future before, or give a"
+            " coroutine"
+        )
 
     async def result() -> Any:
         return await awaitable
 
-    if isinstance(awaitable, asyncio.Future):
-        loop = awaitable.get_loop()
-        if awaitable.done():
-            return awaitable.result()
-        if loop is running:
-            raise RuntimeError(
-                "an override waits for a future of the event loop that is running;"
-                " await it before, or give a coroutine"
-            )
-        if loop.is_running():
-            return asyncio.run_coroutine_threadsafe(result(), loop).result()
-        return loop.run_until_complete(awaitable)
-    if running is None:
-        return asyncio.run(result())
-    # a coroutine belongs to no loop yet: run it beside the one that is busy with us
-    box: list[Any] = []
-    error: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            box.append(asyncio.run(result()))
-        except BaseException as e:
-            error.append(e)
-
-    thread = threading.Thread(target=run, name="torchx-override")
-    thread.start()
-    thread.join()
-    if error:
-        raise error[0]
-    return box[0]
+    # in a thread of its own, because an event loop may be running in this thread
+    with ThreadPoolExecutor(1, "torchx-override") as executor:
+        return executor.submit(asyncio.run, result()).result()

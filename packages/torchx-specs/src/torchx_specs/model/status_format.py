@@ -1,4 +1,4 @@
-"""How an :class:`~torchx_specs.model.status.AppStatus` is shown to people."""
+"""The text of an :class:`~torchx_specs.model.status.AppStatus`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 
 _NO_VALUE = "<N/A>"
 _WRAP_AT = 80
-# what torch's RPC wraps around the error of the worker it called
+# torch's RPC wraps the error of a worker in this text
 _RPC_WRAPPER = re.compile(r"(?P<msg_txt>\w+\('On WorkerInfo\(.+\):\n(?:.*\n)*?.*'\))")
 _LINE_BEFORE_EXCEPTION = re.compile(r"(?P<line>[^\n]*)\nException.*", re.DOTALL)
 
 
 def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
-    """Returns the text of :meth:`AppStatus.format`."""
-    replicas = "".join(_format_role(role) for role in roles)
+    """Return the text of :meth:`AppStatus.format`."""
+    replicas = "".join(
+        _format_replica(replica)
+        for role in roles
+        for replica in sorted(role.replicas, key=lambda replica: replica.id)
+    )
     lines = [
         "AppStatus:",
         f"    State: {status.state}",
@@ -36,14 +40,8 @@ def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
     return "\n".join(lines)
 
 
-def _format_role(role: RoleStatus) -> str:
-    return "".join(
-        _format_replica(replica) for replica in sorted(role.replicas, key=lambda r: r.id)
-    )
-
-
 def _format_replica(replica: ReplicaStatus) -> str:
-    error, exit_code, hostname, timestamp = _error_of(replica)
+    error, exit_code, timestamp = _error_of(replica)
     mark = "*" if replica.id == 0 else " "
     head = f"\n {mark}{replica.role}[{replica.id}]:{replica.state.name}"
     notes = []
@@ -62,42 +60,35 @@ def _format_replica(replica: ReplicaStatus) -> str:
             head += " (no reply file)"
         return head
     return (
-        f"{head}\n        timestamp: {timestamp}\n        hostname: {hostname}"
+        f"{head}\n        timestamp: {timestamp}\n        hostname: {replica.hostname}"
         f"\n        error_msg: {_wrap(error)}"
     )
 
 
-def _error_of(replica: ReplicaStatus) -> tuple[str | None, object, str, str]:
-    """Returns message, exit code, host and local time of the error a replica left (message None if
-    it left none).
-    """
+def _error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
+    """Return message, exit code and local time of a replica's error; message None for no error."""
     payload = replica.structured_error_msg
     if not payload or payload == NONE:
-        return None, replica.exit_code, replica.hostname, _NO_VALUE
+        return None, replica.exit_code, _NO_VALUE
     try:
         data: Any = json.loads(payload)
     except ValueError:
-        return payload, replica.exit_code, replica.hostname, _NO_VALUE
+        data = None
     if not isinstance(data, dict) or "message" not in data:
-        return payload, replica.exit_code, replica.hostname, _NO_VALUE
+        return payload, replica.exit_code, _NO_VALUE
     inner = data["message"] if isinstance(data["message"], dict) else data
     extra = inner.get("extraInfo")
-    stamp = extra.get("timestamp") if isinstance(extra, dict) else inner.get("timestamp")
+    timestamp = extra.get("timestamp") if isinstance(extra, dict) else inner.get("timestamp")
     exit_code = inner.get("errorCode", replica.exit_code)
     message = _trim(str(inner.get("message", _NO_VALUE)))
-    return (
-        message,
-        _NO_VALUE if exit_code is None else exit_code,
-        replica.hostname,
-        _local_time(stamp),
-    )
+    return message, _NO_VALUE if exit_code is None else exit_code, _local_time(timestamp)
 
 
-def _local_time(stamp: object) -> str:
+def _local_time(timestamp: object) -> str:
     import datetime
 
     try:
-        return str(datetime.datetime.fromtimestamp(int(str(stamp))))
+        return str(datetime.datetime.fromtimestamp(int(str(timestamp))))
     except (ValueError, OverflowError, OSError):
         return _NO_VALUE
 
@@ -111,7 +102,7 @@ def _trim(message: str) -> str:
 
 
 def _wrap(text: str) -> str:
-    """Breaks at the first blank after 80 characters, and indents what follows."""
+    """Break lines at the first blank after 80 characters, and indent the next line."""
     lines: list[str] = []
     start = 0
     while len(text) - start > _WRAP_AT and (cut := text.find(" ", start + _WRAP_AT)) >= 0:
@@ -122,97 +113,56 @@ def _wrap(text: str) -> str:
 
 
 def status_as_yaml(status: AppStatus) -> str:
-    """Returns the text of ``repr(AppStatus)``: YAML that a safe loader reads, made without a YAML
-    library.
-    """
+    """Return the text of ``repr(AppStatus)``: YAML for a safe loader, made without PyYAML."""
     data = asdict(status)
-    data["state"] = f"{status.state.name} ({status.state.value})"
+    data["state"] = repr(status.state)
     try:
         data["structured_error_msg"] = json.loads(data["structured_error_msg"])
     except ValueError:
         pass
     for role in data["roles"]:
         for replica in role["replicas"]:
-            replica["state"] = f"{replica['state'].name} ({replica['state'].value})"
-    return "AppStatus:\n" + "\n".join(_yaml_lines(data, 1)) + "\n"
+            replica["state"] = repr(replica["state"])
+    return "AppStatus:\n" + "\n".join(_yaml_lines(data, "  ")) + "\n"
 
 
-def _yaml_lines(value: Any, depth: int) -> list[str]:
-    pad = "  " * depth
+def _yaml_lines(value: Any, indent: str) -> list[str]:
     lines: list[str] = []
     if isinstance(value, dict):
         for key in sorted(value):
-            lines += _yaml_entry(f"{pad}{_yaml_scalar(str(key))}:", value[key], depth)
-    else:
-        for item in value:
-            if isinstance(item, (dict, list)) and item:
-                nested = _yaml_lines(item, depth + 1)
-                lines.append(f"{pad}- {nested[0].lstrip()}")
-                lines += nested[1:]
-            else:
-                lines.append(f"{pad}- {_yaml_scalar(item)}")
+            lines += _yaml_entry(f"{indent}{_yaml_scalar(str(key))}:", value[key], indent)
+        return lines
+    for item in value:
+        if isinstance(item, (dict, list)) and item:
+            first, *more = _yaml_lines(item, indent + "  ")
+            lines += [f"{indent}- {first.lstrip()}", *more]
+        else:
+            lines.append(f"{indent}- {_yaml_scalar(item)}")
     return lines
 
 
-def _yaml_entry(head: str, value: Any, depth: int) -> list[str]:
-    if isinstance(value, dict) and value:
-        return [head, *_yaml_lines(value, depth + 1)]
-    if isinstance(value, list) and value:
-        return [head, *_yaml_lines(value, depth)]
+def _yaml_entry(head: str, value: Any, indent: str) -> list[str]:
+    if isinstance(value, (dict, list)) and value:
+        nested = indent + "  " if isinstance(value, dict) else indent
+        return [head, *_yaml_lines(value, nested)]
     return [f"{head} {_yaml_scalar(value)}"]
 
 
-_PLAIN = re.compile(r"[A-Za-z_<(/][\w<>()/.,@+= :-]*\Z")
-_YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"})
+_PLAIN = re.compile(r"[A-Za-z_<(/](?:[\w<>()/.,@+= -]|:(?! |\Z))*(?<! )\Z", re.ASCII)
+_YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
 def _yaml_scalar(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(int(value))
+    if isinstance(value, str):
+        if _PLAIN.match(value) and value.lower() not in _YAML_WORDS:
+            return value
+        # JSON would escape a character beyond U+FFFF as two
+        quoted = json.dumps(value, ensure_ascii=False)
+        return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08x}", quoted)
     if isinstance(value, float):
-        return _yaml_float(value)
-    if isinstance(value, (dict, list)):
-        return "{}" if isinstance(value, dict) else "[]"  # those with something in them have lines
-    text = str(value)
-    if text == "":
-        return "''"
-    plain = (
-        _PLAIN.match(text)
-        and text.lower() not in _YAML_WORDS
-        and ": " not in text
-        and not text.endswith((":", " "))
-    )
-    return text if plain else _yaml_quoted(text)
-
-
-def _yaml_float(value: float) -> str:
-    if value != value or value in (float("inf"), float("-inf")):
-        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
-    text = repr(value)
-    return text if "." in text else text.replace("e", ".0e")
-
-
-def _yaml_quoted(text: str) -> str:
-    # not JSON's escapes: they spell characters beyond U+FFFF as two
-    return '"' + "".join(_yaml_escaped(c) for c in text) + '"'
-
-
-def _yaml_escaped(c: str) -> str:
-    if c in '"\\':
-        return "\\" + c
-    if " " <= c <= "~":
-        return c
-    code = ord(c)
-    if code == 0x0A:
-        return "\\n"
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+        # YAML 1.1 has a dot in every float, and in the names of those that are no numbers
+        text = json.dumps(value)
+        if text.lstrip("-")[0].isdigit():
+            return text if "." in text else text.replace("e", ".0e")
+        return text.replace("NaN", ".nan").replace("Infinity", ".inf")
+    return json.dumps(value)

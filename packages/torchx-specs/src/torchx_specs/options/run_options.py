@@ -8,11 +8,9 @@ from typing import Any, Union, get_args, get_origin
 
 from torchx_specs.cases import camel_to_snake, snake_to_camel
 from torchx_specs.errors import InvalidRunConfigException, nearest
+from torchx_specs.text_values import parse_bool, split_list, split_pairs
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
-
-_TRUE = frozenset({"true", "1", "yes", "on"})
-_FALSE = frozenset({"false", "0", "no", "off"})
 
 
 def _type_name(tp: Any, full: bool = False) -> str:
@@ -68,34 +66,21 @@ class runopt:  # noqa: N801 - a documented name
         return self.opt_type is dict or get_origin(self.opt_type) is dict
 
     def cast_to_type(self, value: str) -> CfgVal:
-        """Casts ``value`` from text to the type of this option.
+        """Return ``value`` as the type of this option.
 
-        ``True``/``1``/``yes``/``on`` and their opposites are bools, ``a,b`` and ``a;b`` lists,
-        ``a:1,b:2`` and ``a:1;b:2`` dicts (``=`` separates options from their values already).
+        :mod:`torchx_specs.text_values` has the rules. Lists are ``a,b`` or ``a;b``. Dicts are
+        ``a:1,b:2`` or ``a:1;b:2``, because ``=`` already separates an option from its value. Empty
+        list items are dropped.
 
         Raises:
-            ValueError: the text is no such value
+            ValueError: The text is not a value of that type.
         """
         if self.is_type_list_of_str:
-            return [item.strip() for item in _split_items(value) if item.strip()]
+            return [item for item in split_list(value, ",;") if item]
         if self.is_type_dict_of_str:
-            pairs: dict[str, str] = {}
-            for item in _split_items(value):
-                if not item.strip():
-                    continue
-                key, colon, val = item.partition(":")
-                if not colon:
-                    raise ValueError(f"'{item}' is not of the form key:value")
-                pairs[key.strip()] = val.strip()
-            return pairs
+            return dict(split_pairs(value.rstrip(" ,;"), equals=":"))
         if self.opt_type is bool:
-            word = value.strip().lower()
-            if word in _TRUE or word in _FALSE:
-                return word in _TRUE
-            raise ValueError(
-                f"`{value}` is not a valid bool literal, expected one of (case-insensitive):"
-                " true/1/yes/on or false/0/no/off"
-            )
+            return parse_bool(value)
         if self.opt_type in (int, float):
             try:
                 number: int | float = self.opt_type(value)
@@ -330,26 +315,17 @@ class runopts:  # noqa: N801 - a documented name
         except ValueError as e:
             raise InvalidRunConfigException(f"Run option: {key}: {e}", key, given) from None
 
-    def _split_cfg(self, text: str) -> dict[str, str]:
-        """Splits at the last delimiter before each ``key=``; a value may hold ``=`` after its own
-        first one if what stands before it is no delimiter."""
+    @staticmethod
+    def _split_cfg(text: str) -> dict[str, str]:
+        try:
+            pairs = split_pairs(text)
+        except ValueError as e:
+            raise InvalidRunConfigException(str(e), text.partition("=")[0].strip(), {}) from None
         given: dict[str, str] = {}
-        if not text.strip():
-            return given
-        key, equals, rest = text.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise InvalidRunConfigException(
-                f"'{text}' is not of the form key=value[,key=value]", key, {}
-            )
-        while True:
-            value, following, rest = _next_value(rest)
-            if key in given and given[key] != value:
+        for key, value in pairs:
+            if given.setdefault(key, value) != value:
                 raise InvalidRunConfigException(f"Run option: {key} is given twice", key, given)
-            given[key] = value
-            if following is None:
-                return given
-            key = following
+        return given
 
     def __repr__(self) -> str:
         required = [(k, o) for k, o in self._opts.items() if o.is_required]
@@ -366,36 +342,6 @@ class runopts:  # noqa: N801 - a documented name
                 out += f"\n        {key}={key.upper()} ({_type_name(opt.opt_type)}{default})"
                 out += "".join(f"\n            {line}" for line in opt.help.splitlines() or [""])
         return out
-
-
-def _split_items(text: str) -> list[str]:
-    return text.replace(";", ",").split(",")
-
-
-def _next_value(rest: str) -> tuple[str, str | None, str]:
-    """Returns the value at the start of ``rest``, the key that follows it (None at the end), and
-    what is after its ``=``.
-
-    A quoted value ends at its closing quote, and holds anything.
-    """
-    if rest[:1] in ("'", '"') and (end := rest.find(rest[0], 1)) > 0:
-        value, tail = rest[1:end], rest[end + 1 :].lstrip()
-        if not tail:
-            return value, None, ""
-        if tail[0] in ",;":
-            key, equals, after = tail[1:].partition("=")
-            if equals:
-                return value, key.strip(), after
-            if not tail[1:].strip():
-                return value, None, ""
-    position = 0
-    while (equals_at := rest.find("=", position)) >= 0:
-        cut = max(rest.rfind(",", 0, equals_at), rest.rfind(";", 0, equals_at))
-        key = rest[cut + 1 : equals_at].strip()
-        if cut >= 0 and key and not any(c.isspace() for c in key):
-            return rest[:cut].strip(), key, rest[equals_at + 1 :]
-        position = equals_at + 1  # an `=` within the value
-    return rest.strip(), None, ""
 
 
 def _warn_unknown(key: str, known: Mapping[str, object]) -> None:

@@ -24,20 +24,11 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "torchx_specs.trackers.api": (
-            "Lineage",
-            "LineageLink",
-            "TrackerArtifact",
-            "TrackerBackendError",
-            "TrackerBase",
-            "TrackerSource",
-            "TrackerValueError",
+            "Lineage LineageLink TrackerArtifact TrackerBackendError TrackerBase TrackerSource"
+            " TrackerValueError"
         ),
-        "torchx_specs.trackers.lineage": ("lineage_from_links", "walk_lineage"),
-        "torchx_specs.trackers.lookup": (
-            "build_tracker",
-            "build_trackers",
-            "trackers_from_environ",
-        ),
+        "torchx_specs.trackers.lineage": "lineage_from_links walk_lineage",
+        "torchx_specs.trackers.lookup": "build_tracker build_trackers trackers_from_environ",
     },
-    submodules=("api", "inline", "lineage", "lookup"),
+    submodules="api inline lineage lookup",
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import PluginError, TorchXError, TrackerError, nearest
 from torchx_specs.settings import ENV_TORCHX_TRACKERS, tracker_config_env_var_name
+from torchx_specs.text_values import TRUE_VALUES, split_list
 
 if TYPE_CHECKING:
     from torchx_specs.trackers.api import TrackerBase
@@ -28,7 +29,7 @@ def tracker_names(text: str) -> list[str]:
     >>> tracker_names("fsspec, mlflow,,fsspec")
     ['fsspec', 'mlflow']
     """
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    return [name for name in dict.fromkeys(split_list(text)) if name]
 
 
 def find_factory(name: str) -> TrackerFactory:
@@ -142,7 +143,7 @@ def config_from_environ(name: str, environ: Mapping[str, str]) -> str | None:
 def is_strict(environ: Mapping[str, str] | None = None) -> bool:
     """Whether a failing tracker takes the job down."""
     env = os.environ if environ is None else environ
-    return env.get(ENV_TORCHX_TRACKER_STRICT, "").strip().lower() in ("1", "true", "yes", "on")
+    return env.get(ENV_TORCHX_TRACKER_STRICT, "").strip().lower() in TRUE_VALUES
 
 
 def resolve_configs(

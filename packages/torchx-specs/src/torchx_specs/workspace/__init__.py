@@ -1,4 +1,4 @@
-"""Workspaces: the local directories that a job takes along, and the contract of their builders."""
+"""Workspaces: the local directories that a job uploads, and the contract of their builders."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "torchx_specs.workspace.api": (
-            "MultiWorkspaceMixin",
-            "WorkspaceMixin",
-            "pin_workspace_images",
-        ),
-        "torchx_specs.workspace.builder": ("Built", "BuiltReference", "WorkspaceBuilder"),
-        "torchx_specs.workspace.spec": ("Workspace",),
+        "torchx_specs.workspace.api": "MultiWorkspaceMixin WorkspaceMixin pin_workspace_images",
+        "torchx_specs.workspace.builder": "Built BuiltReference WorkspaceBuilder",
+        "torchx_specs.workspace.spec": "Workspace",
     },
-    submodules=("api", "builder", "spec"),
+    submodules="api builder spec",
 )

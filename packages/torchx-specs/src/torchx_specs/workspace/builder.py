@@ -11,7 +11,7 @@ from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.spec import Workspace
 
 #: What a builder makes of a workspace: an image for containers, or a folder.
-Product = Literal["image", "folder"]
+BuilderOutput = Literal["image", "folder"]
 
 #: Under this key a role's metadata says what its image was made from, and whether that was done.
 METADATA_KEY = "torchx/workspace"
@@ -65,7 +65,7 @@ class WorkspaceBuilder(ABC):
         from torchx_kit.workspace import workspace_files
 
         class NfsBuilder(WorkspaceBuilder):
-            product = "folder"
+            output = "folder"
 
             def opts(self) -> runopts:
                 opts = runopts()
@@ -82,12 +82,12 @@ class WorkspaceBuilder(ABC):
                 return Built(ready=True)
 
     Attributes:
-        product: what it makes; a scheduler offers the builders whose product it can run
+        output: what it makes; a scheduler offers the builders whose output it can run
         remote: set by the scheduler: False if the job runs on this machine, so that nothing need be
             pushed
     """
 
-    product: ClassVar[Product] = "image"
+    output: ClassVar[BuilderOutput] = "image"
     remote: bool = True
 
     def opts(self) -> runopts:

@@ -1,0 +1,119 @@
+"""The notation of booleans, lists and dicts in text.
+
+Component arguments, scheduler options (``-cfg`` and ``.torchxconfig``), mounts and trackers share
+it:
+
+- a boolean is ``true``, ``yes``, ``on`` or ``1``, or ``false``, ``no``, ``off`` or ``0``, in any
+  letter case
+- a list is ``a,b``
+- a dict is ``k=v,k2=v2``
+
+Quotes around a whole item, key or value protect the separators inside. A quote anywhere else is an
+ordinary character, so ``msg=it's`` needs no escape.
+"""
+
+from __future__ import annotations
+
+import re
+
+TRUE_VALUES = frozenset({"true", "1", "yes", "on"})
+FALSE_VALUES = frozenset({"false", "0", "no", "off"})
+
+
+def parse_bool(text: str) -> bool:
+    """Return the boolean that ``text`` names.
+
+    Raises:
+        ValueError: The text is not a boolean.
+    """
+    word = text.strip().lower()
+    if word in TRUE_VALUES or word in FALSE_VALUES:
+        return word in TRUE_VALUES
+    raise ValueError(f"'{text}' is not a bool: use true, false, yes, no, on, off, 1 or 0")
+
+
+def split_list(text: str, separators: str = ",") -> list[str]:
+    """Split ``a,b`` into its items.
+
+    Blanks around items and one separator at the end do not count.
+
+    >>> split_list('a, "b,c" ,')
+    ['a', 'b,c']
+
+    Args:
+        text: The list.
+        separators: Characters that separate items; scheduler options allow ``;`` too.
+    """
+    items = []
+    start = 0
+    for end in (*_unquoted(text, separators, separators), len(text)):
+        items.append(text[start:end])
+        start = end + 1
+    if not items[-1].strip():
+        items.pop()
+    return [_without_quotes(item) for item in items]
+
+
+def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tuple[str, str]]:
+    """Split ``k=v,k2=v2`` into keys and values.
+
+    A value may contain separators: the last one before the next ``key=`` ends it. An ``=`` belongs
+    to the value unless a separator and a key without blanks stand before it.
+
+    >>> split_pairs("FOO=a,b,BAR=x=y;BAZ=")
+    [('FOO', 'a,b'), ('BAR', 'x=y'), ('BAZ', '')]
+
+    Args:
+        text: The pairs.
+        equals: Character between key and value; dicts among scheduler options have ``:``.
+        separators: Characters that separate pairs.
+
+    Raises:
+        ValueError: The text has no ``=``, or an ``=`` without a key before it.
+    """
+    if not text.strip():
+        return []
+    pairs: list[list[str]] = []
+    start, separator = 0, -1
+    for i in _unquoted(text, equals + separators, equals + separators):
+        if text[i] in separators:
+            separator = i
+            continue
+        key = text[separator + 1 : i].strip() if pairs else text[:i].strip()
+        if not pairs or (separator >= start and (key[:1] in "'\"" or not re.search(r"\s", key))):
+            if pairs:
+                pairs[-1][1] = text[start:separator]
+            pairs.append([key, ""])
+            start = i + 1
+        separator = -1
+    if not pairs:
+        form = f"key{equals}value{separators[0]}key2{equals}value2"
+        raise ValueError(f"'{text}' is not of the form {form}")
+    pairs[-1][1] = text[start:]
+    split = [(_without_quotes(key), _without_quotes(value)) for key, value in pairs]
+    if not all(key for key, _ in split):
+        raise ValueError(
+            f"'{text}' has a '{equals}' without a key before it (quote a value that contains one)"
+        )
+    return split
+
+
+def _unquoted(text: str, characters: str, delimiters: str) -> list[int]:
+    """Return the positions of ``characters`` in ``text`` that no quotes protect."""
+    quoted: list[tuple[int, int]] = []
+    if "'" in text or '"' in text:
+        # an opening quote begins a token; the quote that closes it ends the token
+        token = rf"(?:^|(?<=[{delimiters}]))\s*(['\"]).*?\1(?=\s*(?:[{delimiters}]|\Z))"
+        quoted = [match.span() for match in re.finditer(token, text, re.DOTALL)]
+    return [
+        i
+        for i, c in enumerate(text)
+        if c in characters and not any(start <= i < end for start, end in quoted)
+    ]
+
+
+def _without_quotes(token: str) -> str:
+    token = token.strip()
+    if len(token) > 1 and token[0] in "'\"" and token[-1] == token[0]:
+        return token[1:-1]
+    return token
