@@ -66,9 +66,9 @@ def workspace(tmp_path: Path) -> Path:
     (root / "secret").chmod(0o600)
     (root / "link").symlink_to("pkg/deep/module.py")
     (root / "large").write_bytes(os.urandom(20 << 20))
-    (root / "left.log").write_text("left out")
+    (root / "left.log").write_text("excluded")
     (root / "build").mkdir()
-    (root / "build" / "x").write_text("left out")
+    (root / "build" / "x").write_text("excluded")
     (root / ".torchxignore").write_text("*.log\n")
     (root / ".dockerignore").write_text("build\n")
     return root

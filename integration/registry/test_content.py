@@ -82,7 +82,7 @@ def test_special_files_are_skipped_and_invalid_patterns_match_nothing(
     (root / "nowhere").symlink_to("/no/such/file")
     (root / "outside").symlink_to(__file__)
     (root / "[").write_text("bracket")
-    (root / "b.log").write_text("left out")
+    (root / "b.log").write_text("excluded")
     (root / "ö\n$x").write_text("odd name")
     (root / ".torchxignore").write_bytes(b"[\n!\n[z-a]\n**[\n\xff\xfe\n[!\n*.log\n/\n")
     image = build(base, root, remote, f"{registry_name}/jobs/odd")

@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
     (root / "sub/private").write_text("p")
     (root / "sub/private").chmod(0o400)
     (root / "link").symlink_to("sub/data")
-    (root / "x.log").write_text("left out")
+    (root / "x.log").write_text("excluded")
     (root / ".torchxignore").write_text("*.log")
     return root
 

@@ -303,7 +303,7 @@ class TestDigest:
         before = self.digest(project)
         os.utime(project / "a.py", (1, 1))
         (project / "a.py").chmod(0o600)
-        (project / "sub/y.log").write_text("left out")
+        (project / "sub/y.log").write_text("excluded")
         (project / "empty2").mkdir()
         assert self.digest(project) == before
 

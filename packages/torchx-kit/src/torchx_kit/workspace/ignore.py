@@ -1,11 +1,11 @@
 """The rules in ``.torchxignore``: which files of a workspace are excluded.
 
 Each line is a rule; a ``#`` begins a comment. A rule is a shell pattern for the path relative to
-the root of the workspace. ``*`` matches any characters, including ``/``: ``*.pyc`` matches at any
-depth, ``build`` only at the top.
+the folder of the ignore file. ``*`` matches any characters, including ``/``: ``*.pyc`` matches at
+any depth, ``build`` only at the top.
 
 - ``**/`` matches any number of folders, ``/**`` everything in a folder.
-- ``/`` at the start has no effect: every pattern starts at the root. ``/`` at the end restricts the
+- ``/`` at the start has no effect: every pattern starts at the top. ``/`` at the end restricts the
   pattern to folders.
 - ``!`` at the start includes paths that an earlier rule excludes.
 - If several rules match a path or a folder above it, the last one decides.
@@ -78,9 +78,9 @@ ROOT = Verdict(False, -1)
 
 
 class IgnoreRules:
-    """The rules of one workspace.
+    r"""The rules of one workspace.
 
-    >>> rules = IgnoreRules.parse("*.log  # no logs\\nbuild\\n!build/keep.txt")
+    >>> rules = IgnoreRules.parse("*.log  # no logs\nbuild\n!build/keep.txt")
     >>> [p for p in ("a.py", "b/c.log", "build/x", "build/keep.txt") if not rules.ignores(p)]
     ['a.py', 'build/keep.txt']
     """
