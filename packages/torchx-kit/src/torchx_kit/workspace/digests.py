@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torchx_kit.workspace.tree import WorkspaceFile
     from torchx_specs.workspace.spec import Workspace
 
-#: The digest of a file that has changed in this time before it was read is not cached, in seconds.
+#: The least age of a file whose digest is cached, in seconds.
 RACY_SECONDS = 2.0
 #: The largest number of cached digests of one workspace, of 72 bytes each (14 MB).
 MAX_FILES = 200_000

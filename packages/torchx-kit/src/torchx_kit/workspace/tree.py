@@ -104,7 +104,7 @@ def workspace_files(
         fs, root = open_project(source)
         prefix = _checked_target(source, target)
         if fs is None and not os.path.isdir(root):
-            # the name of a single file is the target's, or its own
+            # A single file has the name of the target, if there is one.
             entries: Iterable[WorkspaceFile] = [_local_file(prefix or os.path.basename(root), root)]
         elif fs is not None and fs.isfile(root):
             name = prefix or posixpath.basename(root)
