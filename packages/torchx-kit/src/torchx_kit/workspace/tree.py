@@ -91,20 +91,20 @@ def workspace_files(
     with a warning.
 
     Args:
-        workspace: local paths or fsspec URLs, and where they go
-        ignore_name: name of the ignore file; of several, the rules add up in that order
+        workspace: The workspace.
+        ignore_name: The name of the ignore file. The rules of several files apply in their order.
 
     Raises:
-        WorkspaceError: a project does not exist, something cannot be read, or a link leads to a
-            folder outside
+        WorkspaceError: A project does not exist, a file cannot be read, or a link leads to a folder
+            outside.
     """
     found: dict[str, WorkspaceFile] = {}
-    whole = IgnoreRules()
+    root_rules = IgnoreRules()
     for source, target in workspace.projects.items():
         fs, root = open_project(source)
         prefix = _checked_target(source, target)
         if fs is None and not os.path.isdir(root):
-            # A single file has the name of the target, if there is one.
+            # A single file gets the name of the target, or keeps its own.
             entries: Iterable[WorkspaceFile] = [_local_file(prefix or os.path.basename(root), root)]
         elif fs is not None and fs.isfile(root):
             name = prefix or posixpath.basename(root)
@@ -112,15 +112,15 @@ def workspace_files(
         else:
             rules = read_ignore_rules(fs, root, ignore_name)
             if not prefix:
-                whole = rules
+                root_rules = rules
             entries = _local_files(root, rules) if fs is None else _fsspec_files(fs, root, rules)
             if prefix:
                 entries = (entry._replace(path=f"{prefix}/{entry.path}") for entry in entries)
         for entry in entries:
             found[entry.path] = entry
     paths = sorted(found)
-    if whole and len(workspace.projects) > 1:
-        paths = [path for path in paths if not whole.ignores(path)]
+    if root_rules and len(workspace.projects) > 1:
+        paths = [path for path in paths if not root_rules.ignores(path)]
     return [found[path] for path in paths]
 
 
