@@ -262,7 +262,7 @@ def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler)
     scheduler.cancel(app_id)
     done.set()
     watcher.join()
-    assert set(seen) <= {AppState.RUNNING, AppState.CANCELLED}  # never FAILED or SUCCEEDED
+    assert set(seen) <= {AppState.RUNNING, AppState.CANCELLED}  # Not FAILED or SUCCEEDED.
     other = create_scheduler("other")
     described = other.describe(app_id)
     assert described is not None

@@ -1,4 +1,4 @@
-"""A registry and a Docker Engine for the whole session."""
+"""Fixtures: a registry and a Docker Engine for the whole session, and a workspace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from images import make_base
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[dict[str, str]]:
-    """The variables with which clients find the engine."""
+    """Start an engine; return the environment variables by which clients find it."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
     try:
         yield docker_engine.start(folder)
@@ -41,7 +41,7 @@ def registry_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def registry_name(registry_folder: Path) -> str:
-    """The registry, as images name it."""
+    """Start a registry; return its name in the names of images."""
     return registry.start(registry_folder)
 
 
@@ -66,9 +66,9 @@ def workspace(tmp_path: Path) -> Path:
     (root / "secret").chmod(0o600)
     (root / "link").symlink_to("pkg/deep/module.py")
     (root / "large").write_bytes(os.urandom(20 << 20))
-    (root / "left.log").write_text("left out")
+    (root / "left.log").write_text("excluded")
     (root / "build").mkdir()
-    (root / "build" / "x").write_text("left out")
+    (root / "build" / "x").write_text("excluded")
     (root / ".torchxignore").write_text("*.log\n")
     (root / ".dockerignore").write_text("build\n")
     return root
@@ -76,7 +76,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def base(registry_name: str) -> str:
-    """A base image in the registry, whose programs start in /app."""
+    """Push a base image with the working directory /app; return its name."""
     image = f"{registry_name}/base/busybox:1"
     make_base(image)
     return image

@@ -1,4 +1,4 @@
-"""What the tests of images with a workspace share."""
+"""Helpers for tests of images with a workspace."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchx_specs.workspace import Built, Workspace
 from torchx_workspace_docker.builder import DockerBuilder
 
 
-def docker(*words: str) -> str:
+def docker(*arguments: str) -> str:
     done = subprocess.run(
-        ["docker", *words], capture_output=True, text=True, env=dict(os.environ), check=False
+        ["docker", *arguments], capture_output=True, text=True, env=dict(os.environ), check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -92,7 +92,7 @@ def log_in(folder: Path, registry: str, user: str) -> None:
 
 
 def tags(registry: str, repository: str) -> list[str]:
-    """The tags of a repository; none if there is no such repository."""
+    """Return the tags of a repository; an empty list if it does not exist."""
     try:
         with urllib.request.urlopen(f"http://{registry}/v2/{repository}/tags/list") as reply:
             return json.loads(reply.read())["tags"] or []

@@ -1,4 +1,4 @@
-"""A double that stands in front of a real registry and has the faults a test gives it."""
+"""A proxy in front of a real registry that injects failures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 class RegistryDouble:
-    """Stands between client and registry, and breaks what a script tells it to.
+    """Forwards requests to a registry, except those for which a script returns a response.
 
     Args:
-        target: the registry
-        script: called with method and path of each request; returns a whole answer to give
-            instead, ``b""`` to close the connection after some of the body, None to pass it on
+        target: The registry.
+        script: Called with method and path of each request. It returns a whole response,
+            ``b""`` to close the connection in the middle of the request, or None to forward it.
     """
 
     def __init__(self, target: str, script: Callable[[str, str], bytes | None]) -> None:

@@ -1,5 +1,4 @@
-"""Registries that want to know who asks, that serve by TLS, or that have images for several
-platforms."""
+"""Tests of registries with authentication, with TLS, or with images for several platforms."""
 
 from __future__ import annotations
 
@@ -21,15 +20,16 @@ from token_service import TokenService, make_certificate
 
 from torchx_specs.errors import TorchXError, WorkspaceError
 from torchx_workspace_docker.references import Reference
-from torchx_workspace_docker.registry import client
+from torchx_workspace_docker.registry import connection
+from torchx_workspace_docker.registry.client import Registry
 
-#: An address of this machine that does not look like one: nothing about it is trusted.
+#: An address of this machine that is not a loopback address, so that it is not trusted.
 ADDRESS = "10.215.77.1"
 
 
 @contextmanager
 def running(folder: Path, **options: object) -> Iterator[str]:
-    """A registry of one's own."""
+    """Start a registry, and stop it at the end."""
     try:
         yield registry_service.start(folder, **options)  # type: ignore[arg-type]
     finally:
@@ -54,26 +54,26 @@ def address() -> Iterator[str]:
     subprocess.run(command, capture_output=True, check=False)
 
 
-def copied(base: str, target: str) -> str:
-    """Puts the base image into another registry, by the engine."""
+def push_copy(base: str, target: str) -> str:
+    """Push the base image to another registry, and return its name there."""
     docker("tag", base, target)
     docker("push", "-q", target)
     return target
 
 
-def test_tokens_by_password_and_by_identity(
+def test_tokens_are_requested_with_a_password_or_an_identity_token(
     tokens: TokenService, base: str, workspace: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "docker-config"
     with running(tmp_path / "registry", token=tokens.settings) as name:
         log_in(config, name, "user:right")
-        private = copied(base, f"{name}/base/busybox:1")
+        private = push_copy(base, f"{name}/base/busybox:1")
         tokens.requests.clear()
         image, _ = make(private, workspace, image_repo=f"{name}/jobs/private")
-        # one for each repository, and one to take a layer from the one to the other
+        # One token for each repository, and one to mount a layer of one in the other.
         assert "basic repository:jobs/private:pull,push" in tokens.requests
-        mounting = "basic repository:jobs/private:pull,push repository:base/busybox:pull"
-        assert mounting in tokens.requests
+        mount = "basic repository:jobs/private:pull,push repository:base/busybox:pull"
+        assert mount in tokens.requests
         assert len(tokens.requests) == len(set(tokens.requests))
         docker("rmi", "-f", image, private)
         docker("pull", "-q", image)
@@ -94,43 +94,43 @@ def test_tokens_by_password_and_by_identity(
         assert {request.split()[0] for request in tokens.requests} == {"identity"}
 
         (config / "config.json").unlink()
-        with pytest.raises(TorchXError, match="does not accept nobody"):
+        with pytest.raises(TorchXError, match="does not accept anonymous access"):
             make(private, workspace, image_repo=f"{name}/jobs/private")
 
 
-def test_tls_by_an_authority_of_ones_own(
+def test_tls_with_a_private_authority(
     address: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority, _ = make_certificate(tmp_path, "authority")
     served = make_certificate(tmp_path, address, authority=authority)
-    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    monkeypatch.setattr(connection, "ATTEMPTS", 1)
     with running(tmp_path / "registry", address=address, tls=served) as name:
         repository = f"{name}/jobs/tls"
         with pytest.raises(TorchXError, match="CERTIFICATE_VERIFY_FAILED"):
             make(base, workspace, image_repo=repository)
-        told, one = make(base, workspace, image_repo=repository, insecure_registries=[name])
+        image, built = make(base, workspace, image_repo=repository, insecure_registries=[name])
         certificates = tmp_path / "certs.d" / name
         certificates.mkdir(parents=True)
         (certificates / "ca.crt").write_bytes(authority.read_bytes())
-        monkeypatch.setattr(client, "_CERTIFICATES", str(tmp_path / "certs.d"))
-        assert make(base, workspace, image_repo=repository) == (told, one)
-        monkeypatch.setattr(client, "_CERTIFICATES", "/no/such/folder")
+        monkeypatch.setattr(connection, "_CERTIFICATES", str(tmp_path / "certs.d"))
+        assert make(base, workspace, image_repo=repository) == (image, built)
+        monkeypatch.setattr(connection, "_CERTIFICATES", "/no/such/folder")
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
-        assert make(base, workspace, image_repo=repository) == (told, one)
+        assert make(base, workspace, image_repo=repository) == (image, built)
         (certificates / "ca.crt").write_text("none")
-        monkeypatch.setattr(client, "_CERTIFICATES", str(tmp_path / "certs.d"))
+        monkeypatch.setattr(connection, "_CERTIFICATES", str(tmp_path / "certs.d"))
         with pytest.raises(TorchXError, match=r"ca\.crt cannot be used"):
             make(base, workspace, image_repo=repository)
 
 
-def test_a_registry_that_wants_to_see_a_certificate(
+def test_registry_that_requires_a_client_certificate(
     address: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority, _ = make_certificate(tmp_path, "authority")
     served = make_certificate(tmp_path, address, authority=authority)
     mine = make_certificate(tmp_path, "10.215.77.2", authority=authority)
-    monkeypatch.setattr(client, "ATTEMPTS", 1)
-    monkeypatch.setattr(client, "_CERTIFICATES", str(tmp_path / "certs.d"))
+    monkeypatch.setattr(connection, "ATTEMPTS", 1)
+    monkeypatch.setattr(connection, "_CERTIFICATES", str(tmp_path / "certs.d"))
     with running(
         tmp_path / "registry", address=address, tls=served, clients=authority, user="user:right"
     ) as name:
@@ -140,7 +140,7 @@ def test_a_registry_that_wants_to_see_a_certificate(
         (certificates / "ca.crt").write_bytes(authority.read_bytes())
         repository = f"{name}/jobs/mutual"
         with pytest.raises(
-            TorchXError, match=f"wants a certificate .* into {certificates},"
+            TorchXError, match=f"requires a client certificate: .* into {certificates}$"
         ) as caught:
             make(base, workspace, image_repo=repository)
         assert caught.value.exit_code == 3
@@ -153,7 +153,9 @@ def test_a_registry_that_wants_to_see_a_certificate(
         assert make(base, workspace, image_repo=repository) == (image, built)
 
 
-def test_tls_on_this_machine_is_found_out(base: str, workspace: Path, tmp_path: Path) -> None:
+def test_tls_of_a_registry_on_this_machine_is_detected(
+    base: str, workspace: Path, tmp_path: Path
+) -> None:
     served = make_certificate(tmp_path, "self-signed")
     with running(tmp_path / "registry", tls=served, user="user:right") as name:
         log_in(tmp_path / "docker-config", name, "user:right")
@@ -163,17 +165,17 @@ def test_tls_on_this_machine_is_found_out(base: str, workspace: Path, tmp_path: 
         check_content(image, workspace)
 
 
-def test_without_tls_only_where_that_is_told(
+def test_plain_http_is_used_only_for_insecure_registries(
     address: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    monkeypatch.setattr(connection, "ATTEMPTS", 1)
     with running(tmp_path / "registry", address=address, user="user:right") as name:
         log_in(tmp_path / "docker-config", name, "user:right")
         repository = f"{name}/jobs/plain"
         with pytest.raises(TorchXError, match="does not answer"):
             make(base, workspace, image_repo=repository)
         log = (tmp_path / "registry" / "registry.log").read_text()
-        assert '"GET /v2/' not in log  # nothing was said in clear, least of all a password
+        assert '"GET /v2/' not in log  # No request, and no password, was sent without TLS.
         assert make(base, workspace, image_repo=repository, insecure_registries=[name])[1].ready
 
 
@@ -183,10 +185,10 @@ def test_layers_of_a_base_in_another_registry_are_copied(
     redirected: list[str] = []
 
     def script(method: str, path: str) -> bytes | None:
-        if method == "GET" and "/blobs/" in path:  # blobs are often at somebody else's
+        if method == "GET" and "/blobs/" in path:  # Blobs are often in another storage.
             redirected.append(path)
-            where = f"Location: http://{registry_name}{path}"
-            return answer("307 Temporary Redirect", where)
+            location = f"Location: http://{registry_name}{path}"
+            return answer("307 Temporary Redirect", location)
         return None
 
     double = RegistryDouble(registry_name, script)
@@ -195,14 +197,14 @@ def test_layers_of_a_base_in_another_registry_are_copied(
             base.replace(registry_name, double.name), workspace, image_repo=f"{other}/jobs/copied"
         )
         double.close()
-        assert len(redirected) >= 2  # configuration and a layer
+        assert len(redirected) >= 2  # The configuration and a layer.
         docker("rmi", "-f", base)
         docker("pull", "-q", image)
         check_content(image, workspace)
 
 
 def put_index(registry: str, name: str, platforms: dict[str, str]) -> None:
-    """Makes an image for several platforms of images that are there."""
+    """Push an index of images, by their platforms."""
     kind = "application/vnd.docker.distribution.manifest.v2+json"
     manifests = []
     for platform, image in platforms.items():
@@ -232,7 +234,7 @@ def put_index(registry: str, name: str, platforms: dict[str, str]) -> None:
     urllib.request.urlopen(request).close()  # noqa: S310
 
 
-def test_of_an_image_for_several_platforms_one_is_taken(
+def test_default_platform_selects_an_image_of_an_index(
     registry_name: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     several = f"{registry_name}/base/several:1"
@@ -251,22 +253,22 @@ def test_of_an_image_for_several_platforms_one_is_taken(
         repository = f"{registry_name}/jobs/{which}"
         image, _ = make(several, workspace, image_repo=repository)
         monkeypatch.delenv("DOCKER_DEFAULT_PLATFORM")
-        shown = docker("run", "--rm", "--network", "none", image, "sh", "-c", "echo $WHICH")
-        assert shown == f"{which}\n"
+        output = docker("run", "--rm", "--network", "none", image, "sh", "-c", "echo $WHICH")
+        assert output == f"{which}\n"
     monkeypatch.setenv("DOCKER_DEFAULT_PLATFORM", "linux/s390x")
     with pytest.raises(WorkspaceError, match="only for linux/amd64, linux/arm64"):
         make(several, workspace, image_repo=f"{registry_name}/jobs/none")
-    # an image for one platform is what it is, unless another one is asked for
+    # The platform of a single image is only checked if DOCKER_DEFAULT_PLATFORM is set.
     with pytest.raises(WorkspaceError, match="is not for linux/s390x, only for linux/amd64"):
         make(
             f"{registry_name}/base/several:one", workspace, image_repo=f"{registry_name}/jobs/none"
         )
 
 
-def for_another_machine(registry_name: str, base: str, tag: str) -> str:
-    """Puts a copy of an image into the registry that says that it is for s390x."""
+def push_copy_for_s390x(registry_name: str, base: str, tag: str) -> str:
+    """Push a copy of an image whose configuration names the architecture s390x."""
     reference = Reference.parse(base)
-    registry, repository = client.Registry(reference), reference.repository
+    registry, repository = Registry(reference), reference.repository
     found = registry.manifest(repository, reference.version)
     assert found is not None
     manifest = json.loads(found[0])
@@ -279,20 +281,20 @@ def for_another_machine(registry_name: str, base: str, tag: str) -> str:
     return f"{registry_name}/{repository}:{tag}"
 
 
-def test_a_base_for_another_machine_is_told(
+def test_base_for_another_architecture_is_a_warning(
     registry_name: str, base: str, workspace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = for_another_machine(registry_name, base, "s390x")
+    other = push_copy_for_s390x(registry_name, base, "s390x")
     image, _ = make(base, workspace, remote=False)
     assert "emulation" not in caplog.text
     image, _ = make(other, workspace, remote=False)
     assert f"the image {other} is for s390x, this engine's machine is " in caplog.text
     assert docker("inspect", "--format", "{{.Architecture}}", image) == "s390x\n"
-    # where a job elsewhere runs is not known here
+    # A job elsewhere may run on a machine of that architecture.
     assert make(other, workspace, image_repo=f"{registry_name}/jobs/other")[1].ready
 
 
-def test_a_credential_helper_that_is_the_store(
+def test_credentials_come_from_the_credentials_store(
     base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = tmp_path / "bin"
@@ -304,12 +306,12 @@ def test_a_credential_helper_that_is_the_store(
     )
     helper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    monkeypatch.setenv("LOG", str(tmp_path / "asked"))
+    monkeypatch.setenv("LOG", str(tmp_path / "names"))
     (tmp_path / "docker-config").mkdir()
     (tmp_path / "docker-config" / "config.json").write_text('{"credsStore": "test"}')
     with running(tmp_path / "registry", user="user:right") as name:
         assert make(base, workspace, image_repo=f"{name}/jobs/store")[1].ready
-        assert name in (tmp_path / "asked").read_text().split()
+        assert name in (tmp_path / "names").read_text().split()
         helper.write_text("#!/bin/sh\necho 'the keychain is locked'; exit 1\n")
         (workspace / "secret").write_text("t")
         with pytest.raises(TorchXError, match="the keychain is locked") as caught:

@@ -1,4 +1,4 @@
-"""What goes into an image, how much of it is made anew after a change, and what that takes."""
+"""Tests of the content of images, of incremental builds, and of memory and disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from docker_engine import BUSYBOX
 from images import docker, make, tags, uploads
 
 from torchx_specs.errors import WorkspaceError
-from torchx_workspace_docker.engine.build import FullEngineError
+from torchx_workspace_docker.engine.client import FullEngineError
 
 BOTH = pytest.mark.parametrize("remote", [True, False], ids=["registry", "engine"])
 
@@ -27,8 +27,8 @@ def run(image: str, script: str) -> str:
     return docker("run", "--rm", "--network", "none", image, "sh", "-c", script)
 
 
-def built(base: str, root: Path | dict[str, str], remote: bool, repository: str) -> str:
-    """Makes an image where a test can run it."""
+def build(base: str, root: Path | dict[str, str], remote: bool, repository: str) -> str:
+    """Build an image, and pull it into the engine."""
     image, _ = make(base, root, remote=remote, image_repo=repository)
     if remote:
         docker("pull", "-q", image)
@@ -41,7 +41,7 @@ def layers(image: str) -> list[str]:
 
 
 @BOTH
-def test_several_projects_are_one_workspace(
+def test_several_projects_become_one_workspace(
     registry_name: str, base: str, tmp_path: Path, remote: bool
 ) -> None:
     for name, files in {"one": ("a", "both", "x.log"), "two": ("b", "sub/both")}.items():
@@ -56,7 +56,7 @@ def test_several_projects_are_one_workspace(
         str(tmp_path / "two"): "lib/two",
         str(tmp_path / "file.py"): "lib/renamed.py",
     }
-    image = built(base, workspace, remote, f"{registry_name}/jobs/several")
+    image = build(base, workspace, remote, f"{registry_name}/jobs/several")
     assert run(image, "find . -type f | sort | xargs head -c 99").split("\n") == [
         "==> ./.torchxignore <==", "*.log", "",
         "==> ./a <==", "one a",
@@ -68,7 +68,7 @@ def test_several_projects_are_one_workspace(
 
 
 @BOTH
-def test_what_is_no_file_stays_behind_and_bad_patterns_match_nothing(
+def test_special_files_are_skipped_and_invalid_patterns_match_nothing(
     registry_name: str,
     base: str,
     tmp_path: Path,
@@ -82,10 +82,10 @@ def test_what_is_no_file_stays_behind_and_bad_patterns_match_nothing(
     (root / "nowhere").symlink_to("/no/such/file")
     (root / "outside").symlink_to(__file__)
     (root / "[").write_text("bracket")
-    (root / "b.log").write_text("left out")
+    (root / "b.log").write_text("excluded")
     (root / "ö\n$x").write_text("odd name")
     (root / ".torchxignore").write_bytes(b"[\n!\n[z-a]\n**[\n\xff\xfe\n[!\n*.log\n/\n")
-    image = built(base, root, remote, f"{registry_name}/jobs/odd")
+    image = build(base, root, remote, f"{registry_name}/jobs/odd")
     names = run(image, "find . -type f -print0 | sort -z").split("\0")
     assert names == ["./.torchxignore", "./outside", "./ö\n$x", ""]
     assert run(image, "cat outside") == Path(__file__).read_text()
@@ -93,7 +93,7 @@ def test_what_is_no_file_stays_behind_and_bad_patterns_match_nothing(
         assert f"{root}/{name}" in caplog.text
 
 
-def test_a_small_change_of_a_large_workspace_is_one_small_upload(
+def test_small_change_to_a_large_workspace_uploads_one_layer(
     registry_name: str, registry_folder: Path, base: str, tmp_path: Path
 ) -> None:
     root = tmp_path / "large"
@@ -102,58 +102,58 @@ def test_a_small_change_of_a_large_workspace_is_one_small_upload(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(1 << 20))
     repository = f"{registry_name}/jobs/large"
-    first = built(base, root, True, repository)
+    first = build(base, root, True, repository)
     assert len(layers(first)) - len(layers(base)) == 4
     before = uploads(registry_folder)
     (root / "d1" / "f1").write_text("changed")
-    second = built(base, root, True, repository)
-    # of the changed layer and the configuration: a chunk or more, and the end; and the manifest
+    second = build(base, root, True, repository)
+    # Chunks and end of the layer and of the configuration, and the manifest.
     assert 5 <= uploads(registry_folder) - before <= 7
     assert len(set(layers(first)) - set(layers(second))) == 1
     assert run(second, "cat d1/f1; find . -type f | wc -l") == "changed64\n"
-    # who remembers nothing makes the same image
+    # Without the cache, the image is the same.
     shutil.rmtree(os.environ["TORCHX_HOME"])
     _, one = make(base, root, image_repo=repository)
     _, other = make(base, root, image_repo=f"{registry_name}/jobs/again")
     assert one.digest == other.digest
 
 
-def test_a_change_of_an_image_of_the_engine_is_a_small_layer(base: str, tmp_path: Path) -> None:
+def test_small_change_becomes_a_layer_on_the_previous_image(base: str, tmp_path: Path) -> None:
     root = tmp_path / "work"
     (root / "sub").mkdir(parents=True)
     for name in ("a", "b", "sub/c"):
         (root / name).write_bytes(os.urandom(1 << 20))
-    first = built(base, root, False, "")
+    first = build(base, root, False, "")
     (root / "sub" / "new.sh").write_text("#!/bin/sh\necho new\n")
     (root / "sub" / "new.sh").chmod(0o755)
-    second = built(base, root, False, "")
+    second = build(base, root, False, "")
     assert layers(second)[:-1] == layers(first)
     assert run(second, "sub/new.sh; ls sub") == "new\nc\nnew.sh\n"
     (root / "sub" / "new.sh").chmod(0o644)
-    assert run(built(base, root, False, ""), "stat -c %a sub/new.sh") == "644\n"
-    # what is removed is gone: everything in one layer again
+    assert run(build(base, root, False, ""), "stat -c %a sub/new.sh") == "644\n"
+    # After a removal, the image has one layer again, without the file.
     (root / "a").unlink()
-    last = built(base, root, False, "")
+    last = build(base, root, False, "")
     assert layers(last)[:-1] == layers(base)
     assert run(last, "find . -type f | sort") == "./b\n./sub/c\n./sub/new.sh\n"
-    # and so it is when that image is not there any more
+    # It has one layer too if the previous image was deleted.
     (root / "sub" / "new.sh").write_text("x")
     docker("rmi", "-f", last)
-    assert layers(built(base, root, False, ""))[:-1] == layers(base)
+    assert layers(build(base, root, False, ""))[:-1] == layers(base)
 
 
 @BOTH
-def test_a_file_that_changes_meanwhile_leaves_no_image(
+def test_change_during_the_build_leaves_no_image(
     registry_name: str,
     base: str,
     workspace: Path,
     remote: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torchx_workspace_docker.engine import build as engine_build
+    from torchx_workspace_docker.engine import load as engine_load
     from torchx_workspace_docker.registry import build as registry_build
 
-    module = registry_build if remote else engine_build
+    module = registry_build if remote else engine_load
     check = module.check_unchanged
 
     def changed(plan: object) -> None:
@@ -182,7 +182,7 @@ def memory(name):
         if line.startswith(name):
             return int(line.split()[1])
 
-# everything is loaded, and has been used once
+# A first build imports all modules.
 builder.build(builder.plan(base, Workspace({sys.argv[4]: ""}), cfg), cfg)
 if "memory" in sys.argv:
     idle = memory("VmRSS")
@@ -200,14 +200,14 @@ if "memory" in sys.argv:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user may look into."""
+    """Return a folder that every user may read."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-open-"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
 
 
-def test_another_user_elsewhere_makes_the_same_image(
+def test_digest_does_not_depend_on_user_path_clock_or_locale(
     registry_name: str, base: str, workspace: Path, open_folder: Path
 ) -> None:
     _, mine = make(base, workspace, image_repo=f"{registry_name}/jobs/mine")
@@ -231,10 +231,9 @@ def test_another_user_elsewhere_makes_the_same_image(
     environment = {**os.environ, "HOME": str(home), "TORCHX_HOME": f"{home}/torchx"}
     environment.update(TZ="Pacific/Auckland", LANG="C", PYTHONHASHSEED="7")
     repository = f"{registry_name}/jobs/theirs"
-    words = [base, str(copy), repository, str(home / "small"), "nobody"]
-    # on a machine whose clock is years ahead
+    arguments = [base, str(copy), repository, str(home / "small"), "nobody"]
     done = subprocess.run(
-        ["faketime", "2031-02-03 04:05:06", sys.executable, "-c", SCRIPT, *words],
+        ["faketime", "2031-02-03 04:05:06", sys.executable, "-c", SCRIPT, *arguments],
         env=environment,
         umask=0o077,
         cwd="/",
@@ -245,7 +244,7 @@ def test_another_user_elsewhere_makes_the_same_image(
     assert done.stdout == f"{mine.digest}\n", done.stderr
 
 
-def test_memory_is_bounded_for_2_gb(
+def test_build_of_2_gb_uses_less_than_64_mb(
     registry_name: str, base: str, open_folder: Path, tmp_path: Path
 ) -> None:
     (open_folder / "small").mkdir()
@@ -255,9 +254,15 @@ def test_memory_is_bounded_for_2_gb(
     with open(root / "holes", "wb") as file:
         file.truncate(2 << 30)
     (root / "noise").write_bytes(os.urandom(32 << 20))
-    words = [base, str(root), f"{registry_name}/jobs/huge", str(open_folder / "small"), "memory"]
+    arguments = [
+        base,
+        str(root),
+        f"{registry_name}/jobs/huge",
+        str(open_folder / "small"),
+        "memory",
+    ]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=False
+        [sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) < 64
@@ -265,26 +270,26 @@ def test_memory_is_bounded_for_2_gb(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes a file system of so many MB."""
-    made: list[Path] = []
+    """Return a function that mounts a file system of some MB."""
+    mounted: list[Path] = []
 
     def mount(size: int) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="torchx-small-"))
         command = ["mount", "-t", "tmpfs", "-o", f"size={size}m", "none", str(folder)]
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-        if mounted.returncode:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
             folder.rmdir()
-            pytest.skip(f"nothing can be mounted here ({mounted.stderr.strip()}): not tried")
-        made.append(folder)
+            pytest.skip(f"this machine cannot mount a file system: {result.stderr.strip()}")
+        mounted.append(folder)
         return folder
 
     yield mount
-    for folder in made:
+    for folder in mounted:
         subprocess.run(["umount", str(folder)], check=True)
         folder.rmdir()
 
 
-def test_a_full_disk_is_one_line_and_tags_nothing(
+def test_full_disk_is_one_line_and_tags_nothing(
     registry_name: str,
     base: str,
     workspace: Path,
@@ -293,25 +298,25 @@ def test_a_full_disk_is_one_line_and_tags_nothing(
 ) -> None:
     small = small_disk(1)
     monkeypatch.setattr(tempfile, "tempdir", str(small))
-    with pytest.raises(WorkspaceError, match="No space left on device; TMPDIR") as caught:
+    with pytest.raises(WorkspaceError, match="No space left on device; set TMPDIR") as caught:
         make(base, workspace, image_repo=f"{registry_name}/jobs/full")
     assert "\n" not in str(caught.value)
     assert tags(registry_name, "jobs/full") == []
     assert list(small.iterdir()) == []
-    # an engine of this machine gets the layer as it is made: no disk of ours is needed
+    # A build in the engine streams the layer, and needs no temporary file.
     assert make(base, workspace, remote=False)[1].ready
 
 
-def test_an_engine_whose_disk_is_full(
+def test_full_disk_of_the_engine_is_an_error_and_leaves_nothing(
     workspace: Path, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = small_disk(32)  # for the workspace's 20 MB once, and not twice
+    folder = small_disk(32)  # Room for the workspace's 20 MB once, not twice.
     try:
         for name, value in docker_engine.start(folder).items():
             monkeypatch.setenv(name, value)
-        for added in ("", "ARG IMAGE\nFROM $IMAGE\nCOPY large /large\n"):
-            if added:
-                (workspace / "Dockerfile.torchx").write_text(added)
+        for dockerfile in ("", "ARG IMAGE\nFROM $IMAGE\nCOPY large /large\n"):
+            if dockerfile:
+                (workspace / "Dockerfile.torchx").write_text(dockerfile)
             with pytest.raises(FullEngineError, match="the disk of the Docker Engine is full") as e:
                 make(BUSYBOX, workspace, remote=False)
             assert "\n" not in str(e.value)

@@ -1,4 +1,4 @@
-"""Images with a workspace: made in a registry without an engine, and by an engine."""
+"""Tests of images with a workspace, built in a registry without an engine, and by an engine."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from registry_double import RegistryDouble, answer
 
 from torchx_specs.errors import BackendError, RequestError, TorchXError, WorkspaceError
 from torchx_specs.workspace import Built
-from torchx_workspace_docker.registry import client
+from torchx_workspace_docker.registry import connection
 
 
-def test_an_image_made_without_an_engine_holds_the_workspace(
+def test_image_built_without_an_engine_contains_the_workspace(
     registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = f"{registry_name}/jobs/patched"
@@ -37,19 +37,19 @@ def test_an_image_made_without_an_engine_holds_the_workspace(
     )
 
 
-def test_an_image_made_by_the_engine_holds_the_workspace(base: str, workspace: Path) -> None:
+def test_image_built_by_the_engine_contains_the_workspace(base: str, workspace: Path) -> None:
     image, built = make(base, workspace, remote=False)
     assert image.startswith("torchx-workspace:")
     assert built.ready
     check_content(image, workspace)
     assert docker("inspect", "--format", "{{.Id}}", image).strip() == built.digest
-    # no docker build: one layer more than the base
+    # One layer on top of the base: no docker build.
     layers = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", image))
-    below = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", base))
-    assert layers[:-1] == below
+    base_layers = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", base))
+    assert layers[:-1] == base_layers
 
 
-def test_an_unchanged_workspace_uploads_nothing(
+def test_unchanged_workspace_uploads_nothing(
     registry_name: str, registry_folder: Path, base: str, workspace: Path
 ) -> None:
     repository = f"{registry_name}/jobs/unchanged"
@@ -65,7 +65,7 @@ def test_an_unchanged_workspace_uploads_nothing(
     assert uploads(registry_folder) > before
 
 
-def test_the_same_workspace_gives_the_same_digest_anywhere(
+def test_copy_of_a_workspace_gives_the_same_digest(
     registry_name: str, base: str, workspace: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy"
@@ -77,9 +77,7 @@ def test_the_same_workspace_gives_the_same_digest_anywhere(
     assert one.digest == two.digest
 
 
-def test_another_base_under_the_same_name_makes_the_image_anew(
-    registry_name: str, workspace: Path
-) -> None:
+def test_image_is_built_again_if_its_base_has_changed(registry_name: str, workspace: Path) -> None:
     image = f"{registry_name}/base/moving:1"
     for remote in (True, False):
         repository = f"{registry_name}/jobs/moving-{int(remote)}"
@@ -91,11 +89,13 @@ def test_another_base_under_the_same_name_makes_the_image_anew(
         assert first.digest != second.digest
         if remote:
             docker("pull", "-q", name)
-        shown = docker("run", "--rm", "--network", "none", name, "sh", "-c", "echo $VERSION")
-        assert shown == f"{remote}2\n"
+        output = docker("run", "--rm", "--network", "none", name, "sh", "-c", "echo $VERSION")
+        assert output == f"{remote}2\n"
 
 
-def test_concurrent_pushes_do_no_harm(registry_name: str, base: str, workspace: Path) -> None:
+def test_concurrent_builds_of_one_image_all_succeed(
+    registry_name: str, base: str, workspace: Path
+) -> None:
     results: list[tuple[str, Built]] = []
     repository = f"{registry_name}/jobs/concurrent"
     threads = [
@@ -113,7 +113,7 @@ def test_concurrent_pushes_do_no_harm(registry_name: str, base: str, workspace: 
     docker("pull", "-q", results[0][0])
 
 
-def test_a_dockerfile_of_the_workspace_is_built_and_pushed(
+def test_dockerfile_of_the_workspace_is_built_and_pushed(
     registry_name: str, base: str, workspace: Path
 ) -> None:
     (workspace / "Dockerfile.torchx").write_text(
@@ -124,15 +124,15 @@ def test_a_dockerfile_of_the_workspace_is_built_and_pushed(
     assert built.digest.startswith("sha256:")
     docker("rmi", image)
     docker("pull", "-q", image)
-    shown = docker("run", "--rm", "--network", "none", image, "sh", "-c", "echo $BUILT; ls /pkg")
-    assert shown == "yes\ndeep\n"
+    output = docker("run", "--rm", "--network", "none", image, "sh", "-c", "echo $BUILT; ls /pkg")
+    assert output == "yes\ndeep\n"
     (workspace / "Dockerfile.torchx").write_text("FROM none\nRUN false\n")
     with pytest.raises(TorchXError) as caught:
         make(base, workspace, image_repo=repository)
     assert "\n" not in str(caught.value)
 
 
-def test_folders_of_the_system_are_added_to_and_not_replaced(workspace: Path) -> None:
+def test_files_are_added_to_system_folders(workspace: Path) -> None:
     (workspace / "bin").mkdir()
     (workspace / "bin" / "mine").write_text("#!/bin/sh\necho mine\n")
     (workspace / "bin" / "mine").chmod(0o755)
@@ -142,7 +142,7 @@ def test_folders_of_the_system_are_added_to_and_not_replaced(workspace: Path) ->
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[str]:
-    """A registry that wants a password."""
+    """Start a registry that requires a password, and return its name."""
     folder = tmp_path / "guarded"
     try:
         yield registry_service.start(folder, user="user:right")
@@ -154,7 +154,7 @@ def test_credentials_come_from_the_docker_configuration(
     guarded: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = f"{guarded}/jobs/private"
-    with pytest.raises(TorchXError, match=f"wants credentials: docker login {guarded}"):
+    with pytest.raises(TorchXError, match=f"requires credentials; run: docker login {guarded}"):
         make(base, workspace, image_repo=repository)
     log_in(tmp_path / "docker-config", guarded, "user:wrong")
     with pytest.raises(TorchXError, match="credentials of 'user' do not allow it") as caught:
@@ -163,7 +163,7 @@ def test_credentials_come_from_the_docker_configuration(
     log_in(tmp_path / "docker-config", guarded, "user:right")
     image, _ = make(base, workspace, image_repo=repository)
     docker("pull", "-q", image)
-    # by a credential helper
+    # A credential helper takes precedence over the configuration.
     programs = tmp_path / "bin"
     programs.mkdir()
     helper = programs / "docker-credential-test"
@@ -177,7 +177,7 @@ def test_credentials_come_from_the_docker_configuration(
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "failure",
     [
         b"",
         answer("500 Internal Server Error"),
@@ -185,43 +185,43 @@ def test_credentials_come_from_the_docker_configuration(
     ],
     ids=["closed", "500", "429"],
 )
-def test_a_registry_in_trouble_is_asked_again(
+def test_requests_are_retried_while_the_registry_is_busy_or_unreachable(
     registry_name: str,
     base: str,
     workspace: Path,
-    trouble: bytes,
+    failure: bytes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.05)
     failures: dict[str, int] = {}
 
     def script(method: str, path: str) -> bytes | None:
         if method in ("PATCH", "PUT", "POST"):
             failures[method] = failures.get(method, 0) + 1
             if failures[method] in (1, 3):
-                return trouble
+                return failure
         return None
 
     proxy = RegistryDouble(registry_name, script)
-    repository = f"jobs/trouble-{len(trouble)}"
-    begun = time.monotonic()
+    repository = f"jobs/failure-{len(failure)}"
+    start = time.monotonic()
     image, _ = make(
         base.replace(registry_name, proxy.name), workspace, image_repo=f"{proxy.name}/{repository}"
     )
-    took = time.monotonic() - begun
+    seconds = time.monotonic() - start
     proxy.close()
     assert failures["PATCH"] >= 3
-    if b"Retry-After" in trouble:
-        assert took >= 2
+    if b"Retry-After" in failure:
+        assert seconds >= 2
     name = f"{registry_name}/{repository}:{image.rpartition(':')[2]}"
     docker("pull", "-q", name)
     check_content(name, workspace)
 
 
-def test_an_upload_goes_on_from_where_it_was(
+def test_upload_resumes_after_what_the_registry_has_received(
     registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.05)
     requests: list[str] = []
 
     def script(method: str, path: str) -> bytes | None:
@@ -233,18 +233,18 @@ def test_an_upload_goes_on_from_where_it_was(
         base.replace(registry_name, double.name), workspace, image_repo=f"{double.name}/jobs/on"
     )
     double.close()
-    # 20 MB are three chunks; the small layer and the configuration are one each
+    # Three chunks for 20 MB, one each for the small layer and the configuration, two retries.
     assert requests.count("PATCH") == 5 + 2
-    assert requests.count("POST") == 3  # no upload began anew
+    assert requests.count("POST") == 3  # No upload started again.
     name = image.replace(double.name, registry_name)
     docker("pull", "-q", name)
     check_content(name, workspace)
 
 
-def test_a_registry_that_stays_broken_is_one_error_and_tags_nothing(
+def test_failing_registry_is_one_error_and_tags_nothing(
     registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "ATTEMPTS", 2)
+    monkeypatch.setattr(connection, "ATTEMPTS", 2)
     proxy = RegistryDouble(
         registry_name,
         lambda method, path: answer("500 Oh no") if method == "PATCH" else None,
@@ -261,7 +261,7 @@ def test_a_registry_that_stays_broken_is_one_error_and_tags_nothing(
     assert tags(registry_name, "jobs/broken") == []
 
 
-def test_bad_requests_are_one_line_each(
+def test_invalid_requests_are_errors_on_one_line(
     registry_name: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = f"{registry_name}/jobs/bad"
@@ -271,22 +271,22 @@ def test_bad_requests_are_one_line_each(
         make(base, workspace, image_repo=f"{repository}:1")
     with pytest.raises(WorkspaceError, match="does not exist"):
         make(base, tmp_path / "none", image_repo=repository)
-    with pytest.raises(WorkspaceError, match="there is no image"):
+    with pytest.raises(WorkspaceError, match=r"the image .* does not exist"):
         make(f"{registry_name}/no/such:1", workspace, image_repo=repository)
-    with pytest.raises(WorkspaceError, match="there is no image"):
+    with pytest.raises(WorkspaceError, match=r"the image .* does not exist"):
         make("torchx-test/none:1", workspace, remote=False)
     with pytest.raises(WorkspaceError, match=r"more than image_max_mb=1; largest: large 20 MB"):
         make(base, workspace, image_repo=repository, image_max_mb=1)
     (workspace / "out").symlink_to("/etc")
-    with pytest.raises(WorkspaceError, match="leads out of the workspace"):
+    with pytest.raises(WorkspaceError, match="is a link to the folder /etc"):
         make(base, workspace, image_repo=repository)
     (workspace / "out").unlink()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(workspace / "socket"))
-    image, _ = make(base, workspace, image_repo=repository)  # it stays behind, with a warning
+    image, _ = make(base, workspace, image_repo=repository)  # The socket is skipped with a warning.
     listener.close()
     assert image
-    monkeypatch.setattr(client, "ATTEMPTS", 2)
+    monkeypatch.setattr(connection, "ATTEMPTS", 2)
     monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
     with pytest.raises(BackendError, match="no answer from the Docker Engine at unix:///no/such"):
         make(base, workspace, remote=False)

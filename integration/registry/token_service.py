@@ -1,4 +1,4 @@
-"""A token service for a registry, as the distribution project specifies it, with two users."""
+"""A token service for a registry, by https://distribution.github.io/distribution/spec/auth/token/."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SERVICE = "registry"
 def make_certificate(
     folder: Path, name: str, *, authority: Path | None = None
 ) -> tuple[Path, Path]:
-    """Makes a certificate and its key; for the address ``name``, if an authority signs it.
+    """Create a certificate: self-signed, or for the address ``name`` if an authority signs it.
 
     Returns:
-        the files of the certificate and of the key
+        The files of the certificate and of its key.
     """
     key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -35,11 +35,10 @@ def make_certificate(
 
 
 class TokenService:
-    """Gives tokens to ``user`` with the password ``right``, and for the identity token ``known``;
-    to nobody else.
+    """Gives tokens for the password ``right`` of ``user``, and for the identity token ``known``.
 
     Args:
-        folder: for its key
+        folder: The folder for its certificate and key.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +66,7 @@ class TokenService:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the registry has to know of it."""
+        """The settings that a registry needs to use this service."""
         return {
             "realm": f"http://127.0.0.1:{self._server.server_port}/token",
             "service": SERVICE,

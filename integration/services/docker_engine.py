@@ -1,13 +1,13 @@
-"""A Docker Engine of one's own on this machine, with base images made here: nothing is downloaded.
+"""Start a separate Docker Engine on this machine, with base images made here: no downloads.
 
     integration/services/docker_engine.py start FOLDER [--python]
     export DOCKER_HOST=unix://FOLDER/docker.sock
     integration/services/docker_engine.py stop FOLDER
 
-Everything is below FOLDER (as root). ``integration/install.sh docker`` installs the programs. The
-images are ``torchx-test/busybox:1`` (busybox-static) and, with ``--python``,
-``torchx-test/python:1`` (the Python of this machine's Debian, with its libraries). The daemon's
-process id is in FOLDER/docker.pid; ``stop`` ends that and nothing else.
+The engine runs as root and keeps its files in FOLDER. ``integration/install.sh docker`` installs
+the programs. The images are ``torchx-test/busybox:1`` (busybox-static) and, with ``--python``,
+``torchx-test/python:1`` (Debian's Python with its libraries). ``stop`` ends the process whose id is
+in FOLDER/docker.pid, and no other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
 
 
-# Daemons outlive whoever started them; kept, so that no object of theirs complains of that.
+# Daemons outlive this process; the list keeps Popen from warning about that.
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -45,36 +45,36 @@ def start(
     live_restore: bool = False,
     addresses: str = "10.213.0.0/16",
 ) -> dict[str, str]:
-    """Starts an engine below ``folder``, or starts the one that was there again.
+    """Start an engine in ``folder``, or restart the engine that was stopped there.
 
     Args:
-        folder: a new or empty one, or that of an engine that was stopped
-        python: with the image that has a Python
-        storage_driver: ``overlay2``, ``vfs`` ..., the engine's choice if empty
-        live_restore: containers live on while the daemon is down
-        addresses: of its networks, 256 for each
+        folder: A new or empty folder, or the folder of a stopped engine.
+        python: Whether to create the image with Python.
+        storage_driver: The storage driver, for example ``overlay2``; empty for the engine's choice.
+        live_restore: Whether containers continue while the daemon is stopped.
+        addresses: The addresses of the engine's networks, of which each uses 256.
 
     Returns:
-        the variables with which clients find it
+        The environment variables by which clients find the engine.
 
     Raises:
-        ServiceError: it does not come up
+        ServiceError: The engine does not start.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     socket = folder / "docker.sock"
     if len(str(socket)) > 100:
-        raise ServiceError(f"{socket}: too long for a socket; choose a shorter folder")
+        raise ServiceError(f"the path {socket} is too long for a socket; use a shorter folder")
     variables = {"DOCKER_HOST": f"unix://{socket}"}
     command = ["dockerd", "--data-root", str(folder / "data"), "--exec-root", str(folder / "exec")]
     command += ["--host", f"unix://{socket}", "--pidfile", str(folder / "dockerd.pid")]
     command += ["--config-file", str(folder / "daemon.json"), "--group", "root"]
     if storage_driver:
         command += ["--storage-driver", storage_driver]
-    # Bridges of other engines on this machine are left alone: this one uses addresses of its own.
+    # Addresses of its own keep this engine away from the bridges of other engines.
     settings = {
         "bridge": "none",
-        # what host-gateway means, which needs a bridge otherwise
+        # The value of host-gateway, which the engine otherwise takes from the bridge.
         "host-gateway-ip": "127.0.0.1",
         "live-restore": live_restore,
         "default-address-pools": [{"base": addresses, "size": 24}],
@@ -88,9 +88,9 @@ def start(
     deadline = time.monotonic() + PATIENCE
     while not _docker(["version"], variables, check=False):
         if process.poll() is not None or time.monotonic() > deadline:
-            what = "has ended" if process.poll() is not None else "isn't ready"
+            state = "has ended" if process.poll() is not None else "is not ready"
             end = (folder / "dockerd.log").read_text(errors="replace")[-1500:]
-            raise ServiceError(f"dockerd {what}: {end}")
+            raise ServiceError(f"dockerd {state}: {end}")
         time.sleep(0.1)
     present = _docker(["images", "--format", "{{.Repository}}:{{.Tag}}"], variables) or ""
     if BUSYBOX not in present.split():
@@ -101,7 +101,7 @@ def start(
 
 
 def stop(folder: Path) -> None:
-    """Ends the engine that :func:`start` has started there; does nothing if none runs."""
+    """End the engine that :func:`start` has started in ``folder``, if it runs."""
     try:
         pid = int((folder / "docker.pid").read_text())
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def stop(folder: Path) -> None:
 
 
 def kill(folder: Path) -> None:
-    """Kills the daemon, as a crash would; its containers may live on."""
+    """Kill the daemon, as a crash would; its containers may continue."""
     pid = int((folder / "docker.pid").read_text())
     send_signal(pid, signal.SIGKILL)
     while is_alive(pid):
@@ -125,13 +125,13 @@ def kill(folder: Path) -> None:
 
 
 def destroy(folder: Path, *, keep_files: bool = False) -> None:
-    """Ends an engine for good: its containers and its networks' bridges go with it, and its files.
+    """End an engine, and remove its containers, the bridges of its networks, and its files.
 
-    What a daemon that is only stopped leaves behind would take the next one's addresses.
+    The bridges of a stopped daemon would occupy the addresses of the next one.
 
     Args:
-        folder: where it was started
-        keep_files: leave its files to the caller
+        folder: The folder of the engine.
+        keep_files: Whether to keep the files.
     """
     folder = folder.resolve()
     variables = {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
@@ -143,27 +143,27 @@ def destroy(folder: Path, *, keep_files: bool = False) -> None:
     stop(folder)
     _remove_bridges(folder)
     with open("/proc/self/mounts") as mounts:
-        below = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{folder}/")]
-    for mount in reversed(below):
+        mount_points = [line.split()[1] for line in mounts]
+    for mount in reversed([point for point in mount_points if point.startswith(f"{folder}/")]):
         subprocess.run(["umount", "-l", mount], check=False)
     if not keep_files:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_bridges(folder: Path) -> None:
-    """Removes the bridges of networks that this engine has made and not removed itself."""
+    """Remove the bridges that this engine created and did not remove itself."""
     database = folder / "data" / "network" / "files" / "local-kv.db"
-    kept = database.read_bytes() if database.exists() else b""
-    named = {name.decode() for name in re.findall(rb"br-[0-9a-f]{12}", kept)}
+    content = database.read_bytes() if database.exists() else b""
+    named = {name.decode() for name in re.findall(rb"br-[0-9a-f]{12}", content)}
     for bridge in sorted(named & set(os.listdir("/sys/class/net"))):
         subprocess.run(["ip", "link", "del", bridge], check=False, env=environment({}))
 
 
 def import_busybox(variables: dict[str, str]) -> None:
-    """Makes the small image: busybox under all its names."""
+    """Create the small image: busybox under all its names."""
     busybox = shutil.which("busybox", path=environment({})["PATH"])
     if busybox is None:
-        raise ServiceError("no busybox here: integration/install.sh docker")
+        raise ServiceError("busybox is not installed; run: integration/install.sh docker")
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
         for name in ("bin", "etc", "tmp", "root", "dev", "proc", "sys"):
@@ -179,10 +179,10 @@ def import_busybox(variables: dict[str, str]) -> None:
 
 
 def import_python(variables: dict[str, str]) -> None:
-    """Makes the image with a Python: Debian's own, with what it links to, on top of busybox."""
+    """Create the image with busybox, Debian's Python, and the libraries that it links to."""
     python = Path("/usr/bin/python3").resolve()
     if not python.exists():
-        raise ServiceError("no /usr/bin/python3 here: integration/install.sh docker")
+        raise ServiceError("/usr/bin/python3 is missing; run: integration/install.sh docker")
     library = Path(f"/usr/lib/{python.name}")
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
@@ -214,16 +214,16 @@ def import_python(variables: dict[str, str]) -> None:
 
 
 def _libraries(programs: list[Path]) -> list[Path]:
-    """Returns the shared libraries that programs link to, the loader among them."""
+    """Return the shared libraries that programs link to, and the loader."""
     listed = subprocess.run(
         ["ldd", *map(str, programs)], capture_output=True, text=True, check=False
     ).stdout
-    words = {word for line in listed.split("\n") for word in line.split() if word.startswith("/")}
-    return sorted(Path(word) for word in words if not word.endswith(":") and Path(word).is_file())
+    paths = {text for text in listed.split() if text.startswith("/") and not text.endswith(":")}
+    return sorted(Path(path) for path in paths if Path(path).is_file())
 
 
 def _import(folder: Path, tag: str, changes: list[str], variables: dict[str, str]) -> None:
-    options = [word for change in changes for word in ("--change", change)]
+    options = [argument for change in changes for argument in ("--change", change)]
     command = ["docker", "import", *options, "-", tag]
     process = subprocess.Popen(
         command, env=environment(variables), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
@@ -255,12 +255,14 @@ def _docker(command: list[str], variables: dict[str, str], check: bool = True) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A Docker Engine of one's own on this machine.")
-    parser.add_argument("do", choices=("start", "stop"))
+    parser = argparse.ArgumentParser(
+        description="Start or stop a separate Docker Engine on this machine."
+    )
+    parser.add_argument("action", choices=("start", "stop"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", action="store_true")
     arguments = parser.parse_args()
-    if arguments.do == "stop":
+    if arguments.action == "stop":
         destroy(arguments.folder)
         return 0
     try:

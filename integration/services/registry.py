@@ -1,11 +1,11 @@
-"""A container registry of one's own on this machine (Debian's docker-registry).
+"""Start a container registry on this machine (Debian's docker-registry).
 
     integration/services/registry.py start FOLDER [--user NAME:PASSWORD]
     integration/services/registry.py stop FOLDER
 
-It serves 127.0.0.1 on a port that was free, without TLS, from FOLDER. Its access log is
-FOLDER/registry.log. ``integration/install.sh registry`` installs it. Its process id is in
-FOLDER/registry.pid; ``stop`` ends that and nothing else.
+The registry listens on a free port of 127.0.0.1 without TLS, and keeps its files in FOLDER. Its
+access log is FOLDER/registry.log. ``integration/install.sh registry`` installs it. ``stop`` ends
+the process whose id is in FOLDER/registry.pid, and no other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ http: {{addr: "{address}:{port}"{tls}}}
 """
 
 
-#: What this process has started, by folder: it is waited for once it was told to end.
+#: The registries that this process has started, by folder; :func:`stop` waits for their end.
 _started: dict[Path, subprocess.Popen[bytes]] = {}
 
 
@@ -46,27 +46,27 @@ def start(
     clients: Path | None = None,
     token: dict[str, str] | None = None,
 ) -> str:
-    """Starts a registry; returns its name, ``ADDRESS:PORT``.
+    """Start a registry, and return its name, ``ADDRESS:PORT``.
 
     Args:
-        folder: a new or empty one
-        user: ``name:password``, where it is to ask for that
-        address: of this machine
-        tls: certificate and key, with which it serves
-        clients: authority whose certificates it wants to see from clients, with ``tls``
-        token: realm, service, issuer and rootcertbundle of the service whose tokens it wants
+        folder: A new or empty folder.
+        user: The user that it requires, as ``name:password``; empty for none.
+        address: The address of this machine on which it listens.
+        tls: The files of its certificate and key; None to serve without TLS.
+        clients: The file of the authority of client certificates, which it then requires.
+        token: Realm, service, issuer and rootcertbundle of a token service, which it then uses.
 
     Raises:
-        ServiceError: it does not come up
+        ServiceError: The registry does not start.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind((address, 0))
         port = int(probe.getsockname()[1])
-    wanted = f", clientcas: [{clients}]" if clients else ""
-    served = f", tls: {{certificate: {tls[0]}, key: {tls[1]}{wanted}}}" if tls else ""
-    config = CONFIG.format(folder=folder, address=address, port=port, tls=served)
+    authorities = f", clientcas: [{clients}]" if clients else ""
+    tls_config = f", tls: {{certificate: {tls[0]}, key: {tls[1]}{authorities}}}" if tls else ""
+    config = CONFIG.format(folder=folder, address=address, port=port, tls=tls_config)
     if token:
         config += f"auth: {{token: {json.dumps(token)}}}\n"
     if user:
@@ -87,7 +87,7 @@ def start(
 
 
 def stop(folder: Path) -> None:
-    """Ends the registry that :func:`start` has started there; does nothing if none runs."""
+    """End the registry that :func:`start` has started in ``folder``, if it runs."""
     try:
         pid = int((folder / "registry.pid").read_text())
         os.kill(pid, signal.SIGTERM)
@@ -100,7 +100,7 @@ def stop(folder: Path) -> None:
 
 
 def _write_passwords(path: Path, name: str, password: str) -> None:
-    # perl is on every Debian, and knows bcrypt, which is all that the registry takes
+    # The registry accepts bcrypt only. Perl, which every Debian has, can compute it.
     script = "print crypt($ARGV[0], q($2y$05$abcdefghijklmnopqrstuu))"
     done = subprocess.run(
         ["perl", "-e", script, password], capture_output=True, text=True, check=True
@@ -117,12 +117,12 @@ def _answers(address: str, port: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A registry of one's own on this machine.")
-    parser.add_argument("do", choices=("start", "stop"))
+    parser = argparse.ArgumentParser(description="Start or stop a registry on this machine.")
+    parser.add_argument("action", choices=("start", "stop"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--user", default="")
     arguments = parser.parse_args()
-    if arguments.do == "stop":
+    if arguments.action == "stop":
         stop(arguments.folder)
         return 0
     try:

@@ -1,4 +1,4 @@
-"""A service's process: started, watched and ended, as the scripts beside this one do."""
+"""Start, watch and end the process of a service; shared by the scripts in this folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class ServiceError(Exception):
-    """A service did not come up; the text says why."""
+    """A service did not start."""
 
 
 def spawn(
@@ -19,17 +19,17 @@ def spawn(
     variables: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a program in the background, in a session of its own.
+    """Start a program in the background, in a session of its own.
 
     Args:
-        command: the program and its words
-        log: gets what it prints, at its end
-        service: what ``integration/install.sh`` calls it
-        variables: its environment, ours if None
-        folder: where it runs, ours if None
+        command: The program and its arguments.
+        log: The file to which its output is appended.
+        service: The argument of ``integration/install.sh`` that installs the program.
+        variables: Its environment; None for that of this process.
+        folder: Its working directory; None for that of this process.
 
     Raises:
-        ServiceError: there is no such program
+        ServiceError: The program does not exist.
     """
     with open(log, "ab") as out:
         try:
@@ -43,17 +43,19 @@ def spawn(
                 start_new_session=True,
             )
         except FileNotFoundError:
-            raise ServiceError(f"no {command[0]} here: integration/install.sh {service}") from None
+            raise ServiceError(
+                f"{command[0]} is not installed; run: integration/install.sh {service}"
+            ) from None
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns ours with those variables, and with the folders of system programs in ``PATH``."""
+    """Return this process's environment with the variables, and with /usr/sbin in ``PATH``."""
     path = os.environ.get("PATH", os.defpath)
     return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **variables}
 
 
 def is_alive(pid: int) -> bool:
-    """Tells whether a process runs, be it a child of ours or not."""
+    """Return True if a process runs, whether it is a child of this process or not."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -66,7 +68,7 @@ def is_alive(pid: int) -> bool:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Sends a signal; a process that has ended does not mind."""
+    """Send a signal to a process, unless it has ended."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

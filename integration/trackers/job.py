@@ -1,4 +1,4 @@
-"""A component of two roles that report to trackers, and what its replicas run."""
+"""A component with two roles that report to trackers, and the program that its replicas run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def experiment(
     paths: list[str] | None = None,
     mounts: list[str] | None = None,
 ) -> AppDef:
-    """Trains and evaluates, and records both.
+    """Train and evaluate, and record both.
 
     Args:
-        out: folder for what it makes
-        replicas: replicas of the trainer
-        image: what it runs in
-        python: the interpreter there
-        paths: where that finds modules, if it does not by itself
-        mounts: folders of this machine that it sees, where it is not on it
+        out: The folder for the results.
+        replicas: The number of replicas of the trainer.
+        image: The image of the replicas.
+        python: The Python interpreter in the image.
+        paths: Folders for the module search path.
+        mounts: Folders of this machine to mount in containers.
     """
 
     def role(name: str, number: int) -> Role:
@@ -46,7 +46,7 @@ def experiment(
 
 
 def main(role: str, replica: str, out: str) -> None:
-    """What a replica does."""
+    """Record metadata, an artifact and a source, as a replica."""
     from torchx_tracker import app_run_from_env
 
     run = app_run_from_env()

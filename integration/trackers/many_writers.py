@@ -1,7 +1,7 @@
-"""One of many processes that write to one run: many_writers.py CONFIG NUMBER TIMES FOLDER.
+"""Write to a run that other processes write to as well: many_writers.py CONFIG NUMBER TIMES FOLDER.
 
-After each turn FOLDER/NUMBER says how many are done, so that a test knows what a process that it
-killed had finished.
+FOLDER/NUMBER holds the number of completed turns, so that a test knows how many turns a process had
+completed when the test killed it.
 """
 
 from __future__ import annotations

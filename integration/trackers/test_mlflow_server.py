@@ -1,4 +1,4 @@
-"""The mlflow tracker on a real tracking server, on SQLite."""
+"""Tests of the MLflow tracker on a real tracking server, with SQLite."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def config(mlflow_server: Any, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def tracker(config: str) -> MLflowTracker:
-    made = build_tracker("mlflow", config)
-    assert isinstance(made, MLflowTracker)
-    return made
+    tracker = build_tracker("mlflow", config)
+    assert isinstance(tracker, MLflowTracker)
+    return tracker
 
 
 @dataclasses.dataclass
@@ -43,7 +43,7 @@ class Optimizer:
     lr: float = 0.1
 
 
-def test_tags_params_artifacts_parents_and_lineage(
+def test_server_stores_tags_params_artifacts_parents_and_lineage(
     tracker: MLflowTracker, config: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "model.pt"
@@ -91,7 +91,7 @@ def test_tags_params_artifacts_parents_and_lineage(
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_ids_and_names_are_kept(odd: str, tracker: MLflowTracker, tmp_path: Path) -> None:
+def test_unusual_ids_and_names_are_kept(odd: str, tracker: MLflowTracker, tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.touch()
     tracker.add_metadata(odd, **{odd: odd})
@@ -113,7 +113,7 @@ def _write(config: str, rank: int, barrier: Any) -> None:
     tracker.add_source("run", "parent", str(rank))
 
 
-def test_ranks_that_start_at_once_write_to_one_run(tracker: MLflowTracker, config: str) -> None:
+def test_concurrent_ranks_write_to_one_run(tracker: MLflowTracker, config: str) -> None:
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(8)
     ranks = [context.Process(target=_write, args=(config, rank, barrier)) for rank in range(8)]
@@ -128,13 +128,17 @@ def test_ranks_that_start_at_once_write_to_one_run(tracker: MLflowTracker, confi
     assert list(tracker.run_ids()) == ["run"]
 
 
-def test_lineage_of_a_random_graph_is_that_of_the_fsspec_tracker(
+def test_lineage_of_a_random_graph_matches_the_fsspec_tracker(
     tracker: MLflowTracker, tmp_path: Path
 ) -> None:
     disk = build_tracker("fsspec", f"protocol=file;root_path={tmp_path}")
-    chosen = random.Random(5)  # noqa: S311 - no secret
+    generator = random.Random(5)  # noqa: S311 - no secret
     for _ in range(12):
-        link = (f"r{chosen.randrange(6)}", f"r{chosen.randrange(6)}", chosen.choice([None, "a"]))
+        link = (
+            f"r{generator.randrange(6)}",
+            f"r{generator.randrange(6)}",
+            generator.choice([None, "a"]),
+        )
         disk.add_source(*link)
         tracker.add_source(*link)
     for number in range(6):
@@ -143,14 +147,16 @@ def test_lineage_of_a_random_graph_is_that_of_the_fsspec_tracker(
         assert set(ours.links) == set(theirs.links)
 
 
-def test_what_the_server_refuses_is_one_line(tracker: MLflowTracker) -> None:
+def test_refused_request_is_an_error_on_one_line(tracker: MLflowTracker) -> None:
     tracker.log_params_flat("run", {"lr": 0.1})
     with pytest.raises((TrackerValueError, TrackerBackendError), match="'run'") as raised:
         tracker.log_params_flat("run", {"lr": 0.2})
     assert "\n" not in str(raised.value)
 
 
-def test_the_older_configuration_by_a_folder(mlflow_server: Any, tmp_path: Path) -> None:
+def test_configuration_may_be_a_folder_as_in_older_releases(
+    mlflow_server: Any, tmp_path: Path
+) -> None:
     text = f"[tracker:mlflow]\ntracking_uri={mlflow_server.url}\nexperiment_name=by-folder\n"
     (tmp_path / ".torchxconfig").write_text(text)
     tracker = build_tracker("torchx.tracker.mlflow:create_tracker", str(tmp_path))
@@ -158,6 +164,6 @@ def test_the_older_configuration_by_a_folder(mlflow_server: Any, tmp_path: Path)
     assert tracker.metadata("run") == {"a": "1"}
 
 
-def test_the_server_is_ours(mlflow_server: Any) -> None:
+def test_server_answers(mlflow_server: Any) -> None:
     with urllib.request.urlopen(mlflow_server.url + "/version", timeout=10) as answer:  # noqa: S310
         assert answer.read()

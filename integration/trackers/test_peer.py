@@ -1,4 +1,4 @@
-"""The layout on disk, with the released peer as it is: each reads what the other wrote."""
+"""Tests of the layout on disk: the released peer reads our files, and we read the peer's."""
 
 from __future__ import annotations
 
@@ -46,36 +46,40 @@ def config(tmp_path: Path) -> str:
     return str(file)
 
 
-def by_peer(peer: str, code: str, config: str) -> Any:
+def run_peer(peer: str, code: str, config: str) -> Any:
     done = subprocess.run([peer, "-c", code, config], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr.strip().splitlines()[-1:]
     return json.loads(done.stdout) if done.stdout.strip() else None
 
 
-def plain(run: str) -> bool:
-    """Whether the peer can be asked for a run; it lists others too."""
+def is_readable_by_peer(run: str) -> bool:
+    """Return True if the peer can read a run of that id; it lists other runs too."""
     return run.isascii() and len(run) < 200
 
 
-def by_us(config: str) -> Any:
+def read_ours(config: str) -> Any:
     tracker = build_tracker("fsspec", config)
     return {
         "run_ids": sorted(tracker.run_ids()),
         "children": sorted(tracker.run_ids(parent_run_id="run")),
-        "metadata": {run: dict(tracker.metadata(run)) for run in tracker.run_ids() if plain(run)},
+        "metadata": {
+            run: dict(tracker.metadata(run))
+            for run in tracker.run_ids()
+            if is_readable_by_peer(run)
+        },
         "artifacts": {n: [a.path, a.metadata] for n, a in sorted(tracker.artifacts("run").items())},
         "sources": sorted([s.source_run_id, s.artifact_name or ""] for s in tracker.sources("run")),
     }
 
 
-def test_we_read_what_the_peer_wrote(peer: str, config: str) -> None:
-    by_peer(peer, WRITE, config)
-    assert by_us(config) == by_peer(peer, READ, config)
+def test_we_read_files_of_the_peer(peer: str, config: str) -> None:
+    run_peer(peer, WRITE, config)
+    assert read_ours(config) == run_peer(peer, READ, config)
     assert build_tracker("fsspec", config).lineage("parent").descendants == ["run", "child"]
 
 
 @pytest.mark.parametrize("protocol", ["file", "folders"])
-def test_the_peer_reads_what_we_wrote(peer: str, config: str, protocol: str) -> None:
+def test_peer_reads_our_files(peer: str, config: str, protocol: str) -> None:
     tracker = build_tracker("fsspec", config)
     if protocol == "folders":
         from fsspec.implementations.local import LocalFileSystem
@@ -86,42 +90,42 @@ def test_the_peer_reads_what_we_wrote(peer: str, config: str, protocol: str) -> 
             protocol = ("folders",)
 
         tracker = FsspecTracker(Folders(), str(Path(config).parent / "root"))
-    odd = ["é/ü", "../up", "日本語" * 40, "x" * 900, "\udcff", "a\nb"]
-    for run in ("run", *odd):
+    unusual = ["é/ü", "../up", "日本語" * 40, "x" * 900, "\udcff", "a\nb"]
+    for run in ("run", *unusual):
         tracker.add_metadata(run, loss=0.5, note="x é")
         for number in range(3):
             tracker.add_artifact(run, f"a{number}", f"/{number}", {"n": number})
         tracker.add_source(run, "parent", "weights")
         tracker.add_source(run, "run", run)
         tracker.add_source(run, "other")
-    ours, theirs = by_us(config), by_peer(peer, READ, config)
+    ours, theirs = read_ours(config), run_peer(peer, READ, config)
     assert theirs["artifacts"] == ours["artifacts"]
     assert theirs["sources"] == ours["sources"]
-    # runs whose id is no name for a folder have an alias there
-    short = [run for run in ours["run_ids"] if run in theirs["run_ids"]]
-    assert sorted(short) == sorted(["run", "é/ü", "../up", "a\nb"])
-    assert len(theirs["run_ids"]) == len(ours["run_ids"]) == 1 + len(odd)
-    assert len(theirs["children"]) == len(ours["children"]) == 1 + len(odd)
-    for run in filter(plain, short):
+    # A run whose id is not a valid folder name has an alias, which the peer shows.
+    shared = [run for run in ours["run_ids"] if run in theirs["run_ids"]]
+    assert sorted(shared) == sorted(["run", "é/ü", "../up", "a\nb"])
+    assert len(theirs["run_ids"]) == len(ours["run_ids"]) == 1 + len(unusual)
+    assert len(theirs["children"]) == len(ours["children"]) == 1 + len(unusual)
+    for run in filter(is_readable_by_peer, shared):
         assert theirs["metadata"][run] == ours["metadata"][run] == {"loss": 0.5, "note": "x é"}
 
 
-def test_both_write_to_one_run(peer: str, config: str) -> None:
+def test_peer_and_we_write_to_one_run(peer: str, config: str) -> None:
     tracker = build_tracker("fsspec", config)
     tracker.add_metadata("run", before=1)
     tracker.add_artifact("run", "before", "/b")
     tracker.add_source("run", "parent", "vocab")
-    by_peer(peer, WRITE, config)
+    run_peer(peer, WRITE, config)
     tracker.add_metadata("run", loss=0.25)
     tracker.add_source("run", "parent", "weights")
-    ours, theirs = by_us(config), by_peer(peer, READ, config)
+    ours, theirs = read_ours(config), run_peer(peer, READ, config)
     assert ours["metadata"]["run"] == {"before": 1, "loss": 0.25, "note": "x é"}
     assert theirs["sources"] == ours["sources"]
     assert theirs["artifacts"] == ours["artifacts"]
     assert theirs["run_ids"] == ours["run_ids"]
 
 
-def test_the_peer_in_a_job_reads_an_inlined_configuration(peer: str, config: str) -> None:
+def test_peer_reads_an_inlined_configuration(peer: str, config: str) -> None:
     inlined = to_data_uri(Path(config).read_text())
-    by_peer(peer, WRITE, inlined)
-    assert by_us(config) == by_us(inlined) == by_peer(peer, READ, inlined)
+    run_peer(peer, WRITE, inlined)
+    assert read_ours(config) == read_ours(inlined) == run_peer(peer, READ, inlined)

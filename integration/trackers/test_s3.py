@@ -1,4 +1,4 @@
-"""The fsspec tracker on an S3 endpoint, over HTTP, through s3fs."""
+"""Tests of the fsspec tracker on an S3 endpoint, through s3fs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchx_specs.trackers.api import (
 from torchx_specs.trackers.inline import from_data_uri
 from torchx_specs.trackers.lookup import build_tracker, inline_config
 
-#: What ``integration/services/moto.sh`` lists at once.
+#: The number of keys in a page of a listing, as in ``integration/services/moto.sh``.
 PAGE = 100
 WRITER = Path(__file__).with_name("many_writers.py")
 ODD = [
@@ -42,7 +42,7 @@ def tracker(s3_config: str) -> TrackerBase:
     return build_tracker("fsspec", s3_config.replace("\n", ";"))
 
 
-def test_what_is_written_is_read(tracker: TrackerBase, s3_config: str) -> None:
+def test_written_values_are_read_by_every_tracker(tracker: TrackerBase, s3_config: str) -> None:
     tracker.add_metadata("run", a=1, note="é")
     tracker.add_metadata("run", a=2)
     tracker.add_artifact("run", "model", "/m", {"epoch": 1})
@@ -63,7 +63,9 @@ def test_what_is_written_is_read(tracker: TrackerBase, s3_config: str) -> None:
         assert lineage.descendants == ["run", "child"]
 
 
-def test_what_others_write_is_seen_at_once(tracker: TrackerBase, s3_config: str) -> None:
+def test_writes_of_another_tracker_are_visible_at_once(
+    tracker: TrackerBase, s3_config: str
+) -> None:
     other = build_tracker("fsspec", s3_config.replace("\n", ";"))
     for number in range(5):
         assert len(other.metadata("run")) == number
@@ -71,7 +73,9 @@ def test_what_others_write_is_seen_at_once(tracker: TrackerBase, s3_config: str)
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_ids_and_names(odd: str, tracker: TrackerBase, bucket: str, moto: Any) -> None:
+def test_unusual_ids_and_names_are_kept(
+    odd: str, tracker: TrackerBase, bucket: str, moto: Any
+) -> None:
     tracker.add_metadata(odd, **{odd: odd})
     tracker.add_artifact(odd, odd, odd)
     tracker.add_source(odd, "parent" + odd, odd)
@@ -86,7 +90,7 @@ def test_odd_ids_and_names(odd: str, tracker: TrackerBase, bucket: str, moto: An
     assert all(key.startswith(f"{bucket}/runs/") for key in fs.find(bucket))
 
 
-def test_a_thousand_artifacts(tracker: TrackerBase) -> None:
+def test_thousand_artifacts_are_kept_in_order(tracker: TrackerBase) -> None:
     for number in range(1000):
         tracker.add_artifact("run", f"a{number}", f"/{number}", {"n": number})
     found = tracker.artifacts("run")
@@ -94,7 +98,7 @@ def test_a_thousand_artifacts(tracker: TrackerBase) -> None:
     assert found["a999"] == TrackerArtifact("a999", "/999", {"n": 999})
 
 
-def test_more_runs_than_a_page_has(tracker: TrackerBase, bucket: str, moto: Any) -> None:
+def test_runs_of_several_pages_are_listed(tracker: TrackerBase, bucket: str, moto: Any) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     import s3fs
@@ -109,12 +113,14 @@ def test_more_runs_than_a_page_has(tracker: TrackerBase, bucket: str, moto: Any)
     fs = s3fs.S3FileSystem(client_kwargs={"endpoint_url": moto.url}, use_listings_cache=False)
     assert fs.call_s3("list_objects_v2", Bucket=bucket)["KeyCount"] == PAGE
     assert sorted(tracker.run_ids()) == [f"run-{number:04}" for number in range(count)]
-    chosen = sorted(tracker.run_ids(parent_run_id="parent-3"))
-    assert chosen == [f"run-{number:04}" for number in range(count) if number % 7 == 3]
-    assert sorted(tracker.lineage("parent-3").descendants) == chosen
+    children = sorted(tracker.run_ids(parent_run_id="parent-3"))
+    assert children == [f"run-{number:04}" for number in range(count) if number % 7 == 3]
+    assert sorted(tracker.lineage("parent-3").descendants) == children
 
 
-def test_many_writers_lose_nothing(s3_config: str, tracker: TrackerBase, tmp_path: Path) -> None:
+def test_concurrent_writers_lose_nothing(
+    s3_config: str, tracker: TrackerBase, tmp_path: Path
+) -> None:
     config = s3_config.replace("\n", ";")
     writers = [
         subprocess.Popen(
@@ -134,7 +140,7 @@ def test_many_writers_lose_nothing(s3_config: str, tracker: TrackerBase, tmp_pat
     }
 
 
-def test_a_forked_worker_goes_on_with_its_parents_tracker(tracker: TrackerBase) -> None:
+def test_forked_process_may_use_the_tracker_of_its_parent(tracker: TrackerBase) -> None:
     tracker.add_metadata("run", parent=1)
     pid = os.fork()
     if pid == 0:
@@ -142,13 +148,13 @@ def test_a_forked_worker_goes_on_with_its_parents_tracker(tracker: TrackerBase) 
         try:
             tracker.add_metadata("run", child=1)
             code = 0
-        finally:  # a child must never become a second pytest
+        finally:  # The child must not continue as a second pytest.
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert tracker.metadata("run") == {"parent": 1, "child": 1}
 
 
-def test_the_configuration_may_lie_there_too(
+def test_configuration_may_be_on_s3(
     s3_config: str, bucket: str, moto: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import s3fs
@@ -161,7 +167,7 @@ def test_the_configuration_may_lie_there_too(
     assert tracker.metadata("run") == {"a": 1}
 
 
-def test_a_file_is_inlined_whole(s3_config: str, tmp_path: Path) -> None:
+def test_inlined_configuration_holds_the_whole_file(s3_config: str, tmp_path: Path) -> None:
     file = tmp_path / "tracker.conf"
     file.write_text(s3_config)
     inlined = inline_config("fsspec", str(file))
@@ -170,7 +176,7 @@ def test_a_file_is_inlined_whole(s3_config: str, tmp_path: Path) -> None:
     build_tracker("fsspec", inlined).add_metadata("run", a=1)
 
 
-def test_a_missing_bucket_is_named(moto: Any, aws: None) -> None:
+def test_error_names_a_missing_bucket(moto: Any, aws: None) -> None:
     config = f"protocol=s3;root_path=no-such-bucket/runs;client_kwargs.endpoint_url={moto.url}"
     tracker = build_tracker("fsspec", config)
     with pytest.raises(TrackerBackendError, match="no-such-bucket"):
@@ -179,7 +185,7 @@ def test_a_missing_bucket_is_named(moto: Any, aws: None) -> None:
         list(tracker.run_ids())
 
 
-def test_missing_credentials_are_told(
+def test_missing_credentials_are_an_error(
     s3_config: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -192,20 +198,24 @@ def test_missing_credentials_are_told(
         tracker.metadata("run")
 
 
-def test_an_endpoint_that_is_gone_is_told(aws: None) -> None:
+def test_error_names_an_unreachable_endpoint(aws: None) -> None:
     config = "protocol=s3;root_path=bucket/runs;client_kwargs.endpoint_url=http://127.0.0.1:9"
     tracker = build_tracker("fsspec", config)
     with pytest.raises(TrackerBackendError, match=r"127\.0\.0\.1:9"):
         tracker.add_metadata("run", a=1)
 
 
-def test_random_graphs_have_the_same_lineage_as_on_a_disk(
+def test_lineage_of_a_random_graph_matches_a_tracker_on_disk(
     tracker: TrackerBase, tmp_path: Path
 ) -> None:
     disk = build_tracker("fsspec", f"protocol=file;root_path={tmp_path}")
-    chosen = random.Random(3)  # noqa: S311 - no secret
+    generator = random.Random(3)  # noqa: S311 - no secret
     for _ in range(40):
-        link = (f"r{chosen.randrange(12)}", f"r{chosen.randrange(12)}", chosen.choice([None, "a"]))
+        link = (
+            f"r{generator.randrange(12)}",
+            f"r{generator.randrange(12)}",
+            generator.choice([None, "a"]),
+        )
         disk.add_source(*link)
         tracker.add_source(*link)
     for number in range(12):

@@ -1,4 +1,4 @@
-"""Builders of workspaces, and schedulers that use them."""
+"""Tests of the mixin through which schedulers use workspace builders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchx_specs.workspace.spec import WorkingDirectory
 
 
 class RecordingBuilder(WorkspaceBuilder):
-    """A builder of images that notes what it is asked to do, and does nothing."""
+    """A builder of images that records its calls."""
 
     def __init__(self, ready: bool = False) -> None:
         self.ready = ready
@@ -60,7 +60,7 @@ class Opts(StructuredOpts):
 
 
 class RecordingScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
-    """A scheduler that keeps what it is given."""
+    """A scheduler that records the requests that are submitted."""
 
     default_workspace_type: ClassVar[str] = "recording"
 
@@ -91,7 +91,7 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install() -> Iterator[Install]:
-    """Makes these the only installed builders."""
+    """Return a function that makes its arguments the only installed builders."""
 
     def make(**factories: Any) -> None:
         class Plugin:
@@ -129,27 +129,25 @@ def job(project: Path, *names: str) -> AppDef:
     return AppDef(name="job", roles=roles)
 
 
-def planned(scheduler: RecordingScheduler, app: AppDef, **cfg: CfgVal) -> AppDryRunInfo[Any]:
-    """What the runner does for a dry run."""
+def dry_run(scheduler: RecordingScheduler, app: AppDef, **cfg: CfgVal) -> AppDryRunInfo[Any]:
+    """Return a dry run, as the runner makes it."""
     options = scheduler._resolve_cfg(cfg)
     scheduler.build_workspaces(app.roles, options)
     return scheduler.submit_dryrun(app, options)
 
 
 class TestDryRun:
-    def test_only_plans(self, builder: RecordingBuilder, project: Path) -> None:
-        info = planned(RecordingScheduler(), job(project))
+    def test_dry_run_only_plans(self, builder: RecordingBuilder, project: Path) -> None:
+        info = dry_run(RecordingScheduler(), job(project))
         (image,) = info.request
         assert image.startswith("ws/base:")
         assert builder.calls == ["plan"]
 
-    def test_the_image_is_addressed_by_what_goes_into_it(
-        self, builder: RecordingBuilder, project: Path
-    ) -> None:
-        first = planned(RecordingScheduler(), job(project)).request
-        assert planned(RecordingScheduler(), job(project)).request == first
+    def test_image_depends_on_its_content(self, builder: RecordingBuilder, project: Path) -> None:
+        first = dry_run(RecordingScheduler(), job(project)).request
+        assert dry_run(RecordingScheduler(), job(project)).request == first
         (project / "a.py").write_text("2")
-        assert planned(RecordingScheduler(), job(project)).request != first
+        assert dry_run(RecordingScheduler(), job(project)).request != first
 
     def test_roles_that_share_image_and_workspace_are_planned_once(
         self, builder: RecordingBuilder, project: Path
@@ -157,19 +155,19 @@ class TestDryRun:
         app = job(project, "a", "b")
         app.roles.append(Role(name="c", image="other", workspace=app.roles[0].workspace))
         app.roles.append(Role(name="d", image="plain"))
-        request = planned(RecordingScheduler(), app).request
+        request = dry_run(RecordingScheduler(), app).request
         assert request[0] == request[1] != request[2]
         assert request[3] == "plain"
         assert builder.calls == ["plan", "plan"]
 
     def test_options_reach_the_builder(self, builder: RecordingBuilder, project: Path) -> None:
-        request = planned(RecordingScheduler(), job(project), image_repo="reg.io/x").request
+        request = dry_run(RecordingScheduler(), job(project), image_repo="reg.io/x").request
         assert request[0].startswith("reg.io/x/base:")
 
-    def test_a_builder_may_have_nothing_to_do(
+    def test_role_stays_unchanged_if_the_builder_plans_nothing(
         self, builder: RecordingBuilder, project: Path
     ) -> None:
-        info = planned(RecordingScheduler(), job(project), image_repo="none")
+        info = dry_run(RecordingScheduler(), job(project), image_repo="none")
         assert info.request == ["base"]
         assert info.app is not None
         assert info.app.roles[0].metadata == {}
@@ -180,10 +178,12 @@ class TestDryRun:
         self, builder: RecordingBuilder, project: Path
     ) -> None:
         app = job(project)
-        first = planned(RecordingScheduler(), app).request
-        assert planned(RecordingScheduler(), app).request == first
+        first = dry_run(RecordingScheduler(), app).request
+        assert dry_run(RecordingScheduler(), app).request == first
 
-    def test_two_workspaces_cannot_go_to_one_place(self, project: Path, tmp_path: Path) -> None:
+    def test_roles_with_different_workspaces_cannot_share_a_folder(
+        self, project: Path, tmp_path: Path
+    ) -> None:
         class Fixed(RecordingScheduler):
             default_workspace_type = "dir"
 
@@ -191,69 +191,73 @@ class TestDryRun:
         app = job(project, "a", "b")
         app.roles[1].workspace = Workspace({str(tmp_path / "other"): ""})
         with pytest.raises(RequestError, match="roles a and b have different workspaces"):
-            planned(Fixed(), app, job_dir=str(tmp_path / "job"))
+            dry_run(Fixed(), app, job_dir=str(tmp_path / "job"))
 
-    def test_a_workspace_that_is_missing(self, builder: RecordingBuilder, project: Path) -> None:
+    def test_missing_workspace_is_an_error(self, builder: RecordingBuilder, project: Path) -> None:
         with pytest.raises(WorkspaceError, match=r"does not exist: .*/nope"):
-            planned(RecordingScheduler(), job(project / "nope"))
+            dry_run(RecordingScheduler(), job(project / "nope"))
 
 
 class TestSubmission:
-    def test_builds_and_pushes_before_it_submits(
+    def test_schedule_builds_and_pushes_before_it_submits(
         self, builder: RecordingBuilder, project: Path
     ) -> None:
         scheduler = RecordingScheduler()
-        info = planned(scheduler, job(project))
+        info = dry_run(scheduler, job(project))
         scheduler.schedule(info)
         (image,) = info.request
         assert builder.calls == ["plan", f"build {image} from base", f"push layer to {image}"]
         assert scheduler.submitted == [[image]]
 
-    def test_by_submit(self, builder: RecordingBuilder, project: Path) -> None:
+    def test_submit_builds_without_changing_the_app(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
         app = AppDef("job", roles=[Role(name="r", image="base")])
         scheduler = RecordingScheduler()
         scheduler.submit(app, {}, workspace=str(project))
         assert [call.split()[0] for call in builder.calls] == ["plan", "build", "push"]
         assert app.roles[0].image == "base"
 
-    def test_each_image_once(self, builder: RecordingBuilder, project: Path) -> None:
-        scheduler = RecordingScheduler()
-        scheduler.schedule(planned(scheduler, job(project, "a", "b", "c")))
-        assert sum(call.startswith("build") for call in builder.calls) == 1
-
-    def test_submitting_again_builds_nothing(
+    def test_roles_that_share_an_image_build_it_once(
         self, builder: RecordingBuilder, project: Path
     ) -> None:
         scheduler = RecordingScheduler()
-        info = planned(scheduler, job(project))
+        scheduler.schedule(dry_run(scheduler, job(project, "a", "b", "c")))
+        assert sum(call.startswith("build") for call in builder.calls) == 1
+
+    def test_second_submission_builds_nothing(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
+        scheduler = RecordingScheduler()
+        info = dry_run(scheduler, job(project))
         scheduler.schedule(info)
         calls = list(builder.calls)
         scheduler.schedule(info)
         assert builder.calls == calls
         assert len(scheduler.submitted) == 2
 
-    def test_what_is_ready_is_not_pushed(self, install: Install, project: Path) -> None:
+    def test_ready_image_is_not_pushed(self, install: Install, project: Path) -> None:
         made = RecordingBuilder(ready=True)
         install(recording=lambda: made)
         scheduler = RecordingScheduler()
-        digests = scheduler.build_pending(planned(scheduler, job(project)))
+        digests = scheduler.build_pending(dry_run(scheduler, job(project)))
         assert [call.split()[0] for call in made.calls] == ["plan", "build"]
         assert list(digests.values()) == ["sha256:built"]
 
-    def test_nothing_is_pushed_for_a_job_on_this_machine(
+    def test_image_for_a_job_on_this_machine_is_not_pushed(
         self, builder: RecordingBuilder, project: Path
     ) -> None:
         class Here(RecordingScheduler):
             workspace_remote = False
 
         scheduler = Here()
-        scheduler.schedule(planned(scheduler, job(project)))
+        scheduler.schedule(dry_run(scheduler, job(project)))
         assert [call.split()[0] for call in builder.calls] == ["plan", "build"]
         assert builder.remote is False
 
-    def test_the_digest_is_noted(self, builder: RecordingBuilder, project: Path) -> None:
+    def test_digest_is_kept_in_the_metadata(self, builder: RecordingBuilder, project: Path) -> None:
         scheduler = RecordingScheduler()
-        info = planned(scheduler, job(project))
+        info = dry_run(scheduler, job(project))
         assert scheduler.build_pending(info) == {info.request[0]: "sha256:pushed"}
         assert info.app is not None
         assert info.app.roles[0].metadata[METADATA_KEY] == {
@@ -263,48 +267,50 @@ class TestSubmission:
             "digest": "sha256:pushed",
         }
 
-    def test_of_a_copy(self, builder: RecordingBuilder, project: Path) -> None:
+    def test_pending_build_survives_a_copy_of_the_app(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
         scheduler = RecordingScheduler()
-        info = planned(scheduler, job(project))
+        info = dry_run(scheduler, job(project))
         scheduler.build_pending(copy.deepcopy(info.app), {})
         assert [call.split()[0] for call in builder.calls] == ["plan", "build", "push"]
 
-    def test_after_a_way_through_a_file(self, builder: RecordingBuilder, project: Path) -> None:
+    def test_pending_build_survives_serialization(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
         scheduler = RecordingScheduler()
-        (role,) = planned(scheduler, job(project)).app.roles  # type: ignore[union-attr]
+        (role,) = dry_run(scheduler, job(project)).app.roles  # type: ignore[union-attr]
         read_again = Role(**{f.name: getattr(role, f.name) for f in dataclasses.fields(Role)})
         RecordingScheduler().build_pending([read_again], {})
         assert [call.split()[0] for call in builder.calls] == ["plan", "plan", "build", "push"]
 
-    def test_after_a_way_through_a_file_and_a_change(
+    def test_changed_workspace_is_not_built_after_serialization(
         self, builder: RecordingBuilder, project: Path
     ) -> None:
-        (role,) = planned(RecordingScheduler(), job(project)).app.roles  # type: ignore[union-attr]
+        (role,) = dry_run(RecordingScheduler(), job(project)).app.roles  # type: ignore[union-attr]
         read_again = Role(**{f.name: getattr(role, f.name) for f in dataclasses.fields(Role)})
         (project / "a.py").write_text("changed")
         with pytest.raises(WorkspaceError, match="have changed since the dry run"):
             RecordingScheduler().build_pending([read_again], {})
         read_again.workspace = None
-        with pytest.raises(WorkspaceError, match="its workspace is gone"):
+        with pytest.raises(WorkspaceError, match="the role has no workspace"):
             RecordingScheduler().build_pending([read_again], {})
 
-    def test_an_image_that_was_replaced_is_not_built(
-        self, builder: RecordingBuilder, project: Path
-    ) -> None:
+    def test_replaced_image_is_not_built(self, builder: RecordingBuilder, project: Path) -> None:
         scheduler = RecordingScheduler()
-        info = planned(scheduler, job(project))
+        info = dry_run(scheduler, job(project))
         assert info.app is not None
         info.app.roles[0].image = "mine"
         assert scheduler.build_pending(info) == {}
 
-    def test_a_build_that_failed_is_still_pending(
+    def test_failed_build_stays_pending(
         self, builder: RecordingBuilder, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: Any) -> Built:
             raise WorkspaceError("no daemon")
 
         scheduler = RecordingScheduler()
-        info = planned(scheduler, job(project))
+        info = dry_run(scheduler, job(project))
         monkeypatch.setattr(builder, "build", fail)
         with pytest.raises(WorkspaceError, match="no daemon"):
             scheduler.schedule(info)
@@ -313,25 +319,27 @@ class TestSubmission:
         scheduler.schedule(info)
         assert scheduler.submitted == [info.request]
 
-    def test_built_early_and_pinned(self, builder: RecordingBuilder, project: Path) -> None:
+    def test_pinned_image_is_not_built_again(
+        self, builder: RecordingBuilder, project: Path
+    ) -> None:
         app = job(project)
         early = copy.deepcopy(app)
         scheduler = RecordingScheduler()
-        planned(scheduler, early)
+        dry_run(scheduler, early)
         scheduler.build_pending(early, {})
         workspace = app.roles[0].workspace
         assert workspace is not None
         pinned = pin_workspace_images(app, {("base", workspace): early.roles[0].image})
         builder.calls.clear()
-        scheduler.schedule(planned(scheduler, pinned))
+        scheduler.schedule(dry_run(scheduler, pinned))
         assert builder.calls == []
         assert scheduler.submitted == [[early.roles[0].image]]
 
-    def test_the_dir_builder(self, project: Path, tmp_path: Path) -> None:
+    def test_dir_builder_copies_when_scheduled(self, project: Path, tmp_path: Path) -> None:
         job_dir = tmp_path / "job"
         scheduler = RecordingScheduler()
         cfg: dict[str, CfgVal] = {"workspace_type": "dir", "job_dir": str(job_dir)}
-        info = planned(scheduler, job(project, "a", "b"), **cfg)
+        info = dry_run(scheduler, job(project, "a", "b"), **cfg)
         assert info.request == [str(job_dir), str(job_dir)]
         assert not job_dir.exists()
         scheduler.schedule(info)
@@ -340,7 +348,7 @@ class TestSubmission:
 
 
 class TestChoiceOfBuilder:
-    def test_options_of_all_builders(self, builder: RecordingBuilder) -> None:
+    def test_options_of_all_builders_are_offered(self, builder: RecordingBuilder) -> None:
         opts = dict(RecordingScheduler().run_opts())
         assert list(opts) == [
             "queue",
@@ -352,7 +360,7 @@ class TestChoiceOfBuilder:
         assert opts["workspace_type"].default == "recording"
         assert "one of: recording, dir" in opts["workspace_type"].help
 
-    def test_the_scheduler_says_what_a_shared_option_means(self, builder: RecordingBuilder) -> None:
+    def test_scheduler_definition_of_a_shared_option_wins(self, builder: RecordingBuilder) -> None:
         class Folders(RecordingScheduler):
             def _run_opts(self) -> runopts:
                 opts = super()._run_opts()
@@ -361,26 +369,30 @@ class TestChoiceOfBuilder:
 
         assert dict(Folders().run_opts())["job_dir"].help == "the folder of the job"
 
-    def test_only_what_the_scheduler_can_run(
+    def test_builder_with_another_output_is_refused(
         self, builder: RecordingBuilder, project: Path
     ) -> None:
         class Containers(RecordingScheduler):
             workspace_outputs = frozenset({"image"})
 
         assert "job_dir" not in dict(Containers().run_opts())
-        with pytest.raises(RequestError, match=r"'dir' makes a folder.*valid types: recording"):
-            planned(Containers(), job(project), workspace_type="dir")
+        with pytest.raises(
+            RequestError, match=r"'dir' builds an output of type 'folder'.*valid types: recording"
+        ):
+            dry_run(Containers(), job(project), workspace_type="dir")
 
-    def test_unknown(self, builder: RecordingBuilder, project: Path) -> None:
+    def test_unknown_builder_is_refused(self, builder: RecordingBuilder, project: Path) -> None:
         with pytest.raises(RequestError, match=r"unknown .*'recordin'; did you mean 'recording'\?"):
-            planned(RecordingScheduler(), job(project), workspace_type="recordin")
+            dry_run(RecordingScheduler(), job(project), workspace_type="recordin")
 
-    def test_one_of_ours_that_is_not_installed(self, install: Install, project: Path) -> None:
+    def test_missing_builder_names_the_command_that_installs_it(
+        self, install: Install, project: Path
+    ) -> None:
         install()
         with pytest.raises(RequestError, match="pip install torchx-workspace-docker"):
-            planned(RecordingScheduler(), job(project), workspace_type="docker")
+            dry_run(RecordingScheduler(), job(project), workspace_type="docker")
 
-    def test_the_working_directory_stays_behind_then(
+    def test_working_directory_is_not_uploaded_without_its_builder(
         self,
         install: Install,
         project: Path,
@@ -397,50 +409,50 @@ class TestChoiceOfBuilder:
         scheduler = Containers()
         scheduler.submit(copy.deepcopy(AppDef("app", roles)), {})
         assert scheduler.submitted == [["base", "base"]]
-        (said,) = caplog.messages
-        assert "pip install torchx-workspace-docker" in said
+        (message,) = caplog.messages
+        assert "pip install torchx-workspace-docker" in message
         roles[0].workspace = Workspace({str(project): ""})
         with pytest.raises(RequestError, match="pip install torchx-workspace-docker"):
             scheduler.submit(AppDef("app", roles), {})
 
-    def test_without_a_workspace_no_builder_is_needed(self, install: Install) -> None:
+    def test_role_without_a_workspace_needs_no_builder(self, install: Install) -> None:
         install()
         app = AppDef("job", roles=[Role(name="r", image="base")])
-        assert planned(RecordingScheduler(), app).request == ["base"]
+        assert dry_run(RecordingScheduler(), app).request == ["base"]
 
-    def test_a_plugin_may_replace_dir(self, install: Install, project: Path) -> None:
+    def test_plugin_may_replace_the_dir_builder(self, install: Install, project: Path) -> None:
         made = RecordingBuilder()
         install(dir=lambda: made)
-        planned(RecordingScheduler(), job(project), workspace_type="dir")
+        dry_run(RecordingScheduler(), job(project), workspace_type="dir")
         assert made.calls == ["plan"]
 
     @pytest.mark.parametrize(
-        ("factory", "said"),
+        ("factory", "message"),
         [
             ("torchx_no_such_module:make", "cannot be loaded.*ModuleNotFoundError"),
             (lambda: 1 / 0, "failed: ZeroDivisionError"),
-            (lambda: "rubbish", "is no WorkspaceBuilder: 'rubbish'"),
+            (lambda: "rubbish", "is not a WorkspaceBuilder: 'rubbish'"),
         ],
     )
-    def test_a_broken_plugin_harms_nobody_who_does_not_ask_for_it(
+    def test_broken_builder_is_an_error_only_if_it_is_selected(
         self,
         install: Install,
         project: Path,
         caplog: pytest.LogCaptureFixture,
         factory: Any,
-        said: str,
+        message: str,
     ) -> None:
         made = RecordingBuilder()
         install(recording=lambda: made, broken=factory)
         scheduler = RecordingScheduler()
         with caplog.at_level(logging.WARNING):
-            scheduler.schedule(planned(scheduler, job(project)))
+            scheduler.schedule(dry_run(scheduler, job(project)))
             scheduler.run_opts()
         assert caplog.text.count("'broken' of test-builders") == 1
-        with pytest.raises(PluginError, match=said):
-            planned(scheduler, job(project), workspace_type="broken")
+        with pytest.raises(PluginError, match=message):
+            dry_run(scheduler, job(project), workspace_type="broken")
 
-    def test_options_of_the_default_builder_win(self, install: Install) -> None:
+    def test_default_builder_definition_of_a_shared_option_wins(self, install: Install) -> None:
         class Same(RecordingBuilder):
             output: ClassVar[BuilderOutput] = "folder"
 
@@ -454,8 +466,7 @@ class TestChoiceOfBuilder:
         assert help_text == "where images go"
 
 
-def test_the_example_in_the_documentation(tmp_path: Path, project: Path) -> None:
-    """The NfsBuilder of :class:`WorkspaceBuilder`'s docstring, as it stands there."""
+def test_example_in_the_docstring_of_workspace_builder_works(tmp_path: Path, project: Path) -> None:
     import inspect
     import os
     import textwrap
@@ -463,7 +474,7 @@ def test_the_example_in_the_documentation(tmp_path: Path, project: Path) -> None
     text = inspect.getdoc(WorkspaceBuilder) or ""
     code = textwrap.dedent(text[text.index("    import os") : text.index("Attributes:")])
     names: dict[str, Any] = {}
-    exec(code, names)  # noqa: S102 - text of ours
+    exec(code, names)  # noqa: S102 - our own docstring
     nfs = names["NfsBuilder"]()
     plan = nfs.plan("base", Workspace({str(project): ""}), {"nfs_root": str(tmp_path)})
     assert not os.path.exists(plan.image)

@@ -1,4 +1,4 @@
-"""Digests of files that are remembered between runs."""
+"""Tests of the cache of file digests."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file counts as old: nobody can set back when a file's details have changed."""
+    """Treat every file as old; the time of a status change cannot be set to the past."""
     monkeypatch.setattr(digests, "RACY_SECONDS", -60.0)
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that were read."""
+    """Return the names of the files that are read, a list that grows."""
     names: list[str] = []
     original = FileDigests._read
 
@@ -51,61 +51,65 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def look(project: Path, save: bool = True) -> str:
+def cached_digest(project: Path, save: bool = True) -> str:
     workspace = Workspace({str(project): ""})
-    known = FileDigests.of(workspace)
+    known = FileDigests.for_workspace(workspace)
     found = tree_digest(workspace_files(workspace), known)
     if save:
         known.save()
-    assert found == tree_digest(workspace_files(workspace))  # which remembers nothing
+    assert found == tree_digest(workspace_files(workspace))  # Without a cache.
     return found
 
 
-def kept(home: Path) -> list[Path]:
+def cache_files(home: Path) -> list[Path]:
     return sorted(home.glob("cache/digests/*"))
 
 
 @pytest.mark.usefixtures("old")
-def test_a_file_is_read_once(project: Path, read: list[str]) -> None:
-    first = look(project)
+def test_file_is_read_once(project: Path, read: list[str]) -> None:
+    first = cached_digest(project)
     assert read == ["a", "b", "c"] * 2
     read.clear()
-    assert look(project) == first
-    assert read == ["a", "b", "c"]  # by the one that remembers nothing
+    assert cached_digest(project) == first
+    assert read == ["a", "b", "c"]  # By the computation without a cache.
 
 
 @pytest.mark.usefixtures("old")
-def test_a_change_is_seen_whatever_it_keeps(project: Path, read: list[str]) -> None:
-    first = look(project)
+def test_change_is_detected_even_if_size_and_time_stay_the_same(
+    project: Path, read: list[str]
+) -> None:
+    first = cached_digest(project)
     before = (project / "b").stat()
     (project / "b").write_text("B" * 10)
     os.utime(project / "b", ns=(before.st_atime_ns, before.st_mtime_ns))
     after = (project / "b").stat()
     assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     read.clear()
-    second = look(project)
+    second = cached_digest(project)
     assert second != first
     assert read == ["b", "a", "b", "c"]
     (project / "new").write_text("b" * 10)
     os.replace(project / "new", project / "b")
-    assert look(project) == first
+    assert cached_digest(project) == first
 
 
-def test_a_young_file_is_not_trusted(project: Path, home: Path, read: list[str]) -> None:
-    look(project)
-    assert kept(home) == []
-    (project / "a").write_text("A" * 10)  # perhaps within one tick of the clock
+def test_digest_of_a_recently_changed_file_is_not_cached(
+    project: Path, home: Path, read: list[str]
+) -> None:
+    cached_digest(project)
+    assert cache_files(home) == []
+    (project / "a").write_text("A" * 10)  # Perhaps within one tick of the clock.
     read.clear()
-    look(project)
+    cached_digest(project)
     assert read == ["a", "b", "c"] * 2
 
 
 @pytest.mark.usefixtures("old")
-def test_a_file_that_changes_while_it_is_read_is_not_kept(
+def test_digest_of_a_file_that_changes_while_it_is_read_is_not_cached(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Hash:
-        """hashlib.sha256, and somebody who writes meanwhile."""
+        """Computes a digest, and changes the file meanwhile."""
 
         def __init__(self) -> None:
             self._real = real()
@@ -128,76 +132,76 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 
 
 @pytest.mark.usefixtures("old")
-def test_only_saving_writes_and_only_for_the_user(project: Path, home: Path) -> None:
-    look(project, save=False)
+def test_only_save_writes_and_only_the_user_may_read(project: Path, home: Path) -> None:
+    cached_digest(project, save=False)
     assert not home.exists()
-    look(project)
-    (path,) = kept(home)
+    cached_digest(project)
+    (path,) = cache_files(home)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     written = path.stat().st_mtime_ns
-    look(project)
-    assert path.stat().st_mtime_ns == written  # nothing new
+    cached_digest(project)
+    assert path.stat().st_mtime_ns == written  # Nothing has changed.
 
 
 @pytest.mark.usefixtures("old")
-@pytest.mark.parametrize("harm", ["cut", "bit", "writable", "other"])
-def test_what_is_not_whole_or_not_ones_own_is_not_used(
-    project: Path, home: Path, read: list[str], harm: str
+@pytest.mark.parametrize("damage", ["cut", "bit", "writable", "other"])
+def test_damaged_or_writable_cache_file_is_not_used(
+    project: Path, home: Path, read: list[str], damage: str
 ) -> None:
-    look(project)
-    (path,) = kept(home)
+    cached_digest(project)
+    (path,) = cache_files(home)
     data = path.read_bytes()
-    if harm == "cut":
+    if damage == "cut":
         path.write_bytes(data[:-72])
-    elif harm == "bit":
+    elif damage == "bit":
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    elif harm == "other":
+    elif damage == "other":
         path.write_bytes(b"something else")
     else:
         path.chmod(0o666)
     read.clear()
-    look(project)
+    cached_digest(project)
     assert read == ["a", "b", "c"] * 2
 
 
 @pytest.mark.usefixtures("old")
-def test_what_is_kept_is_bounded(
+def test_number_of_cached_files_and_workspaces_is_limited(
     project: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "MOST_FILES", 2)
-    monkeypatch.setattr(digests, "MOST_WORKSPACES", 3)
+    monkeypatch.setattr(digests, "MAX_FILES", 2)
+    monkeypatch.setattr(digests, "MAX_WORKSPACES", 3)
     for number in range(5):
         (tmp_path / f"w{number}").mkdir()
         (tmp_path / f"w{number}" / "file").write_text("x")
-        look(tmp_path / f"w{number}")
-    assert len(kept(home)) == 3
-    look(project)
+        cached_digest(tmp_path / f"w{number}")
+    assert len(cache_files(home)) == 3
+    cached_digest(project)
     (tmp_path / "w0" / "file").unlink()
-    sizes = {path.stat().st_size for path in kept(home)}
+    sizes = {path.stat().st_size for path in cache_files(home)}
     assert max(sizes) == min(sizes) + 72
     (project / "a").unlink()
     (project / "b").unlink()
     (project / "c").write_text("new")
-    look(project)  # those of files that are gone are forgotten
-    assert {path.stat().st_size for path in kept(home)} == {min(sizes)}
+    cached_digest(project)  # Digests of deleted files are removed.
+    assert {path.stat().st_size for path in cache_files(home)} == {min(sizes)}
 
 
-def test_a_home_that_cannot_be_written_is_no_error(
+def test_home_that_is_not_writable_is_not_an_error(
     project: Path, monkeypatch: pytest.MonkeyPatch, old: None
 ) -> None:
     monkeypatch.setenv("TORCHX_HOME", "/proc/none")
-    assert look(project) == look(project)
+    assert cached_digest(project) == cached_digest(project)
 
 
-def test_a_file_that_is_gone(project: Path) -> None:
+def test_deleted_file_is_an_error(project: Path) -> None:
     files = workspace_files(Workspace({str(project): ""}))
     (project / "b").unlink()
     with pytest.raises(WorkspaceError, match=r"cannot read .*/b of the workspace"):
         tree_digest(files, FileDigests())
 
 
-def test_many_processes_at_once(project: Path, home: Path) -> None:
+def test_processes_may_share_a_cache_file(project: Path, home: Path) -> None:
     script = """
 import sys
 from torchx_specs import Workspace
@@ -209,7 +213,7 @@ digests.RACY_SECONDS = -60
 workspace = Workspace({sys.argv[1]: ""})
 files = workspace_files(workspace)
 for _ in range(100):
-    known = FileDigests.of(workspace)
+    known = FileDigests.for_workspace(workspace)
     print(tree_digest(files, known))
     known._changed = True
     known.save()
@@ -220,15 +224,15 @@ for _ in range(100):
         )
         for _ in range(4)
     ]
-    said = [run.communicate()[0] for run in runs]
+    outputs = [run.communicate()[0] for run in runs]
     expected = tree_digest(workspace_files(Workspace({str(project): ""})))
-    assert said == [f"{expected}\n" * 100] * 4
+    assert outputs == [f"{expected}\n" * 100] * 4
     assert [run.returncode for run in runs] == [0] * 4
-    (path,) = kept(home)
-    assert len(digests._load(str(path))) == 3
+    (path,) = cache_files(home)
+    assert len(digests._read_cache(str(path))) == 3
 
 
-def test_many_bytes_are_read_in_threads_with_the_same_result(
+def test_threads_compute_the_same_digests(
     project: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(50):
@@ -239,8 +243,8 @@ def test_many_bytes_are_read_in_threads_with_the_same_result(
         b"" if f.link else hashlib.sha256(Path(f.source).read_bytes()).digest() for f in files
     ]
     assert FileDigests().digests(files) == expected
-    monkeypatch.setattr(digests, "_WORTH_THREADS", 1)
-    monkeypatch.setattr(digests, "_WORTH_THREADS_EACH", 1)
+    monkeypatch.setattr(digests, "_MIN_PARALLEL_TOTAL", 1)
+    monkeypatch.setattr(digests, "_MIN_PARALLEL_AVERAGE", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     read.clear()
     assert FileDigests().digests(files) == expected
@@ -251,36 +255,38 @@ def test_many_bytes_are_read_in_threads_with_the_same_result(
 
 
 @pytest.mark.usefixtures("old")
-def test_what_was_just_found_is_not_asked_for_again(
+def test_trusted_listing_needs_no_query_of_the_file_system(
     project: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = look(project)
+    first = cached_digest(project)
     read.clear()
-    known = FileDigests.of(workspace := Workspace({str(project): ""}))
+    known = FileDigests.for_workspace(workspace := Workspace({str(project): ""}))
     files = workspace_files(workspace)
-    asked: list[object] = []
+    queried: list[object] = []
     stat_of = os.stat
 
     def noted(path: str, **how: object) -> os.stat_result:
-        asked.append(path)
+        queried.append(path)
         return stat_of(path, **how)  # type: ignore[call-overload,no-any-return]
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", noted)
-        assert tree_digest(files, known, just_found=True) == first
-    assert (asked, read) == ([], [])
+        assert tree_digest(files, known, trust_listing=True) == first
+    assert (queried, read) == ([], [])
     (project / "b").write_text("changed")
-    assert tree_digest(files, known, just_found=True) == first  # as it was found
+    assert tree_digest(files, known, trust_listing=True) == first  # As it was listed.
     assert read == []
     assert tree_digest(files, known) != first
     assert read == ["b"]
 
 
 @pytest.mark.usefixtures("old")
-def test_what_changes_after_it_was_found_is_read(project: Path, read: list[str]) -> None:
-    look(project)
+def test_file_changed_before_the_listing_is_read(project: Path, read: list[str]) -> None:
+    cached_digest(project)
     (project / "b").write_text("changed")
     read.clear()
-    known = FileDigests.of(workspace := Workspace({str(project): ""}))
-    assert tree_digest(workspace_files(workspace), known, just_found=True) == look(project)
+    known = FileDigests.for_workspace(workspace := Workspace({str(project): ""}))
+    assert tree_digest(workspace_files(workspace), known, trust_listing=True) == cached_digest(
+        project
+    )
     assert read[0] == "b"

@@ -1,4 +1,4 @@
-"""Workspaces copied to a folder."""
+"""Tests of the workspace type ``dir`` and of the older mixins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
     (root / "sub/private").write_text("p")
     (root / "sub/private").chmod(0o400)
     (root / "link").symlink_to("sub/data")
-    (root / "x.log").write_text("left out")
+    (root / "x.log").write_text("excluded")
     (root / ".torchxignore").write_text("*.log")
     return root
 
@@ -54,7 +54,7 @@ def role(project: Path, name: str = "r") -> Role:
 
 
 class TestManyFiles:
-    """More than one thread gets at a time."""
+    """Tests with more files than one thread copies at a time."""
 
     @pytest.fixture
     def many(self, tmp_path: Path) -> Path:
@@ -66,14 +66,14 @@ class TestManyFiles:
             path.chmod(0o600 + number % 8)
         return root
 
-    def test_all_arrive(
+    def test_all_files_are_copied_and_progress_is_logged(
         self,
         many: Path,
         job_dir: Path,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(dir_module, "_BETWEEN_LINES", 0.0)
+        monkeypatch.setattr(dir_module, "_LOG_INTERVAL", 0.0)
         caplog.set_level("INFO")
         copy_workspace(Workspace({str(many): ""}), str(job_dir))
         assert tree(job_dir) == tree(many)
@@ -83,7 +83,7 @@ class TestManyFiles:
             assert mode(copy) == mode(path)
         assert "of 1200 files copied" in caplog.text
 
-    def test_one_failure_is_told_and_leaves_nothing(
+    def test_failure_in_one_thread_is_raised_and_leaves_nothing(
         self, many: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write = dir_module._write
@@ -100,7 +100,9 @@ class TestManyFiles:
 
 
 class TestHardLinks:
-    def test_files_are_the_same(self, project: Path, job_dir: Path) -> None:
+    def test_hard_links_share_files_and_obey_ignore_rules(
+        self, project: Path, job_dir: Path
+    ) -> None:
         plan = DirBuilder().plan("", Workspace({str(project): ""}), {"job_dir": str(job_dir)})
         assert plan is not None
         DirBuilder().build(plan, {"job_dir": str(job_dir), "job_dir_links": True})
@@ -108,7 +110,7 @@ class TestHardLinks:
         assert os.readlink(job_dir / "link") == "sub/data"
         assert "x.log" not in tree(job_dir)
 
-    def test_where_there_can_be_no_link_files_are_copied(
+    def test_files_are_copied_if_links_are_not_possible(
         self, project: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refused(*paths: str) -> None:
@@ -121,7 +123,7 @@ class TestHardLinks:
 
 
 class TestCopy:
-    def test_contents_modes_and_links(self, project: Path, job_dir: Path) -> None:
+    def test_contents_modes_and_links_are_kept(self, project: Path, job_dir: Path) -> None:
         copy_workspace(Workspace({str(project): ""}), str(job_dir))
         assert tree(job_dir) == [
             ".torchxignore",
@@ -136,7 +138,7 @@ class TestCopy:
         assert mode(job_dir / "sub/private") == 0o400
         assert os.readlink(job_dir / "link") == "sub/data"
 
-    def test_modes_whatever_the_umask(self, project: Path, job_dir: Path) -> None:
+    def test_file_modes_do_not_depend_on_the_umask(self, project: Path, job_dir: Path) -> None:
         (project / "run.sh").chmod(0o777)
         before = os.umask(0o077)
         try:
@@ -146,23 +148,25 @@ class TestCopy:
         assert mode(job_dir / "run.sh") == 0o777
         assert mode(job_dir) == 0o700
 
-    def test_the_folder_is_as_readable_as_any_new_one(self, project: Path, job_dir: Path) -> None:
+    def test_folder_has_the_mode_of_a_new_folder(self, project: Path, job_dir: Path) -> None:
         copy_workspace(Workspace({str(project): ""}), str(job_dir))
         (job_dir.parent / "other").mkdir()
         assert mode(job_dir) == mode(job_dir.parent / "other")
 
-    def test_several_projects(self, project: Path, job_dir: Path) -> None:
+    def test_projects_are_copied_to_their_targets(self, project: Path, job_dir: Path) -> None:
         copy_workspace(Workspace({str(project): "", f"{project}/sub": "lib/sub"}), str(job_dir))
         assert (job_dir / "lib/sub/private").read_text() == "p"
 
-    def test_from_another_file_system(self, job_dir: Path) -> None:
+    def test_copy_from_an_fsspec_file_system(self, job_dir: Path) -> None:
         fs = pytest.importorskip("fsspec").filesystem("memory")
         fs.pipe("/dir-copy/a/b.txt", b"from memory")
         copy_workspace(Workspace({"memory://dir-copy": ""}), str(job_dir))
         assert (job_dir / "a/b.txt").read_bytes() == b"from memory"
         assert mode(job_dir / "a/b.txt") == 0o644
 
-    def test_a_folder_that_exists_is_not_touched(self, project: Path, job_dir: Path) -> None:
+    def test_existing_folder_is_an_error_and_not_changed(
+        self, project: Path, job_dir: Path
+    ) -> None:
         job_dir.mkdir()
         (job_dir / "mine").touch()
         with pytest.raises(FileExistsError, match=f"{job_dir} exists") as raised:
@@ -170,23 +174,23 @@ class TestCopy:
         assert isinstance(raised.value, WorkspaceError)
         assert tree(job_dir) == ["mine"]
 
-    def test_a_dangling_link_in_the_way(self, project: Path, job_dir: Path) -> None:
+    def test_existing_dangling_link_is_an_error(self, project: Path, job_dir: Path) -> None:
         job_dir.symlink_to("nowhere")
         with pytest.raises(FileExistsError):
             copy_workspace(Workspace({str(project): ""}), str(job_dir))
 
-    def test_no_folder_to_make_it_in(self, project: Path, tmp_path: Path) -> None:
-        with pytest.raises(WorkspaceError, match=r"there is no folder .*/no"):
+    def test_missing_parent_folder_is_an_error(self, project: Path, tmp_path: Path) -> None:
+        with pytest.raises(WorkspaceError, match=r"its parent folder .*/no does not exist"):
             copy_workspace(Workspace({str(project): ""}), str(tmp_path / "no/job"))
 
-    def test_a_missing_workspace_leaves_nothing(self, project: Path, job_dir: Path) -> None:
+    def test_missing_workspace_leaves_nothing(self, project: Path, job_dir: Path) -> None:
         with pytest.raises(WorkspaceError, match="does not exist: /no/such"):
             copy_workspace(Workspace({str(project): "", "/no/such": "x"}), str(job_dir))
         assert tree(job_dir.parent) == tree(project.parent)
         assert not job_dir.exists()
 
     @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-    def test_a_failure_in_the_middle_leaves_nothing(
+    def test_failure_in_the_middle_leaves_nothing(
         self, project: Path, job_dir: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = tree(job_dir.parent)
@@ -207,7 +211,7 @@ class TestCopy:
             assert "No space left" in str(raised.value)
         assert tree(job_dir.parent) == before
 
-    def test_a_file_that_vanishes_leaves_nothing(
+    def test_file_deleted_during_the_copy_leaves_nothing(
         self, project: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def then_remove(*args: Any) -> Any:
@@ -222,7 +226,7 @@ class TestCopy:
         assert not job_dir.exists()
         assert tree(job_dir.parent) == ["project", *(f"project/{p}" for p in tree(project))]
 
-    def test_somebody_else_was_faster(
+    def test_folder_created_by_another_process_is_an_error(
         self, project: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def make_it_first(*args: Any) -> Any:
@@ -232,11 +236,11 @@ class TestCopy:
 
         listing = dir_module.workspace_files
         monkeypatch.setattr(dir_module, "workspace_files", make_it_first)
-        with pytest.raises(FileExistsError, match="by somebody else"):
+        with pytest.raises(FileExistsError, match="another process has created"):
             copy_workspace(Workspace({str(project): ""}), str(job_dir))
         assert tree(job_dir) == ["theirs"]
 
-    def test_a_write_that_takes_only_a_part(
+    def test_partial_writes_are_continued(
         self, project: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         real = os.write
@@ -246,13 +250,13 @@ class TestCopy:
 
 
 class TestBuilder:
-    def test_options(self) -> None:
+    def test_builder_has_options_job_dir_and_job_dir_links(self) -> None:
         assert [name for name, _ in DirBuilder().opts()] == ["job_dir", "job_dir_links"]
 
-    def test_without_job_dir_there_is_nothing_to_do(self, project: Path) -> None:
+    def test_plan_without_job_dir_is_none(self, project: Path) -> None:
         assert DirBuilder().plan("base", Workspace({str(project): ""}), {"job_dir": None}) is None
 
-    def test_a_plan_makes_nothing(self, project: Path, job_dir: Path) -> None:
+    def test_plan_creates_nothing(self, project: Path, job_dir: Path) -> None:
         workspace = Workspace({str(project): ""})
         plan = DirBuilder().plan("base", workspace, {"job_dir": str(job_dir)})
         assert plan is not None
@@ -261,7 +265,9 @@ class TestBuilder:
         assert DirBuilder().build(plan, {}).ready
         assert (job_dir / "run.sh").exists()
 
-    def test_a_plan_finds_out_what_will_fail(self, project: Path, job_dir: Path) -> None:
+    def test_plan_refuses_missing_projects_and_existing_folders(
+        self, project: Path, job_dir: Path
+    ) -> None:
         cfg = {"job_dir": str(job_dir)}
         with pytest.raises(WorkspaceError, match="does not exist: /no/such"):
             DirBuilder().plan("base", Workspace({"/no/such": ""}), cfg)
@@ -271,7 +277,7 @@ class TestBuilder:
 
 
 class TestOlderMixins:
-    def test_job_dir(self, project: Path, job_dir: Path) -> None:
+    def test_dir_mixin_copies_to_job_dir(self, project: Path, job_dir: Path) -> None:
         r = role(project)
         DirWorkspaceMixin().build_workspace_and_update_role(
             r, str(project), {"job_dir": str(job_dir)}
@@ -279,23 +285,23 @@ class TestOlderMixins:
         assert r.image == str(job_dir)
         assert (job_dir / "run.sh").exists()
 
-    def test_job_dir_that_exists(self, project: Path, job_dir: Path) -> None:
+    def test_dir_mixin_refuses_an_existing_job_dir(self, project: Path, job_dir: Path) -> None:
         job_dir.mkdir()
         with pytest.raises(FileExistsError):
             DirWorkspaceMixin().build_workspaces([role(project)], {"job_dir": str(job_dir)})
 
-    def test_no_job_dir(self, project: Path) -> None:
+    def test_dir_mixin_without_job_dir_changes_nothing(self, project: Path) -> None:
         roles = [role(project)]
         DirWorkspaceMixin().build_workspaces(roles, {"job_dir": None})
         DirWorkspaceMixin().build_workspace_and_update_role(roles[0], str(project), {})
         assert roles[0].image == "base"
 
-    def test_roles_share_a_copy(self, project: Path, job_dir: Path) -> None:
+    def test_dir_mixin_roles_share_a_copy(self, project: Path, job_dir: Path) -> None:
         roles = [role(project, "a"), role(project, "b"), Role(name="c", image="base")]
         DirWorkspaceMixin().build_workspaces(roles, {"job_dir": str(job_dir)})
         assert [r.image for r in roles] == [str(job_dir), str(job_dir), "base"]
 
-    def test_temporary_folder(
+    def test_temporary_mixin_copies_once_for_all_roles(
         self, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -309,7 +315,7 @@ class TestOlderMixins:
         TmpDirWorkspaceMixin().build_workspace_and_update_role(roles[0], str(project), {})
         assert roles[0].image != str(copy)
 
-    def test_a_failed_copy_leaves_no_temporary_folder(
+    def test_failed_copy_leaves_no_temporary_folder(
         self, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         (tmp_path / "t").mkdir()
@@ -319,6 +325,6 @@ class TestOlderMixins:
             TmpDirWorkspaceMixin().build_workspaces([role(project)], {})
         assert tree(tmp_path / "t") == []
 
-    def test_they_have_no_options(self) -> None:
+    def test_older_mixins_have_no_options(self) -> None:
         assert len(DirWorkspaceMixin().workspace_opts()) == 0
         assert len(TmpDirWorkspaceMixin().workspace_opts()) == 0

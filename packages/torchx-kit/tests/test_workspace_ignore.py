@@ -1,4 +1,4 @@
-"""Which files of a workspace stay behind."""
+"""Tests of the ignore rules."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def kept(rules: str, tree: list[str] = TREE) -> list[str]:
     return [path for path in tree if not parsed.ignores(path)]
 
 
-def left_out(rules: str) -> list[str]:
+def excluded(rules: str) -> list[str]:
     stay = kept(rules)
     return [path for path in TREE if path not in stay]
 
 
-class TestRulesThatUpstreamHas:
+class TestRulesOfUpstream:
     @pytest.mark.parametrize(
         ("rules", "ignored"),
         [
@@ -57,24 +57,24 @@ class TestRulesThatUpstreamHas:
             ("Dockerfile.torchx", []),
         ],
     )
-    def test_what_is_left_out(self, rules: str, ignored: list[str]) -> None:
-        assert left_out(rules) == ignored
+    def test_excluded_files(self, rules: str, ignored: list[str]) -> None:
+        assert excluded(rules) == ignored
 
-    def test_nothing_but_the_dockerfile_survives_a_star(self) -> None:
+    def test_star_excludes_everything_but_the_dockerfile(self) -> None:
         assert kept("*") == ["Dockerfile.torchx"]
 
-    def test_a_folder_taken_back_brings_everything_in_it(self) -> None:
+    def test_included_folder_includes_its_files(self) -> None:
         assert kept("*\n!src") == ["src/a.py", "src/x.log", "src/build/y.o", "Dockerfile.torchx"]
 
-    def test_a_rule_after_the_folder_s_still_counts_in_it(self) -> None:
+    def test_later_rule_applies_in_an_included_folder(self) -> None:
         assert kept("*\n!src\n*.log") == ["src/a.py", "src/build/y.o", "Dockerfile.torchx"]
 
-    def test_a_pattern_that_names_no_folder_takes_nothing_back_from_one_left_out(self) -> None:
+    def test_pattern_without_the_folder_includes_nothing_in_an_excluded_one(self) -> None:
         assert "build/keep.txt" not in kept("build\n!*.txt")
         assert kept("*\n!*.py") == ["a.py", "Dockerfile.torchx"]
 
 
-class TestRulesOfOurOwn:
+class TestAdditionalRules:
     @pytest.mark.parametrize(
         ("rules", "ignored"),
         [
@@ -92,11 +92,11 @@ class TestRulesOfOurOwn:
             ("**/build/", ["build/keep.txt", "build/x.o", "build/deep/keep.txt", "src/build/y.o"]),
         ],
     )
-    def test_what_is_left_out(self, rules: str, ignored: list[str]) -> None:
-        assert left_out(rules) == ignored
+    def test_excluded_files(self, rules: str, ignored: list[str]) -> None:
+        assert excluded(rules) == ignored
 
     @pytest.mark.parametrize(
-        ("rules", "back"),
+        ("rules", "included"),
         [
             ("build\n!build/keep.txt", ["build/keep.txt"]),
             ("build\n!build/*.txt", ["build/keep.txt"]),
@@ -108,27 +108,27 @@ class TestRulesOfOurOwn:
             ("!build/keep.txt\nbuild", []),
         ],
     )
-    def test_taking_back_below_a_folder_left_out(self, rules: str, back: list[str]) -> None:
-        assert [path for path in kept(rules) if path.startswith("build/")] == back
+    def test_files_included_in_an_excluded_folder(self, rules: str, included: list[str]) -> None:
+        assert [path for path in kept(rules) if path.startswith("build/")] == included
 
-    def test_a_folder_left_out_is_not_entered_without_a_reason(self) -> None:
+    def test_excluded_folder_is_walked_only_if_a_rule_may_include_files(self) -> None:
         rules = IgnoreRules.parse("node_modules\n!src/keep\n!*.py")
         verdict = rules.verdict("node_modules", True, ROOT)
         assert verdict.ignored
-        assert not rules.enters("node_modules", verdict)
+        assert not rules.may_include_below("node_modules", verdict)
 
-    def test_rules_add_up_in_order(self) -> None:
+    def test_added_rules_follow_the_first_ones(self) -> None:
         rules = IgnoreRules.parse("*.log") + IgnoreRules.parse("!b.log")
         assert not rules.ignores("b.log")
         assert rules.ignores("src/x.log")
 
-    def test_no_rules_are_false(self) -> None:
+    def test_ignore_rules_without_rules_are_false(self) -> None:
         assert not IgnoreRules.parse("# nothing")
         assert IgnoreRules.parse("a")
 
 
 def ignored_by_upstream(patterns: list[str], path: str) -> bool:
-    """compat/schedulers.md 9.2 in code: what upstream leaves out."""
+    """Return True if upstream excludes the path."""
     parts = path.split("/")
     first = 0
     for depth in range(1, len(parts) + 1):
@@ -156,21 +156,21 @@ patterns = st.builds(
 
 @settings(max_examples=400)
 @given(st.lists(patterns, max_size=5), paths)
-def test_whatever_upstream_leaves_out_stays_out(rules: list[str], path: str) -> None:
+def test_paths_that_upstream_excludes_are_excluded(rules: list[str], path: str) -> None:
     ours = IgnoreRules.parse("\n".join(rules)).ignores(path)
     theirs = ignored_by_upstream(rules, path)
     if theirs and not ours:
-        # the one addition: a rule that spells out a path below a folder that was left out
+        # The only difference: a rule may name a path in an excluded folder.
         assert any(rule.startswith("!") and "/" in rule for rule in rules)
     else:
         assert ours == theirs
 
 
 @given(st.text(st.sampled_from("ab/*?[]!-.x"), max_size=8), paths)
-def test_patterns_mean_what_fnmatch_says(pattern: str, path: str) -> None:
+def test_patterns_match_as_in_fnmatch(pattern: str, path: str) -> None:
     if "**/" in pattern:
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # fnmatch of older Pythons, on `[[`
+        warnings.simplefilter("ignore", FutureWarning)  # From fnmatch in older Pythons, for `[[`.
         expected = fnmatch.fnmatchcase(path, pattern)
     assert (re.match(_translate(pattern), path) is not None) == expected

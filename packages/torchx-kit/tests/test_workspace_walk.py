@@ -1,4 +1,4 @@
-"""The walk through a workspace, and the tree that comes of it."""
+"""Tests of the walk through a workspace, of its files, and of their digest."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def paths(workspace: Workspace | Path, **options: Any) -> list[str]:
 
 
 class TestWalk:
-    def test_folders_from_the_top_with_their_files(self, project: Path) -> None:
+    def test_walk_yields_folders_from_the_root_with_their_files(self, project: Path) -> None:
         root = str(project)
         walked = [(d, dirs, sorted(files)) for d, dirs, files in walk_workspace(None, root)]
         assert walked == [
@@ -53,13 +53,13 @@ class TestWalk:
             (f"{root}/sub/deep", [], ["c.txt"]),
         ]
 
-    def test_details_of_a_file(self, project: Path) -> None:
+    def test_walk_yields_details_of_files(self, project: Path) -> None:
         _, _, files = next(iter(walk_workspace(None, str(project))))
         details = files["a.py"]
         assert details["name"] == f"{project}/a.py"
         assert (details["size"], details["type"], details["islink"]) == (4, "file", False)
 
-    def test_another_name_of_the_ignore_file(self, project: Path) -> None:
+    def test_ignore_file_may_have_another_name(self, project: Path) -> None:
         (project / ".dockerignore").write_text("sub")
         names = {
             name
@@ -68,19 +68,19 @@ class TestWalk:
         }
         assert names == {".torchxignore", ".dockerignore", "a.py", "big.bin"}
 
-    def test_several_ignore_files_add_up(self, project: Path) -> None:
+    def test_rules_of_several_ignore_files_apply_in_order(self, project: Path) -> None:
         (project / ".dockerignore").write_text("!out\nsub")
         both = paths(project, ignore_name=(".torchxignore", ".dockerignore"))
         assert both == [".dockerignore", ".torchxignore", "a.py", "out/big.bin"]
 
-    def test_no_ignore_file(self, tmp_path: Path) -> None:
+    def test_without_an_ignore_file_nothing_is_excluded(self, tmp_path: Path) -> None:
         assert paths(write(tmp_path, a="1", b__c="2")) == ["a", "b/c"]
 
-    def test_no_such_folder(self, tmp_path: Path) -> None:
+    def test_walk_of_a_missing_folder_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(WorkspaceError, match=r"missing of the workspace: No such file"):
             list(walk_workspace(None, str(tmp_path / "missing")))
 
-    def test_a_folder_that_cannot_be_read(self, project: Path) -> None:
+    def test_folder_that_cannot_be_read_is_an_error(self, project: Path) -> None:
         walk = walk_workspace(None, str(project))
         next(walk)
         (project / "empty").rmdir()
@@ -89,7 +89,7 @@ class TestWalk:
 
 
 class TestOtherFileSystems:
-    """The same answers from fsspec, whatever the file system."""
+    """Tests with file systems of fsspec."""
 
     @pytest.fixture
     def memory(self, project: Path) -> Any:
@@ -102,15 +102,15 @@ class TestOtherFileSystems:
                 fs.pipe(f"/ws/{path.relative_to(project).as_posix()}", path.read_bytes())
         return fs
 
-    def test_the_same_files(self, memory: Any, project: Path) -> None:
+    def test_files_are_those_of_a_local_copy(self, memory: Any, project: Path) -> None:
         assert paths(Workspace({"memory://ws": ""})) == paths(project)
         assert paths(Workspace({"memory://ws/": ""})) == paths(project)
 
-    def test_the_same_digest(self, memory: Any, project: Path) -> None:
+    def test_digest_is_that_of_a_local_copy(self, memory: Any, project: Path) -> None:
         remote = workspace_files(Workspace({"memory://ws": ""}))
         assert tree_digest(remote) == tree_digest(workspace_files(Workspace({str(project): ""})))
 
-    def test_walk(self, memory: Any) -> None:
+    def test_walk_of_a_memory_file_system(self, memory: Any) -> None:
         walked = [(d, dirs, sorted(files)) for d, dirs, files in walk_workspace(memory, "/ws")]
         assert walked == [
             ("/ws", ["sub"], [".torchxignore", "a.py"]),
@@ -118,44 +118,46 @@ class TestOtherFileSystems:
             ("/ws/sub/deep", [], ["c.txt"]),
         ]
 
-    def test_fsspec_s_local_file_system(self, project: Path) -> None:
+    def test_walk_of_the_local_file_system_of_fsspec(self, project: Path) -> None:
         fsspec = pytest.importorskip("fsspec")
         fs = fsspec.filesystem("file")
         ours = list(walk_workspace(None, str(project)))
         assert list(walk_workspace(fs, str(project))) == ours
 
-    def test_a_single_file(self, memory: Any) -> None:
+    def test_single_file_is_a_project(self, memory: Any) -> None:
         (entry,) = workspace_files(Workspace({"memory://ws/a.py": "app/main.py"}))
         assert (entry.path, b"".join(entry.chunks())) == ("app/main.py", b"a.py")
 
-    def test_a_file_url_is_a_local_path(self, project: Path) -> None:
+    def test_file_url_is_a_local_path(self, project: Path) -> None:
         assert paths(Workspace({f"file://{project}": ""})) == paths(project)
 
-    def test_nothing_there(self, memory: Any) -> None:
+    def test_missing_path_is_an_error(self, memory: Any) -> None:
         with pytest.raises(WorkspaceError, match="workspace does not exist: memory://nowhere"):
             paths(Workspace({"memory://nowhere": ""}))
 
-    def test_unknown_protocol(self) -> None:
+    def test_unknown_protocol_is_an_error(self) -> None:
         pytest.importorskip("fsspec")
         with pytest.raises(
             WorkspaceError, match=r"workspace 'nosuch://x' cannot be opened: .*nosuch"
         ):
             paths(Workspace({"nosuch://x": ""}))
 
-    def test_without_fsspec(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_url_without_fsspec_names_the_command_that_installs_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "fsspec", None)
         with pytest.raises(WorkspaceError, match=r"pip install 'torchx-specs\[fsspec\]'"):
             paths(Workspace({"s3://bucket/ws": ""}))
 
 
 class TestTree:
-    def test_ordered_with_sizes_and_modes(self, project: Path) -> None:
+    def test_files_are_ordered_and_have_sizes_and_modes(self, project: Path) -> None:
         (project / "a.py").chmod(0o750)
         entries = workspace_files(Workspace({str(project): ""}))
         assert [e.path for e in entries] == [".torchxignore", "a.py", "sub/b.py", "sub/deep/c.txt"]
         assert (entries[1].size, entries[1].mode, entries[1].link) == (4, 0o750, None)
 
-    def test_several_projects(self, project: Path, tmp_path: Path) -> None:
+    def test_projects_go_to_their_targets(self, project: Path, tmp_path: Path) -> None:
         lib = write(tmp_path / "lib", l="lib", deep__m="lib")
         workspace = Workspace({str(project): "", str(lib): "vendor/lib"})
         assert paths(workspace) == [
@@ -167,7 +169,7 @@ class TestTree:
             "vendor/lib/l",
         ]
 
-    def test_the_later_project_s_file_is_taken(self, project: Path, tmp_path: Path) -> None:
+    def test_file_of_the_later_project_wins(self, project: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"
         other.mkdir()
         (other / "a.py").write_text("later")
@@ -176,7 +178,7 @@ class TestTree:
         }
         assert b"".join(entries["a.py"].chunks()) == b"later"
 
-    def test_each_project_has_its_own_rules_and_the_root_s_count_for_all(
+    def test_rules_of_a_project_and_of_the_root_project_both_apply(
         self, project: Path, tmp_path: Path
     ) -> None:
         lib = write(tmp_path / "lib", keep="1", skip="2", trace="3")
@@ -187,32 +189,34 @@ class TestTree:
             "lib/keep",
         ]
 
-    def test_single_files(self, project: Path) -> None:
+    def test_single_files_may_be_renamed(self, project: Path) -> None:
         workspace = Workspace({f"{project}/a.py": "", f"{project}/sub/b.py": "c/d.py"})
         assert paths(workspace) == ["a.py", "c/d.py"]
 
-    def test_home(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tilde_is_the_home_directory(
+        self, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("HOME", str(project))
         assert paths(Workspace({"~/sub": ""})) == ["b.py", "deep/c.txt", "x.log"]
 
     @pytest.mark.parametrize("target", ["/etc", "..", "../up", "a/../../b"])
-    def test_a_target_outside(self, project: Path, target: str) -> None:
-        with pytest.raises(WorkspaceError, match=r"not below the workspace"):
+    def test_target_outside_of_the_workspace_is_an_error(self, project: Path, target: str) -> None:
+        with pytest.raises(WorkspaceError, match=r"not below the root of the workspace"):
             paths(Workspace({str(project): target}))
 
-    def test_missing_project(self, project: Path) -> None:
+    def test_missing_project_is_an_error(self, project: Path) -> None:
         with pytest.raises(WorkspaceError, match=f"workspace does not exist: {project}/nope"):
             paths(Workspace({str(project): "", f"{project}/nope": "x"}))
         with pytest.raises(WorkspaceError, match=r"workspace does not exist: nope \(/"):
             open_project("nope")
 
-    def test_a_file_that_cannot_be_read(self, project: Path) -> None:
+    def test_file_that_cannot_be_read_is_an_error(self, project: Path) -> None:
         files = workspace_files(Workspace({str(project): ""}))
         (project / "a.py").unlink()
         with pytest.raises(WorkspaceError, match=r"cannot read .*/a.py of the workspace: No such"):
             tree_digest(files)
 
-    def test_odd_names(self, tmp_path: Path) -> None:
+    def test_unusual_file_names_are_kept(self, tmp_path: Path) -> None:
         odd = ["a b", "ü", "x\ny", "$(x)", "-rf", "\udcff", "a'b\"c", "*?[", "\\"]
         for name in odd:
             (tmp_path / name).write_bytes(b"x")
@@ -224,7 +228,7 @@ class TestLinks:
     def links(self, project: Path) -> dict[str, str | None]:
         return {e.path: e.link for e in workspace_files(Workspace({str(project): ""}))}
 
-    def test_to_inside_stays_a_link(self, project: Path) -> None:
+    def test_link_to_a_path_in_the_project_stays_a_link(self, project: Path) -> None:
         (project / "sub/up").symlink_to("../a.py")
         (project / "folder").symlink_to("sub")
         (project / "absolute").symlink_to(project / "sub" / "b.py")
@@ -236,7 +240,9 @@ class TestLinks:
         assert links["sub/root"] == ".."
         assert not any(path.startswith("folder/") for path in links)
 
-    def test_to_a_file_outside_is_replaced_by_it(self, project: Path, tmp_path: Path) -> None:
+    def test_link_to_a_file_outside_is_replaced_by_the_file(
+        self, project: Path, tmp_path: Path
+    ) -> None:
         (tmp_path / "shared.txt").write_text("shared")
         (tmp_path / "shared.txt").chmod(0o600)
         (project / "out.txt").symlink_to("../shared.txt")
@@ -245,43 +251,43 @@ class TestLinks:
         ]
         assert (entry.link, entry.mode, b"".join(entry.chunks())) == (None, 0o600, b"shared")
 
-    def test_to_a_file_left_out_is_replaced_by_it(self, project: Path) -> None:
+    def test_link_to_an_excluded_file_is_replaced_by_the_file(self, project: Path) -> None:
         (project / "latest").symlink_to("sub/x.log")
         (entry,) = [e for e in workspace_files(Workspace({str(project): ""})) if e.path == "latest"]
         assert (entry.link, b"".join(entry.chunks())) == (None, b"sub/x.log")
 
-    def test_to_a_folder_outside_is_an_error(self, project: Path, tmp_path: Path) -> None:
+    def test_link_to_a_folder_outside_is_an_error(self, project: Path, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()
         (project / "data").symlink_to(tmp_path / "data")
-        with pytest.raises(WorkspaceError, match=r"data leads out of the workspace.*torchxignore"):
+        with pytest.raises(WorkspaceError, match=r"data is a link to the folder .*torchxignore"):
             self.links(project)
         (project / ".torchxignore").write_text("data")
         assert "data" not in self.links(project)
 
-    def test_to_nowhere_inside_stays_a_link(self, project: Path) -> None:
+    def test_dangling_link_in_the_project_stays_a_link(self, project: Path) -> None:
         (project / "later").symlink_to("runs/1")
         (project / "loop").symlink_to("loop")
         assert self.links(project)["later"] == "runs/1"
         assert self.links(project)["loop"] == "loop"
 
-    def test_to_nowhere_outside_stays_behind(
+    def test_dangling_link_to_the_outside_is_skipped(
         self, project: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (project / ".#lock").symlink_to("/user@host.42")
         assert ".#lock" not in self.links(project)
-        assert "leads to /user@host.42, which does not exist" in caplog.text
+        assert "is a link to /user@host.42, which does not exist" in caplog.text
 
-    def test_the_workspace_itself_is_a_link(self, project: Path, tmp_path: Path) -> None:
+    def test_workspace_may_be_a_link(self, project: Path, tmp_path: Path) -> None:
         (project / "inside").symlink_to("a.py")
         link = tmp_path / "link"
         link.symlink_to(project)
         assert self.links(link) == self.links(project)
 
-    def test_sockets_and_pipes_stay_behind(
+    def test_sockets_and_pipes_are_skipped(
         self, project: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         os.mkfifo(project / "pipe")
-        monkeypatch.chdir(project)  # the path of a socket must be short
+        monkeypatch.chdir(project)  # The path of a socket must be short.
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind("s")
             names = self.links(project)
@@ -293,15 +299,15 @@ class TestDigest:
     def digest(self, project: Path) -> str:
         return tree_digest(workspace_files(Workspace({str(project): ""})))
 
-    def test_what_makes_no_difference(self, project: Path) -> None:
+    def test_digest_ignores_times_owners_and_excluded_files(self, project: Path) -> None:
         before = self.digest(project)
         os.utime(project / "a.py", (1, 1))
         (project / "a.py").chmod(0o600)
-        (project / "sub/y.log").write_text("left out")
+        (project / "sub/y.log").write_text("excluded")
         (project / "empty2").mkdir()
         assert self.digest(project) == before
 
-    def test_what_makes_one(self, project: Path) -> None:
+    def test_digest_covers_contents_modes_names_and_links(self, project: Path) -> None:
         digests = [self.digest(project)]
         (project / "a.py").write_text("b.py")
         digests.append(self.digest(project))
@@ -316,15 +322,15 @@ class TestDigest:
         digests.append(self.digest(project))
         assert len(set(digests)) == 6
 
-    def test_the_ends_of_names_and_contents_do_not_run_together(self, tmp_path: Path) -> None:
+    def test_digest_separates_names_from_contents(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", ab="c", d="")
         two = write(tmp_path / "two", a="bc", d="")
         assert self.digest(one) != self.digest(two)
 
-    def test_it_is_the_same_for_good(self, tmp_path: Path) -> None:
-        # images are addressed by it: a change of the algorithm has everybody build again
+    def test_digest_algorithm_does_not_change(self, tmp_path: Path) -> None:
+        # Names of images contain the digest: another algorithm would rebuild all images.
         write(tmp_path, a="1", b__c="2")
         (tmp_path / "l").symlink_to("a")
         one, two = (sha256(text).digest() for text in (b"1", b"2"))
-        by_hand = b"file 1 32\na" + one + b"file 3 32\nb/c" + two + b"link 1 1\nla"
-        assert self.digest(tmp_path) == sha256(by_hand).hexdigest()
+        expected = b"file 1 32\na" + one + b"file 3 32\nb/c" + two + b"link 1 1\nla"
+        assert self.digest(tmp_path) == sha256(expected).hexdigest()

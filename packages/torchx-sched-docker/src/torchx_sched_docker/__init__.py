@@ -1,4 +1,4 @@
 """TorchX scheduler for Docker Engine (``local_docker``).
 
-Everything public is in :mod:`torchx_sched_docker.scheduler`.
+The public names are in :mod:`torchx_sched_docker.scheduler`.
 """

@@ -1,4 +1,4 @@
-"""TorchX workspace builder for container images, with a Docker daemon or without.
+"""TorchX workspace builder for container images, with or without a Docker Engine.
 
-Everything public is in :mod:`torchx_workspace_docker.builder`.
+The public names are in :mod:`torchx_workspace_docker.builder`.
 """

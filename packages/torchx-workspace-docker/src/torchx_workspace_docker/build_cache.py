@@ -1,4 +1,4 @@
-"""What builds remember on this machine: it saves work, and may be lost at any time."""
+"""The cache of builds on this machine; its files may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -11,43 +11,45 @@ from typing import Any
 from torchx_kit.atomic_files import write_atomically
 from torchx_specs.home import home_path
 
-#: How many things of a kind are remembered; those written longest ago are forgotten.
-MOST = {"images": 32, "layers": 512}
+#: The largest number of entries of each kind; the oldest ones are deleted.
+MAX_ENTRIES = {"images": 32, "layers": 512}
 
 
 def recall(kind: str, key: str) -> dict[str, Any] | None:
-    """Returns what was remembered, None if nothing, or if it is not whole or not only this user's.
+    """Return an entry, or None if there is none.
+
+    A file that is damaged, or that another user may write, counts as missing.
 
     Args:
-        kind: one of :data:`MOST`
-        key: any text
+        kind: A key of :data:`MAX_ENTRIES`.
+        key: Any text.
     """
     try:
         with open(_path(kind, key), "rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid != os.geteuid() or status.st_mode & 0o022:
                 return None
-            check, _, data = file.read().partition(b"\n")
-        if hashlib.sha256(data).hexdigest().encode() != check:
+            checksum, _, data = file.read().partition(b"\n")
+        if hashlib.sha256(data).hexdigest().encode() != checksum:
             return None
-        found: dict[str, Any] = json.loads(data)
+        entry: dict[str, Any] = json.loads(data)
     except (OSError, ValueError):
         return None
-    return found if found.pop("key", None) == key else None
+    return entry if entry.pop("key", None) == key else None
 
 
-def remember(kind: str, key: str, what: dict[str, Any]) -> None:
-    """Remembers something, in ``$TORCHX_HOME/cache``; if that cannot be written to, it does not."""
+def remember(kind: str, key: str, entry: dict[str, Any]) -> None:
+    """Write an entry to ``$TORCHX_HOME/cache``; a folder that is not writable is not an error."""
     path = _path(kind, key)
     folder = os.path.dirname(path)
-    data = json.dumps({**what, "key": key}).encode()
+    data = json.dumps({**entry, "key": key}).encode()
     with contextlib.suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         write_atomically(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
         with os.scandir(folder) as scan:
-            found = [(entry.stat().st_mtime, entry.path) for entry in scan]
-        for _, old in sorted(found)[: -MOST[kind]]:
-            os.unlink(old)
+            files = [(file.stat().st_mtime, file.path) for file in scan]
+        for _, oldest in sorted(files)[: -MAX_ENTRIES[kind]]:
+            os.unlink(oldest)
 
 
 def _path(kind: str, key: str) -> str:

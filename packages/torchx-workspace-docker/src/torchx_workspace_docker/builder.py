@@ -1,10 +1,8 @@
-"""The workspace type ``docker``: an image with the workspace's files added to it."""
+"""The workspace type ``docker``: adds the files of a workspace to an image."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.workspace import FileDigests, tree_digest, workspace_files
@@ -13,50 +11,34 @@ from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace import Built, BuiltReference, Workspace, WorkspaceBuilder
 from torchx_specs.workspace.builder import BuilderOutput
+from torchx_workspace_docker.plan import Plan
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
     from torchx_kit.workspace import WorkspaceFile
 
-#: Rules of both files count, those of TorchX last.
+#: The ignore files; the rules of the last one come last.
 IGNORE_FILES = (".dockerignore", TORCHX_IGNORE)
 #: The repository of images that stay on this machine.
 LOCAL_REPOSITORY = "torchx-workspace"
-#: Changed whenever the same input gives another image.
+#: The version of the image's content: increase it if the same input gives another image.
 _FORMAT = "1"
-_LARGE_FOLDERS = 3
+_DEFAULT_MAX_MB = 2048
 _MB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What :meth:`DockerBuilder.plan` found out.
-
-    Args:
-        base: the image the workspace is added to
-        files: what is added
-        tree: digest of the files
-        has_dockerfile: the workspace says by itself how it is built
-        digests: of the single files
-    """
-
-    base: str
-    files: tuple[WorkspaceFile, ...]
-    tree: str
-    has_dockerfile: bool
-    digests: FileDigests = field(default_factory=FileDigests, compare=False, repr=False)
+#: How many of the largest folders an error names.
+_NAMED_FOLDERS = 3
 
 
 class DockerBuilder(WorkspaceBuilder):
     """Adds a workspace to an image.
 
-    For a job of this machine's Docker Engine the image is made there. For a job elsewhere it is
-    made without an engine, in the registry that ``image_repo`` names; only a workspace with a
-    ``Dockerfile.torchx`` needs an engine then.
+    A job on this machine's Docker Engine gets an image that the engine builds. An image for a job
+    elsewhere is built in the registry that ``image_repo`` names, without an engine, unless the
+    workspace has a ``Dockerfile.torchx``.
 
     Args:
-        docker_client: a client to use instead of one made from the environment
+        docker_client: The client to use; by default one that is made from the environment.
     """
 
     output: ClassVar[BuilderOutput] = "image"
@@ -65,130 +47,122 @@ class DockerBuilder(WorkspaceBuilder):
         self._client = docker_client
 
     def opts(self) -> runopts:
-        """Returns ``image_repo``, ``quiet`` and what else there is to say about images."""
+        """Return the options for images: ``image_repo``, ``quiet`` and others."""
         opts = runopts()
         opts.add(
             "image_repo",
             type_=str,
-            help="(jobs elsewhere) the repository that images with the workspace are pushed to,"
+            help="(jobs elsewhere) push images with the workspace to this repository,"
             " e.g. example.com/your/container",
         )
-        opts.add("quiet", type_=bool, default=False, help="shows no progress of builds and pushes")
+        opts.add("quiet", type_=bool, default=False, help="show no progress of builds and pushes")
         opts.add(
             "image_max_mb",
             type_=int,
-            default=2048,
-            help="largest workspace to add to an image, in MB; 0 for any",
+            default=_DEFAULT_MAX_MB,
+            help="refuse a workspace larger than this, in MB; 0 for no limit",
         )
         opts.add(
             "insecure_registries",
             type_=list[str],
-            help="registries (host:port) that may be spoken to without TLS, as this machine's own"
-            " always may",
+            help="use these registries (host:port) without TLS if they have none; registries of"
+            " this machine need not be listed",
         )
         return opts
 
     def plan(
         self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
     ) -> BuiltReference:
-        """Returns the image's name, which depends on everything that goes into it.
+        """Return the image's name, which depends on everything that goes into the image.
 
         Raises:
-            WorkspaceError: the workspace cannot be read, or is too large
-            RequestError: the job runs elsewhere, and no option says where the image goes
+            WorkspaceError: The workspace cannot be read, or is too large.
+            RequestError: The job runs elsewhere and ``image_repo`` is missing, or the role has no
+                image.
         """
         import hashlib
 
         repository = cfg.get("image_repo")
         if self.remote and not repository:
             raise RequestError(
-                "the workspace goes into an image, and the job runs elsewhere: say where to push it"
-                " (option image_repo, e.g. -cfg image_repo=example.com/your/container), or give no"
-                " workspace"
+                "option image_repo is missing: the job runs elsewhere, and its workspace goes into"
+                " an image; name the repository to push the image to"
+                " (-cfg image_repo=example.com/your/container), or use --workspace=''"
             )
         if not role_image:
-            raise RequestError("the role has no image for the workspace to be added to")
+            raise RequestError(
+                "the role has no image to which the workspace could be added; set Role.image"
+            )
         files = workspace_files(workspace, IGNORE_FILES)
         _check_size(files, cfg)
-        digests = FileDigests.of(workspace)
-        tree = tree_digest(files, digests, just_found=True)
+        digests = FileDigests.for_workspace(workspace)
+        tree = tree_digest(files, digests, trust_listing=True)
+        has_dockerfile = any(entry.path == TORCHX_DOCKERFILE for entry in files)
         digest = hashlib.sha256()
-        for part in (_FORMAT, role_image, str(workspace) if _dockerfile(files) else "", tree):
+        for part in (_FORMAT, role_image, str(workspace) if has_dockerfile else "", tree):
             digest.update(b"%d %s\n" % (len(part.encode()), part.encode()))
         for entry in files:
             digest.update(b"%o " % (entry.mode & 0o777))
         return BuiltReference(
             f"{_repository(repository)}:{digest.hexdigest()}",
             workspace,
-            Plan(role_image, tuple(files), tree, _dockerfile(files), digests),
+            Plan(role_image, tuple(files), tree, has_dockerfile, digests),
         )
 
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
-        """Makes the image, unless it is there and its base is still the same."""
+        """Build the image, unless it exists and its base image is still the same.
+
+        Raises:
+            WorkspaceError: The build failed, or the workspace has changed since it was planned.
+        """
         details = plan.details
         if not isinstance(details, Plan):
-            raise WorkspaceError(f"{plan.image} was planned by another builder")
-        details.digests.save()  # not while planning: a dry run leaves no file
+            raise WorkspaceError(f"{plan.image} was not planned by {type(self).__name__}")
+        details.digests.save()  # Not while planning: a dry run writes no file.
         if self.remote and not details.has_dockerfile:
             from torchx_workspace_docker.registry.build import build_in_registry
 
-            digest = build_in_registry(plan.image, details, cfg)
-            return Built(digest, ready=True)
+            return Built(build_in_registry(plan.image, details, cfg), ready=True)
         from torchx_workspace_docker.engine.build import build_in_engine
 
         return Built(build_in_engine(plan, details, cfg, self._client), ready=not self.remote)
 
     def push(self, plan: BuiltReference, built: Built, cfg: Mapping[str, CfgVal]) -> Built:
-        """Pushes what the engine made from a ``Dockerfile.torchx``."""
+        """Push an image that the engine built from a ``Dockerfile.torchx``.
+
+        Raises:
+            WorkspaceError: The registry refuses the image.
+        """
         from torchx_workspace_docker.engine.build import push_from_engine
 
         return Built(push_from_engine(plan.image, cfg), ready=True)
 
 
-def check_unchanged(plan: Plan) -> None:
-    """Checks that the workspace is what was planned.
-
-    Raises:
-        WorkspaceError: it is not
-    """
-    if tree_digest(plan.files, plan.digests) != plan.tree:
-        raise WorkspaceError("the workspace has changed since it was planned; submit again")
-
-
-def _repository(given: CfgVal) -> str:
-    repository = str(given or LOCAL_REPOSITORY)
+def _repository(value: CfgVal) -> str:
+    repository = str(value or LOCAL_REPOSITORY)
     _, _, last = repository.rpartition("/")
     if ":" in last or "@" in repository or repository != repository.lower() or " " in repository:
         raise RequestError(
-            f"option image_repo={repository}: give a repository in lower case and without a tag,"
+            f"option image_repo={repository}: must be a repository in lower case and without a tag,"
             " e.g. example.com/your/container"
         )
     return repository
 
 
-def _dockerfile(files: list[WorkspaceFile]) -> bool:
-    return any(entry.path == TORCHX_DOCKERFILE for entry in files)
-
-
 def _check_size(files: list[WorkspaceFile], cfg: Mapping[str, CfgVal]) -> None:
     limit = cfg.get("image_max_mb")
-    most = int(limit) if isinstance(limit, (int, str)) else 2048
+    max_mb = int(limit) if isinstance(limit, (int, str)) else _DEFAULT_MAX_MB
     total = sum(entry.size for entry in files)
-    if most <= 0 or total <= most * _MB:
+    if max_mb <= 0 or total <= max_mb * _MB:
         return
     sizes: dict[str, int] = {}
     for entry in files:
-        top, below, _ = entry.path.partition("/")
-        name = f"{top}/" if below else top
+        top, separator, _ = entry.path.partition("/")
+        name = f"{top}/" if separator else top
         sizes[name] = sizes.get(name, 0) + entry.size
-    largest = sorted(sizes.items(), key=lambda item: -item[1])[:_LARGE_FOLDERS]
-    named = ", ".join(f"{name} {size / _MB:.0f} MB" for name, size in largest)
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:_NAMED_FOLDERS]
+    names = ", ".join(f"{name} {size / _MB:.0f} MB" for name, size in largest)
     raise WorkspaceError(
-        f"the workspace has {total / _MB:.0f} MB, more than image_max_mb={most}; largest: {named};"
-        f" leave things out by {TORCHX_IGNORE}, or raise the option"
+        f"the workspace has {total / _MB:.0f} MB, more than image_max_mb={max_mb};"
+        f" largest: {names}; exclude files in {TORCHX_IGNORE}, or increase the option"
     )
-
-
-def log() -> logging.Logger:
-    """Returns where the progress of builds is told."""
-    return logging.getLogger("torchx_workspace_docker")

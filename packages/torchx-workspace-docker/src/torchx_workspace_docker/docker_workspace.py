@@ -1,46 +1,49 @@
-"""The older way to build images: a class that schedulers of older plugins mix in.
+"""The mixin of older plugins: it builds images in an engine at once, and pushes them from there.
 
-It builds as soon as it is asked to, in an engine, and pushes from there. New code uses
-:class:`torchx_specs.workspace.BuilderWorkspaceMixin` and the workspace type ``docker``.
+New code uses :class:`torchx_kit.workspace.BuilderWorkspaceMixin` and the workspace type ``docker``.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
+import tarfile
+import tempfile
 from collections.abc import Iterable, Mapping
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from torchx_kit.workspace import workspace_files
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import RequestError, one_line
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace import Workspace, WorkspaceMixin
-from torchx_workspace_docker.builder import IGNORE_FILES, DockerBuilder, log
+from torchx_workspace_docker.archive import write_tar
+from torchx_workspace_docker.builder import IGNORE_FILES, DockerBuilder
 from torchx_workspace_docker.engine.build import DEFAULT_DOCKERFILE as DEFAULT_DOCKERFILE
-from torchx_workspace_docker.engine.build import connect, engine_errors, one_line
+from torchx_workspace_docker.engine.client import connect, engine_errors
 from torchx_workspace_docker.image_config import LABEL_VERSION
-from torchx_workspace_docker.layer import write_tar
 
 if TYPE_CHECKING:
-    import tarfile
-
     from docker.client import DockerClient
 
     from torchx_specs.model.app import AppDef, Role
 
 
-class MissingRepositoryError(RequestError, KeyError):
-    """No option says where images are pushed to."""
+logger = logging.getLogger(__name__)
 
-    def __str__(self) -> str:  # KeyError would print the repr
+
+class MissingRepositoryError(RequestError, KeyError):
+    """The option ``image_repo`` is missing."""
+
+    def __str__(self) -> str:  # KeyError would return the repr of the text.
         return "; ".join(self.problems)
 
 
 class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
-    """Builds workspaces into images of a Docker Engine at once (older plugins).
+    """Builds workspaces into images of a Docker Engine at once, for older plugins.
 
     Args:
-        docker_client: a client to use instead of one made from the environment
+        docker_client: The client to use; by default one that is made from the environment.
     """
 
     LABEL_VERSION: str = LABEL_VERSION
@@ -60,13 +63,13 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         return self._workspace_docker_client
 
     def workspace_opts(self) -> runopts:
-        """Returns ``image_repo``, ``quiet`` and the builder's other options."""
+        """Return ``image_repo``, ``quiet`` and the builder's other options."""
         return _builder().opts()
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Builds, and makes the image's id the role's image; roles may share an image."""
+        """Build an image, and set the role's image to its id; roles may share an image."""
         if not role.workspace:
             return
         key = (__name__, role.image, role.workspace)
@@ -77,11 +80,11 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     def build_workspace_and_update_role(
         self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Builds one folder, and makes the image's id the role's image."""
+        """Build an image with one folder, and set the role's image to its id."""
         role.image = self._build(role.image, Workspace({workspace: ""}), cfg)
 
     def _build(self, image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> str:
-        # the client of the class that mixes this in, which may be a subclass's own
+        # A subclass may define a client of its own.
         builder = _builder(self._docker_client)
         local = {key: value for key, value in cfg.items() if key != "image_repo"}
         return builder.build(builder.plan(image, workspace, local), local).digest
@@ -89,13 +92,13 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     def dryrun_push_images(
         self, app: AppDef, cfg: Mapping[str, CfgVal]
     ) -> dict[str, tuple[str, str]]:
-        """Gives images that are in the engine only the names they will be pushed to.
+        """Replace the ids of images in the engine with the names to which they will be pushed.
 
         Returns:
-            ``{image id: (repository, tag)}``
+            Repository and tag of each image, by its id.
 
         Raises:
-            RequestError: ``image_repo`` is missing (also a KeyError)
+            RequestError: The option ``image_repo`` is missing (a KeyError too).
         """
         images: dict[str, tuple[str, str]] = {}
         for role in app.roles:
@@ -104,8 +107,8 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
             repository = cfg.get("image_repo")
             if not repository:
                 raise MissingRepositoryError(
-                    f"must specify the image repository via `image_repo` config to be able to"
-                    f" upload the image of role '{role.name}'"
+                    f"option image_repo is missing: it names the repository to which the image of"
+                    f" role '{role.name}' is pushed"
                 )
             tag = role.image.removeprefix("sha256:")
             images[role.image] = (str(repository), tag)
@@ -113,13 +116,13 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         return images
 
     def push_images(self, images_to_push: dict[str, tuple[str, str]]) -> None:
-        """Pushes what :meth:`dryrun_push_images` returned.
+        """Push the images that :meth:`dryrun_push_images` returned.
 
         Raises:
-            WorkspaceError: the registry refuses
+            WorkspaceError: The registry refuses an image.
         """
         for local, (repository, tag) in images_to_push.items():
-            log().info("pushing image %s:%s...", repository, tag)
+            logger.info("pushing image %s:%s...", repository, tag)
             with engine_errors(f"push {repository}:{tag}"):
                 self._docker_client.api.tag(local, repository, tag=tag, force=True)
                 print_push_events(
@@ -128,13 +131,13 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
 
 
 def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None = None) -> None:
-    """Prints how far a push is: in place on a terminal, a line for each change elsewhere.
+    """Print the progress of a push: in place on a terminal, elsewhere a line for each change.
 
     Raises:
-        RuntimeError: the push failed
+        RuntimeError: The push has failed.
     """
     stream = stream or sys.stderr
-    moves = stream.isatty()
+    is_terminal = stream.isatty()
     lines: dict[str, int] = {}
     last: dict[str, str] = {}
     for event in events:
@@ -143,7 +146,7 @@ def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None
         status, layer = str(event.get("status") or ""), str(event.get("id") or "")
         if not status:
             continue
-        if not moves:
+        if not is_terminal:
             if last.get(layer) != status:
                 stream.write(f"{layer}: {status}\n" if layer else f"{status}\n")
                 last[layer] = status
@@ -164,9 +167,7 @@ def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None
 
 
 def _build_context(img: str, workspace: str) -> IO[bytes]:
-    """Returns the context of a build as an open temporary file."""
-    import tempfile
-
+    """Return the context of a build as an open temporary file."""
     files = workspace_files(Workspace({workspace: ""}), IGNORE_FILES)
     context = tempfile.NamedTemporaryFile(prefix="torchx-context", suffix=".tar")  # noqa: SIM115
     has_own = any(entry.path == TORCHX_DOCKERFILE for entry in files)
@@ -176,14 +177,11 @@ def _build_context(img: str, workspace: str) -> IO[bytes]:
 
 
 def _copy_to_tarfile(workspace: str, tf: tarfile.TarFile) -> None:
-    """Adds the files of a workspace to an open archive."""
-    import tarfile as tarfiles
-    import tempfile
-
+    """Add the files of a workspace to an open archive."""
     with tempfile.TemporaryFile() as file:
         write_tar(workspace_files(Workspace({workspace: ""}), IGNORE_FILES), "", file)
         file.seek(0)
-        with tarfiles.open(fileobj=file, mode="r|") as archive:
+        with tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
                 tf.addfile(member, archive.extractfile(member) if member.isfile() else None)
 

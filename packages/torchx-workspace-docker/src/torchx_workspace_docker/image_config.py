@@ -1,4 +1,7 @@
-"""The configuration of an image to which layers are added."""
+"""The configuration of an image to which layers are added.
+
+Its format is specified in https://github.com/opencontainers/image-spec/blob/main/config.md.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,26 @@ from typing import Any
 from torchx_specs.version import __version__
 
 LABEL_VERSION = "torchx.pytorch.org/version"
-#: What the workspace was added to, by its digest: if that changes, the image is made anew.
+#: The digest of the base image; if it changes, the image is built again.
 LABEL_BASE = "torchx.pytorch.org/base"
 
 _NO_TIME = "1970-01-01T00:00:00Z"
 
 
 def working_folder(config: Mapping[str, Any]) -> str:
-    """Returns where an image's programs start, and where the workspace goes."""
+    """Return the working directory of an image, to which the workspace is added."""
     return posixpath.normpath("/" + str(config.get("WorkingDir") or "").lstrip("/"))
 
 
 def patched_config(
     base: Mapping[str, Any], diff_ids: Sequence[str], base_digest: str
 ) -> dict[str, Any]:
-    """Returns the configuration of an image with more layers.
+    """Return the configuration of an image with more layers than its base.
 
     Args:
-        base: the configuration of what they are added to
-        diff_ids: digests of the layers without compression
-        base_digest: digest of what it is added to
+        base: The configuration of the base image.
+        diff_ids: The digests of the added layers, without compression.
+        base_digest: The digest of the base image.
     """
     config = copy.deepcopy(dict(base))
     run = dict(config.get("config") or {})

@@ -1,4 +1,4 @@
-"""Registers the workspace type ``docker``."""
+"""The plugin that registers the workspace type ``docker``."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 
 @hookimpl
 def torchx_workspaces() -> Iterable[WorkspacePlugin]:
-    """Gives the builder of container images."""
+    """Yield the record of the builder for container images."""
     yield WorkspacePlugin("docker", "torchx_workspace_docker.builder:DockerBuilder")

@@ -1,4 +1,4 @@
-"""How far a build is: a bar on a terminal, lines elsewhere."""
+"""The progress of a build: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import TextIO
 
 _WIDTH = 30
 _MB = 1 << 20
-_BETWEEN_BARS = 0.1
-_BETWEEN_LINES = 5.0
+#: The shortest time between two updates, in seconds.
+_BAR_INTERVAL = 0.1
+_LINE_INTERVAL = 5.0
 
 
 class Progress:
-    """Tells how many bytes of something are done.
+    """Prints how many bytes of a build's current step are done.
 
     Args:
-        name: what is made
-        quiet: tells nothing
-        stream: where to
+        name: The name of the image.
+        quiet: Whether to print nothing.
+        stream: Where to print; the default is standard error.
     """
 
     def __init__(self, name: str, quiet: bool = False, stream: TextIO | None = None) -> None:
@@ -28,9 +29,9 @@ class Progress:
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._bar = self._stream.isatty()
-        self._what = ""
+        self._step = ""
         self._total = self._done = 0
-        self._told = 0.0
+        self._printed_at = 0.0
 
     def __enter__(self) -> Progress:
         return self
@@ -43,21 +44,26 @@ class Progress:
     ) -> None:
         self._end()
 
-    def begin(self, what: str, total: int) -> None:
-        """Begins another part of the work, of that many bytes."""
+    def begin(self, step: str, total: int) -> None:
+        """Begin another step of the build.
+
+        Args:
+            step: Its name, for example "pushing".
+            total: Its size, in bytes.
+        """
         self._end()
-        self._what, self._total, self._done = what, total, 0
-        self._told = time.monotonic()
+        self._step, self._total, self._done = step, total, 0
+        self._printed_at = time.monotonic()
 
     def advance(self, done: int) -> None:
-        """Tells that so many bytes more are done."""
+        """Add ``done`` bytes to the current step."""
         self._done += done
         now = time.monotonic()
-        if now - self._told >= (_BETWEEN_BARS if self._bar else _BETWEEN_LINES):
-            self._told = now
-            self._tell()
+        if now - self._printed_at >= (_BAR_INTERVAL if self._bar else _LINE_INTERVAL):
+            self._printed_at = now
+            self._print()
 
-    def _tell(self, last: bool = False) -> None:
+    def _print(self, last: bool = False) -> None:
         if self._quiet:
             return
         part = min(self._done / self._total, 1.0) if self._total else 1.0
@@ -65,13 +71,13 @@ class Progress:
         if self._bar:
             bar = "#" * int(part * _WIDTH)
             end = "\n" if last else ""
-            line = f"\r\033[K{self._what} [{bar:<{_WIDTH}}] {amount}{end}"
+            line = f"\r\033[K{self._step} [{bar:<{_WIDTH}}] {amount}{end}"
         else:
-            line = f"{self._name}: {self._what}, {amount}\n"
+            line = f"{self._name}: {self._step}, {amount}\n"
         self._stream.write(line)
         self._stream.flush()
 
     def _end(self) -> None:
-        if self._what:
-            self._tell(last=True)
-            self._what = ""
+        if self._step:
+            self._print(last=True)
+            self._step = ""

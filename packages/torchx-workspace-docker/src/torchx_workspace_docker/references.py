@@ -10,12 +10,12 @@ _DEFAULT_HOST = "registry-1.docker.io"
 
 @dataclass(frozen=True)
 class Reference:
-    """An image in a registry.
+    """The name of an image in a registry.
 
     Args:
-        registry: its name, under which credentials are kept
-        repository: within the registry
-        version: a tag, or a digest
+        registry: The registry's name, by which its credentials are looked up.
+        repository: The repository in the registry.
+        version: A tag or a digest.
     """
 
     registry: str
@@ -24,7 +24,7 @@ class Reference:
 
     @classmethod
     def parse(cls, image: str) -> Reference:
-        """Reads a name as ``docker pull`` does.
+        """Parse a name as ``docker pull`` does.
 
         >>> Reference.parse("ubuntu")
         Reference(registry='docker.io', repository='library/ubuntu', version='latest')
@@ -48,12 +48,12 @@ class Reference:
 
     @property
     def host(self) -> str:
-        """Where the registry is."""
+        """The host, and perhaps the port, of the registry."""
         return _DEFAULT_HOST if self.registry == _DEFAULT_REGISTRY else self.registry
 
     @property
     def is_loopback(self) -> bool:
-        """True if the registry is on this machine."""
+        """Whether the registry is on this machine."""
         name = self.host.rpartition(":")[0] if self.host.count(":") == 1 else self.host
         return name == "localhost" or name.startswith("127.") or self.host.startswith("[::1]")
 

@@ -1,4 +1,4 @@
-"""What workspace builders and the schedulers that use them share."""
+"""Workspaces: files, digests and builders, for authors of builders and schedulers."""
 
 from __future__ import annotations
 

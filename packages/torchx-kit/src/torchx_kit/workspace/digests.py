@@ -1,62 +1,65 @@
-"""Digests of files that are remembered, so that a file that did not change is not read again.
+"""A cache of file digests, so that an unchanged file is not read again.
 
-A digest is kept under what the file system says of the file: device, inode, size, and the times of
-the last change of its content and of its details. A file that changes keeps none of the two times,
-unless it changes twice within one tick of the file system's clock: so a digest is only kept if the
-file was older than :data:`RACY_SECONDS` when it was read.
+The key of a digest is the file's status: device, inode, size, and the times of the last change of
+its content and of its status. A change of the file changes one of the times, unless two changes
+happen within one tick of the file system's clock. So a digest is only cached if the file was older
+than :data:`RACY_SECONDS` when it was read (git does the same).
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import struct
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torchx_kit.workspace.walk import unreadable
+from torchx_kit.atomic_files import write_atomically
+from torchx_kit.workspace.walk import read_error
 from torchx_specs.home import home_path
 
 if TYPE_CHECKING:
     from torchx_kit.workspace.tree import WorkspaceFile
     from torchx_specs.workspace.spec import Workspace
 
-#: A digest of a file that has changed so shortly before is not kept, in seconds.
+#: The least age of a file whose digest is cached, in seconds.
 RACY_SECONDS = 2.0
-#: Of so many files of one workspace digests are kept: with 72 bytes each, 14 MB.
-MOST_FILES = 200_000
-#: So many workspaces are remembered; those written longest ago are forgotten.
-MOST_WORKSPACES = 64
+#: The largest number of cached digests of one workspace, of 72 bytes each (14 MB).
+MAX_FILES = 200_000
+#: The largest number of cached workspaces; the oldest ones are deleted.
+MAX_WORKSPACES = 64
 
 _HEADER = b"torchx file digests 1\n"
 _SHA256 = 32
-_STAMP = struct.Struct("<QQQqq")
-_RECORD = _STAMP.size + _SHA256
+_STAT_KEY = struct.Struct("<QQQqq")
+_RECORD = _STAT_KEY.size + _SHA256
 _CHUNK = 1 << 20
-#: From so many bytes on, in files that are about as large, it pays to read in several threads.
-_WORTH_THREADS = 8 << 20
-_WORTH_THREADS_EACH = 512 << 10
+#: Several threads read files of at least this many bytes, in total and on average.
+_MIN_PARALLEL_TOTAL = 8 << 20
+_MIN_PARALLEL_AVERAGE = 512 << 10
 
 
 class FileDigests:
-    """The digests of a workspace's files, as far as they are known.
+    """The digests of a workspace's files, with a cache.
 
-    Reading one changes nothing on disk; :meth:`save` does. The file is the user's own, and replaced
-    as a whole, so that any number of processes may use it at the same time.
+    Only :meth:`save` writes the cache's file, and replaces it as a whole, so that any number of
+    processes may use it at the same time. A file that another user may write is ignored.
 
     Args:
-        path: where they are kept, None to keep them in memory
+        path: The path of the cache's file; None to keep the digests in memory.
     """
 
     def __init__(self, path: str | None = None) -> None:
         self._path = path
-        self._known = _load(path) if path else {}
+        self._known = _read_cache(path) if path else {}
         self._used: dict[bytes, bytes] = {}
         self._changed = False
 
     @classmethod
-    def of(cls, workspace: Workspace) -> FileDigests:
-        """Returns what was kept, in ``$TORCHX_HOME/cache/digests``, of the files of a workspace."""
+    def for_workspace(cls, workspace: Workspace) -> FileDigests:
+        """Return the digests cached for a workspace, in ``$TORCHX_HOME/cache/digests``."""
         import hashlib
 
         sources = sorted(os.path.abspath(os.path.expanduser(s)) for s in workspace.projects)
@@ -64,10 +67,10 @@ class FileDigests:
         return cls(home_path("cache", "digests", name[:32]))
 
     def digest(self, entry: WorkspaceFile) -> bytes:
-        """Returns the SHA-256 of a file's content, which is read only if it may have changed.
+        """Return the SHA-256 of a file's content; read the file only if it may have changed.
 
         Raises:
-            WorkspaceError: it cannot be read
+            WorkspaceError: The file cannot be read.
         """
         import hashlib
 
@@ -77,20 +80,24 @@ class FileDigests:
                 whole.update(chunk)
             return whole.digest()
         try:
-            return self._recalled(_seen(entry)) or self._read(entry.source)
+            return self._cached(_current_stat_key(entry)) or self._read(entry.source)
         except OSError as e:
-            raise unreadable(entry.source, e) from None
+            raise read_error(entry.source, e) from None
 
-    def digests(self, entries: Sequence[WorkspaceFile], *, just_found: bool = False) -> list[bytes]:
-        """Returns the SHA-256 of each file's content, empty for links; what must be read is read in
-        parallel.
+    def digests(
+        self, entries: Sequence[WorkspaceFile], *, trust_listing: bool = False
+    ) -> list[bytes]:
+        """Return the SHA-256 of each file's content, empty for links.
+
+        Several threads read large files.
 
         Args:
-            entries: the files
-            just_found: what the file system said when they were found is new enough
+            entries: The files.
+            trust_listing: Whether to use each file's status from its listing, instead of querying
+                the file system again.
 
         Raises:
-            WorkspaceError: a file cannot be read
+            WorkspaceError: A file cannot be read.
         """
         found = [b""] * len(entries)
         unread = []
@@ -98,14 +105,16 @@ class FileDigests:
             if entry.link is None:
                 try:
                     if entry.fs is None:
-                        found[i] = self._recalled(entry.stamp if just_found else _seen(entry))
+                        found[i] = self._cached(
+                            entry.stat_key if trust_listing else _current_stat_key(entry)
+                        )
                 except OSError as e:
-                    raise unreadable(entry.source, e) from None
+                    raise read_error(entry.source, e) from None
                 if not found[i]:
                     unread.append(i)
         threads = 1
         if sum(entries[i].size for i in unread) >= max(
-            _WORTH_THREADS, len(unread) * _WORTH_THREADS_EACH
+            _MIN_PARALLEL_TOTAL, len(unread) * _MIN_PARALLEL_AVERAGE
         ):
             threads = min(os.cpu_count() or 1, 4)
 
@@ -123,11 +132,11 @@ class FileDigests:
                     call.result()
         return found
 
-    def _recalled(self, stamp: bytes) -> bytes:
-        """Returns the digest of a file that did not change, empty if it is not known."""
-        known = self._known.get(stamp, b"")
+    def _cached(self, key: bytes) -> bytes:
+        """Return a cached digest, or empty bytes."""
+        known = self._known.get(key, b"")
         if known:
-            self._used[stamp] = known
+            self._used[key] = known
         return known
 
     def _read(self, source: str) -> bytes:
@@ -135,48 +144,47 @@ class FileDigests:
 
         digest = hashlib.sha256()
         with open(source, "rb", buffering=0) as file:
-            # the time first: what changes while the file is read is then young
+            # Take the time first, so that a change while the file is read counts as recent.
             now = time.time()
             before = os.fstat(file.fileno())
             left = before.st_size
             while chunk := file.read(min(_CHUNK, max(left, 0) + 1)):
                 digest.update(chunk)
                 left -= len(chunk)
-            stamp = stamp_of(before)
-            same = stamp_of(os.fstat(file.fileno())) == stamp
+            key = stat_key(before)
+            same = stat_key(os.fstat(file.fileno())) == key
         found = digest.digest()
         if same and max(before.st_mtime, before.st_ctime) + RACY_SECONDS < now:
-            self._known[stamp] = self._used[stamp] = found
+            self._known[key] = self._used[key] = found
             self._changed = True
         return found
 
     def save(self) -> None:
-        """Keeps what was asked for, for other processes; if it cannot be kept, it is not."""
-        import contextlib
-        import hashlib
-        import itertools
+        """Write the digests that were requested to the cache.
 
-        from torchx_kit.atomic_files import write_atomically
+        A folder that is not writable is not an error.
+        """
+        import hashlib
 
         if self._path is None or not self._changed:
             return
-        kept = itertools.islice(self._used.items(), MOST_FILES)
-        body = b"".join(stamp + digest for stamp, digest in kept)
+        kept = itertools.islice(self._used.items(), MAX_FILES)
+        body = b"".join(key + digest for key, digest in kept)
         folder = os.path.dirname(self._path)
         with contextlib.suppress(OSError):
             os.makedirs(folder, mode=0o700, exist_ok=True)
             write_atomically(self._path, _HEADER + hashlib.sha256(body).digest() + body)
             self._changed = False
-            _forget_oldest(folder)
+            _delete_oldest(folder)
 
 
-def _seen(entry: WorkspaceFile) -> bytes:
-    return stamp_of(os.stat(entry.source))
+def _current_stat_key(entry: WorkspaceFile) -> bytes:
+    return stat_key(os.stat(entry.source))
 
 
-def stamp_of(status: os.stat_result) -> bytes:
-    """Returns that of what the file system says of a file which changes when the file does."""
-    return _STAMP.pack(
+def stat_key(status: os.stat_result) -> bytes:
+    """Return the part of a file's status that changes if the file does, as bytes."""
+    return _STAT_KEY.pack(
         status.st_dev,
         status.st_ino,
         status.st_size,
@@ -185,8 +193,8 @@ def stamp_of(status: os.stat_result) -> bytes:
     )
 
 
-def _load(path: str) -> dict[bytes, bytes]:
-    """Returns what a file holds; nothing if it is not whole, or not only this user's."""
+def _read_cache(path: str) -> dict[bytes, bytes]:
+    """Return the digests in a cache file; none if it is damaged or another user may write it."""
     import hashlib
 
     try:
@@ -202,15 +210,15 @@ def _load(path: str) -> dict[bytes, bytes]:
     whole = _HEADER + hashlib.sha256(body).digest()
     if data[:start] != whole or len(body) % _RECORD:
         return {}
-    middle = _STAMP.size
+    middle = _STAT_KEY.size
     return {
         body[at : at + middle]: body[at + middle : at + _RECORD]
         for at in range(0, len(body), _RECORD)
     }
 
 
-def _forget_oldest(folder: str) -> None:
+def _delete_oldest(folder: str) -> None:
     with os.scandir(folder) as scan:
         found = [(entry.stat().st_mtime, entry.path) for entry in scan]
-    for _, path in sorted(found)[:-MOST_WORKSPACES]:
+    for _, path in sorted(found)[:-MAX_WORKSPACES]:
         os.unlink(path)

@@ -1,4 +1,4 @@
-"""Workspaces copied to a folder: for schedulers whose jobs see this machine's file system."""
+"""The workspace type ``dir``: copies a workspace to a folder that jobs can read."""
 
 from __future__ import annotations
 
@@ -19,71 +19,76 @@ if TYPE_CHECKING:
 
 
 _THREADS = 4
-#: As many files at a time go to one thread.
+#: The number of files that a thread copies at a time.
 _BATCH = 250
-_BETWEEN_LINES = 5.0
+#: The time between two log lines, in seconds.
+_LOG_INTERVAL = 5.0
 
 
 class FolderExistsError(WorkspaceError, FileExistsError):
-    """The folder that a workspace should be copied to is there already."""
+    """The folder to which a workspace is copied exists."""
 
 
 class DirBuilder(WorkspaceBuilder):
-    """Copies the workspace to the folder named by ``job_dir``, which becomes the role's image.
+    """Copies the workspace to the folder ``job_dir``, which becomes the role's image.
 
-    Without ``job_dir`` the workspace stays behind, and the role as it is.
+    Without ``job_dir``, nothing is copied and the role does not change.
     """
 
     output: ClassVar[BuilderOutput] = "folder"
 
     def opts(self) -> runopts:
-        """Returns ``job_dir`` and ``job_dir_links``."""
+        """Return the options ``job_dir`` and ``job_dir_links``."""
         opts = runopts()
         opts.add(
             "job_dir",
             type_=str,
-            help="copy the workspace to this folder: a new one, on a file system the job sees",
+            help="copy the workspace to this new folder, on a file system that the job can read",
         )
         opts.add(
             "job_dir_links",
             type_=bool,
             default=False,
-            help="files that are on the file system of job_dir are hard-linked, not copied: quick,"
-            " but a file that is written to in place is then the same on either side",
+            help="create hard links instead of copies of files on the same file system: fast, but a"
+            " file that is changed in place changes on both sides",
         )
         return opts
 
     def plan(
         self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
     ) -> BuiltReference | None:
-        """Returns ``job_dir``, or None if that is not given.
+        """Return the reference to ``job_dir``, or None if that option is not set.
 
         Raises:
-            WorkspaceError: a project of the workspace does not exist, or ``job_dir`` does (that is
-                a FileExistsError, too)
+            WorkspaceError: A project of the workspace does not exist, or ``job_dir`` exists (a
+                FileExistsError too).
         """
         job_dir = cfg.get("job_dir")
         if not job_dir:
             return None
         folder = os.path.abspath(os.path.expanduser(str(job_dir)))
-        _check_new(folder)
+        _check_absent(folder)
         for source in workspace.projects:
             open_project(source)
         return BuiltReference(folder, workspace)
 
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
-        """Copies; a failure leaves nothing behind."""
+        """Copy the workspace; a failure leaves nothing behind.
+
+        Raises:
+            WorkspaceError: The workspace cannot be read, or the copy cannot be written.
+        """
         copy_workspace(plan.workspace, plan.image, bool(cfg.get("job_dir_links")))
         return Built(ready=True)
 
 
 class DirWorkspaceMixin(WorkspaceMixin[None]):
-    """Copies the workspace to ``cfg["job_dir"]``, if given, as soon as asked to (older plugins)."""
+    """Copies the workspace to ``cfg["job_dir"]`` at once, for older plugins."""
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Copies the workspace and makes the copy the role's image; roles may share a copy."""
+        """Copy the workspace, and set the role's image to the copy; roles may share a copy."""
         job_dir = cfg.get("job_dir")
         if not job_dir or not role.workspace:
             return
@@ -96,7 +101,7 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
     def build_workspace_and_update_role(
         self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Copies one folder, and makes the copy the role's image."""
+        """Copy one folder, and set the role's image to the copy."""
         job_dir = cfg.get("job_dir")
         if job_dir:
             copy_workspace(Workspace({workspace: ""}), str(job_dir))
@@ -104,12 +109,12 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
 
 
 class TmpDirWorkspaceMixin(WorkspaceMixin[None]):
-    """Copies the workspace to a new temporary folder, as soon as asked to (older plugins)."""
+    """Copies the workspace to a new temporary folder at once, for older plugins."""
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Copies the workspace and makes the copy the role's image; roles may share a copy."""
+        """Copy the workspace, and set the role's image to the copy; roles may share a copy."""
         if not role.workspace:
             return
         key = (__name__, role.workspace)
@@ -120,54 +125,55 @@ class TmpDirWorkspaceMixin(WorkspaceMixin[None]):
     def build_workspace_and_update_role(
         self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Copies one folder, and makes the copy the role's image."""
+        """Copy one folder, and set the role's image to the copy."""
         role.image = _copy_to_temporary(Workspace({workspace: ""}))
 
 
 def copy_workspace(workspace: Workspace, folder: str, hard_links: bool = False) -> None:
-    """Copies a workspace to a new folder, wholly or not at all, with file modes and links.
+    """Copy a workspace to a new folder, completely or not at all, with file modes and links.
 
     Args:
-        workspace: what to copy
-        folder: must not exist; the folder it is in must
-        hard_links: files of the same file system are linked instead of copied: that takes no space,
-            and who writes into one of them in place writes into the other
+        workspace: The workspace.
+        folder: The new folder; its parent must exist.
+        hard_links: Whether to create hard links to files of the same file system instead of copies.
+            A file that is changed in place then changes on both sides.
 
     Raises:
-        WorkspaceError: the workspace cannot be read, or ``folder`` not be made (a FileExistsError,
-            too, if it is there)
+        WorkspaceError: The workspace cannot be read, or ``folder`` cannot be created or exists (in
+            that case a FileExistsError too).
     """
     import shutil
     import tempfile
 
     folder = os.path.abspath(folder)
-    _check_new(folder)
+    _check_absent(folder)
     files = workspace_files(workspace)
     parent, name = os.path.split(folder)
     try:
         partial = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
     except OSError as e:
-        raise WorkspaceError(f"cannot make {folder}: {e.strerror or e}") from None
+        raise WorkspaceError(f"cannot create {folder}: {e.strerror or e}") from None
     try:
         copy_files(files, partial, hard_links)
         os.chmod(partial, 0o777 & ~_umask(partial))
-        _move(partial, folder)
+        _rename_into_place(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
 def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = False) -> None:
-    """Writes the files of a workspace into an existing folder, several at a time; logs tell how far
-    it is if that takes long.
+    """Copy the files of a workspace into an existing folder, in several threads.
+
+    A copy that takes long logs its progress.
 
     Args:
-        files: what to write
-        folder: where to
-        hard_links: as in :func:`copy_workspace`
+        files: The files.
+        folder: The folder.
+        hard_links: As for :func:`copy_workspace`.
 
     Raises:
-        WorkspaceError: something cannot be read or written
+        WorkspaceError: A file cannot be read or written.
     """
     files = list(files)
     parents = {entry.path.rpartition("/")[0] for entry in files}
@@ -196,20 +202,20 @@ def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = F
 
 
 class _Progress:
-    """Tells in the logs how many files are copied, every few seconds."""
+    """Logs how many files were copied, every few seconds."""
 
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = 0
-        self._told = time.monotonic()
+        self._logged_at = time.monotonic()
 
     def advance(self, count: int) -> None:
         self._done += count
         now = time.monotonic()
-        if now - self._told >= _BETWEEN_LINES:
+        if now - self._logged_at >= _LOG_INTERVAL:
             import logging
 
-            self._told = now
+            self._logged_at = now
             logging.getLogger(__name__).info(
                 "workspace: %d of %d files copied", self._done, self._total
             )
@@ -225,15 +231,15 @@ def _copy_batch(
         try:
             if entry.link is not None:
                 os.symlink(entry.link, target)
-            elif not (hard_links and _linked(entry, target)):
+            elif not (hard_links and _hard_link(entry, target)):
                 _write(entry, target)
         except OSError as e:
             raise WorkspaceError(f"cannot write {target}: {e.strerror or e}") from None
     progress.advance(count)
 
 
-def _linked(entry: WorkspaceFile, target: str) -> bool:
-    """Links a file; returns False where that cannot be."""
+def _hard_link(entry: WorkspaceFile, target: str) -> bool:
+    """Create a hard link to a file; return False if the file systems do not allow it."""
     if entry.fs is not None:
         return False
     try:
@@ -241,7 +247,7 @@ def _linked(entry: WorkspaceFile, target: str) -> bool:
     except FileExistsError:
         raise
     except OSError:
-        return False  # another file system, or one without links
+        return False  # Another file system, or one without hard links.
     return True
 
 
@@ -257,27 +263,29 @@ def _write(entry: WorkspaceFile, target: str) -> None:
         os.close(fd)
 
 
-def _check_new(folder: str) -> None:
+def _check_absent(folder: str) -> None:
     if os.path.lexists(folder):
         raise FolderExistsError(
-            f"{folder} exists: name a folder that does not, for the workspace to be copied to"
+            f"{folder} exists; set job_dir to a new folder, to which the workspace is copied"
         )
     parent = os.path.dirname(folder)
     if not os.path.isdir(parent):
-        raise WorkspaceError(f"cannot make {folder}: there is no folder {parent}")
+        raise WorkspaceError(f"cannot create {folder}: its parent folder {parent} does not exist")
 
 
-def _move(partial: str, folder: str) -> None:
+def _rename_into_place(partial: str, folder: str) -> None:
     try:
         os.rename(partial, folder)
     except OSError as e:
         if os.path.lexists(folder):
-            raise FolderExistsError(f"{folder} was made by somebody else in the meantime") from None
-        raise WorkspaceError(f"cannot make {folder}: {e.strerror or e}") from None
+            raise FolderExistsError(
+                f"another process has created {folder} in the meantime"
+            ) from None
+        raise WorkspaceError(f"cannot create {folder}: {e.strerror or e}") from None
 
 
 def _umask(folder: str) -> int:
-    """Returns the umask, by its effect: to ask the system is to set it, for all threads."""
+    """Return the umask, from the mode of a new folder: os.umask would change it for all threads."""
     probe = os.path.join(folder, ".umask")
     os.mkdir(probe)
     try:

@@ -1,18 +1,18 @@
-"""Which files of a workspace stay behind: the rules in ``.torchxignore``.
+"""The rules in ``.torchxignore``: which files of a workspace are excluded.
 
-One rule a line; what follows a ``#`` is a comment. A rule is a shell pattern for the path relative
-to the file's folder, in which ``*`` stands for any characters, ``/`` included (``*.pyc`` matches at
-any depth, ``build`` only at the top).
+Each line is a rule; a ``#`` begins a comment. A rule is a shell pattern for the path relative to
+the folder of the ignore file. ``*`` matches any characters, including ``/``: ``*.pyc`` matches at
+any depth, ``build`` only at the top.
 
-- ``**/`` stands for any folders or none, ``/**`` for everything below
-- ``/`` at the start changes nothing (every pattern starts at the top), ``/`` at the end says that
-  only folders are meant
-- ``!`` in front takes back what a rule above it left out
-- of the rules that match a path or a folder above it, the last one decides
-- below a folder that is left out, a ``!`` rule must spell out the folder: after ``build``,
-  ``!build/keep.txt`` and ``!**/keep.txt`` bring that file back, ``!*.txt`` does not
+- ``**/`` matches any number of folders, ``/**`` everything in a folder.
+- ``/`` at the start has no effect: every pattern starts at the top. ``/`` at the end restricts the
+  pattern to folders.
+- ``!`` at the start includes paths that an earlier rule excludes.
+- If several rules match a path or a folder above it, the last one decides.
+- In an excluded folder, a ``!`` rule must name the folder: after ``build``, the rules
+  ``!build/keep.txt`` and ``!**/keep.txt`` include that file, ``!*.txt`` does not.
 
-``Dockerfile.torchx`` is never left out.
+``Dockerfile.torchx`` is never excluded.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _WITHIN_FOLDER = "[^/]"
 class Rule:
     """One line of an ignore file."""
 
-    __slots__ = ("_folders", "_spelt", "folders_only", "matches", "reincludes")
+    __slots__ = ("_exact", "_folders", "folders_only", "matches", "reincludes")
 
     def __init__(self, pattern: str, reincludes: bool) -> None:
         self.reincludes = reincludes
         self.folders_only = len(pattern) > 1 and pattern.endswith("/")
         pattern = _without_dot_slash(pattern).strip("/") or pattern
-        #: called with a path, returns something true if it matches
+        #: Called with a path; the result is true if the pattern matches.
         self.matches = re.compile(_translate(pattern)).match
         folders = pattern.split("/")[:-1] if reincludes else []
-        self._spelt = re.compile(_translate(pattern, _WITHIN_FOLDER)) if folders else None
-        #: the folders that the pattern goes through, by depth; None for any
+        self._exact = re.compile(_translate(pattern, _WITHIN_FOLDER)) if folders else None
+        #: The pattern of each folder above the last part, None for any number of folders.
         self._folders = [
             None
             if "**" in "/".join(upto)
@@ -49,12 +49,12 @@ class Rule:
             for upto in (folders[: n + 1] for n in range(len(folders)))
         ]
 
-    def spells_out(self, path: str) -> bool:
-        """Returns True if the rule names ``path`` folder by folder."""
-        return self._spelt is not None and self._spelt.match(path) is not None
+    def names_exactly(self, path: str) -> bool:
+        """Return True if the pattern matches ``path`` without a ``*`` that matches ``/``."""
+        return self._exact is not None and self._exact.match(path) is not None
 
-    def reaches_below(self, folder: str) -> bool:
-        """Returns True if the rule may name something below ``folder``."""
+    def may_match_below(self, folder: str) -> bool:
+        """Return True if the rule may include a path below ``folder``."""
         depth = folder.count("/")
         for i, named in enumerate(self._folders):
             if named is None or (i == depth and named.match(folder)):
@@ -63,24 +63,24 @@ class Rule:
 
 
 class Verdict:
-    """What the rules say of a folder, from which they go on below it."""
+    """The result of the rules for one path; for a folder, the rules continue from it below."""
 
     __slots__ = ("ignored", "rule")
 
     def __init__(self, ignored: bool, rule: int) -> None:
         self.ignored = ignored
-        #: number of the rule that decided, -1 for none
+        #: The number of the rule that decided, -1 for none.
         self.rule = rule
 
 
-#: The verdict on the root of a workspace.
+#: The verdict for the root of a workspace.
 ROOT = Verdict(False, -1)
 
 
 class IgnoreRules:
-    """The rules of one workspace.
+    r"""The rules of one workspace.
 
-    >>> rules = IgnoreRules.parse("*.log  # no logs\\nbuild\\n!build/keep.txt")
+    >>> rules = IgnoreRules.parse("*.log  # no logs\nbuild\n!build/keep.txt")
     >>> [p for p in ("a.py", "b/c.log", "build/x", "build/keep.txt") if not rules.ignores(p)]
     ['a.py', 'build/keep.txt']
     """
@@ -91,7 +91,7 @@ class IgnoreRules:
 
     @classmethod
     def parse(cls, text: str) -> IgnoreRules:
-        """Reads the text of an ignore file."""
+        """Parse the text of an ignore file."""
         rules = []
         for raw in text.splitlines():
             line = raw.partition("#")[0].strip()
@@ -105,16 +105,16 @@ class IgnoreRules:
         return bool(self._rules)
 
     def __add__(self, other: IgnoreRules) -> IgnoreRules:
-        """Returns these rules followed by those of ``other``."""
+        """Return these rules, followed by the rules of ``other``."""
         return IgnoreRules([*self._rules, *other._rules])
 
     def verdict(self, path: str, is_folder: bool, above: Verdict = ROOT) -> Verdict:
-        """Judges one path.
+        """Return the verdict for one path.
 
         Args:
-            path: relative to the root, with ``/``
-            is_folder: whether it is a folder
-            above: the verdict on the folder it is in
+            path: The path relative to the root, with ``/``.
+            is_folder: Whether the path is a folder.
+            above: The verdict for the folder that contains it.
         """
         if path in _NEVER_IGNORED:
             return Verdict(False, above.rule)
@@ -124,31 +124,31 @@ class IgnoreRules:
             if rule.folders_only and not is_folder:
                 continue
             if above.ignored and rule.reincludes:
-                if rule.spells_out(path):
+                if rule.names_exactly(path):
                     return Verdict(False, i)
             elif rule.matches(path):
                 return Verdict(not rule.reincludes, i)
         return above
 
-    def enters(self, folder: str, verdict: Verdict) -> bool:
-        """Returns True if something below ``folder``, judged by ``verdict``, may be taken along."""
+    def may_include_below(self, folder: str, verdict: Verdict) -> bool:
+        """Return True if the rules may include a path below ``folder``, which has ``verdict``."""
         if not verdict.ignored:
             return True
         if not self._any_reincludes:
             return False
         return any(
-            rule.reincludes and rule.reaches_below(folder)
+            rule.reincludes and rule.may_match_below(folder)
             for rule in self._rules[verdict.rule + 1 :]
         )
 
     def ignores(self, path: str) -> bool:
-        """Returns True if the file ``path`` (relative, with ``/``) stays behind."""
+        """Return True if the rules exclude the file ``path`` (relative to the root, with ``/``)."""
         verdict = ROOT
         parts = path.split("/")
         for depth in range(1, len(parts)):
             folder = "/".join(parts[:depth])
             verdict = self.verdict(folder, True, verdict)
-            if not self.enters(folder, verdict):
+            if not self.may_include_below(folder, verdict):
                 return True
         return self.verdict(path, False, verdict).ignored
 
@@ -160,11 +160,11 @@ def _without_dot_slash(pattern: str) -> str:
 
 
 def _translate(pattern: str, wildcard: str = ".") -> str:
-    """Returns the regular expression of a shell pattern.
+    """Return the regular expression for a shell pattern.
 
     Args:
-        pattern: as :mod:`fnmatch` has it, and ``**/`` for any folders or none
-        wildcard: what ``?`` and each character of ``*`` may be
+        pattern: A pattern of :mod:`fnmatch`, in which ``**/`` matches any number of folders.
+        wildcard: The expression for ``?`` and for each character that ``*`` matches.
     """
     parts = re.split(r"(?:(?<=/)|\A)(?:\*\*/)+", pattern)
     return "(?s:" + "(?:.*/)?".join(_translate_glob(part, wildcard) for part in parts) + r")\Z"
@@ -191,7 +191,7 @@ def _translate_glob(glob: str, wildcard: str) -> str:
 
 
 def _translate_set(body: str) -> str:
-    """Returns the expression for what stands between brackets; an empty range matches nothing."""
+    """Return the expression for the text between brackets; an empty range matches nothing."""
     negated = body.startswith("!")
     chars = body[1:] if negated else body
     out = ""

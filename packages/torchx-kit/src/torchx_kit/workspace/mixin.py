@@ -1,4 +1,4 @@
-"""The mixin through which schedulers use workspace builders, whichever are installed."""
+"""The mixin by which schedulers use the installed workspace builders."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torchx_specs.errors import PluginError, RequestError, WorkspaceError, neare
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.options.run_options import CfgVal, runopts
+from torchx_specs.plugins.manager import get_manager
 from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.builder import (
     METADATA_KEY,
@@ -17,19 +18,20 @@ from torchx_specs.workspace.builder import (
     WorkspaceBuilder,
 )
 
+#: The attribute of a role that holds its plan.
 _PLAN = "_workspace_plan"
 
 
 class MissingBuilderError(RequestError):
-    """The builder is one of ours that is not installed."""
+    """The builder is known, but not installed."""
 
 
 class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
-    """Lets a scheduler take workspaces along by any installed :class:`WorkspaceBuilder`.
+    """Lets a scheduler upload workspaces with any installed :class:`WorkspaceBuilder`.
 
-    The option ``workspace_type`` picks the builder. A dry run writes the reference of what will be
-    built into ``role.image``, and builds nothing. The scheduler calls :meth:`build_pending` before
-    it submits::
+    The option ``workspace_type`` selects the builder. A dry run writes the reference of the planned
+    build to ``role.image``, and builds nothing. The scheduler calls :meth:`build_pending` before it
+    submits::
 
         class AcmeScheduler(BuilderWorkspaceMixin, Scheduler[AcmeOpts]):
             default_workspace_type = "docker"
@@ -39,19 +41,19 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
                 self.build_pending(dryrun_info)
                 return self._client.submit(dryrun_info.request)
 
-    What is pending is kept in the role's metadata, as plain data under :data:`METADATA_KEY`; it
-    survives a copy, and a way through a file.
+    The role's metadata holds the pending build as plain data, under :data:`METADATA_KEY`, so that
+    it survives a copy of the role and serialization.
     """
 
-    #: The builder that is used unless ``workspace_type`` says otherwise.
+    #: The default of the option ``workspace_type``.
     default_workspace_type: ClassVar[str] = "dir"
-    #: What the scheduler can run; other builders are not offered.
+    #: The outputs that the scheduler can run; builders with another output are not offered.
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image", "folder"})
-    #: False if jobs run on this machine, so that nothing need be pushed.
+    #: False if jobs run on this machine, so that images are not pushed.
     workspace_remote: ClassVar[bool] = True
 
     def workspace_opts(self) -> runopts:
-        """Returns ``workspace_type``, and the options of every builder the scheduler can use."""
+        """Return ``workspace_type``, and the options of each builder that the scheduler can use."""
         builders = self._workspace_builders()
         opts = runopts()
         names = ", ".join(dict.fromkeys([self.default_workspace_type, *builders]))
@@ -59,45 +61,53 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             "workspace_type",
             type_=str,
             default=self.default_workspace_type,
-            help=f"how the workspace is taken along, one of: {names}",
+            help=f"upload the workspace in this way, one of: {names}",
         )
         for name, builder in builders.items():
             if name != self.default_workspace_type:
                 opts.update(builder.opts())
-        if self.default_workspace_type in builders:  # last, for its options win
+        if self.default_workspace_type in builders:  # Last: its definition of a shared option wins.
             opts.update(builders[self.default_workspace_type].opts())
         return opts
 
     def workspace_builder(self, name: str) -> WorkspaceBuilder:
-        """Returns the builder of that name.
+        """Return the builder of that name.
 
         Raises:
-            RequestError: there is none, or it makes what this scheduler cannot run
-            PluginError: its plugin cannot be loaded, or several claim the name
+            RequestError: There is no such builder, or the scheduler cannot run its output.
+            PluginError: Its plugin cannot be loaded, or several plugins use the name.
         """
         builders = self._workspace_builders()
         if name in builders:
             return builders[name]
-        have = f" valid types: {', '.join(builders) or '(none installed)'}"
-        if name in _installed():
-            output = _load(name).output  # raises if that is why it is not among the builders
+        valid = f" valid types: {', '.join(builders) or '(none installed)'}"
+        if name in _installed_names():
+            output = _load_builder(name).output  # Raises if the builder cannot be loaded.
             raise RequestError(
-                f"workspace_type '{name}' makes a {output}, which this scheduler cannot run;{have}"
+                f"workspace_type '{name}' builds an output of type '{output}', which this scheduler"
+                f" cannot run;{valid}"
             )
         install = _install_command(name)
         if install:
-            raise MissingBuilderError(f"workspace_type '{name}' is not installed: {install};{have}")
-        raise RequestError(f"unknown workspace_type '{name}';{nearest(name, builders)}{have}")
+            raise MissingBuilderError(
+                f"workspace_type '{name}' is not installed; run: {install};{valid}"
+            )
+        raise RequestError(f"unknown workspace_type '{name}';{nearest(name, builders)}{valid}")
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Plans: gives the role the image its workspace will be built into, and notes what to do.
+        """Plan the build of the role's workspace, and set the role's image to its reference.
+
+        Args:
+            role: The role, which is changed.
+            cfg: The options.
+            build_cache: Shared by the roles of one submission.
 
         Raises:
-            WorkspaceError: the workspace cannot be read
-            RequestError: unknown builder, or roles with different workspaces that would end up in
-                one place
+            WorkspaceError: The workspace cannot be read.
+            RequestError: The builder is unknown, or roles with different workspaces would use the
+                same image or folder.
         """
         if not role.workspace:
             return
@@ -110,7 +120,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             except MissingBuilderError:
                 if role.workspace.required:
                     raise
-                _tell_stays_behind(kind)
+                _warn_not_uploaded(kind)
                 build_cache[key] = None
             else:
                 build_cache[key] = builder.plan(base, role.workspace, cfg)
@@ -120,8 +130,8 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         other = build_cache.setdefault(("place", plan.image), role)
         if isinstance(other, Role) and other.workspace != role.workspace:
             raise RequestError(
-                f"roles {other.name} and {role.name} have different workspaces,"
-                f" and both would go to {plan.image}"
+                f"roles {other.name} and {role.name} have different workspaces, but both would use"
+                f" {plan.image}"
             )
         role.image = plan.image
         role.metadata[METADATA_KEY] = {"type": kind, "base": base, "image": plan.image}
@@ -132,17 +142,17 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         job: AppDryRunInfo[Any] | AppDef | Iterable[Role],
         cfg: Mapping[str, CfgVal] | None = None,
     ) -> dict[str, str]:
-        """Builds, and pushes for a remote job, what a dry run only planned; each image once.
+        """Build each image or folder that a dry run has planned, and push it for a remote job.
 
         Args:
-            job: a dry run, its app, or roles; they note that the build was done
-            cfg: the options, those of the dry run if None
+            job: A dry run, its app, or roles. The roles note that their build is done.
+            cfg: The options; None for those of the dry run.
 
         Returns:
-            the digest (empty where there is none) of each image that was pending
+            The digest (empty if it has none) of each image or folder that was built.
 
         Raises:
-            WorkspaceError: a build failed, or the workspace has changed since it was planned
+            WorkspaceError: A build failed, or the workspace has changed since it was planned.
         """
         if isinstance(job, AppDryRunInfo):
             cfg = job.cfg if cfg is None else cfg
@@ -151,22 +161,22 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             roles = job.roles if isinstance(job, AppDef) else job
         done: dict[str, str] = {}
         for role in roles:
-            note = _note(role)
-            if note is None or "digest" in note:
+            planned = _planned_build(role)
+            if planned is None or "digest" in planned:
                 continue
-            image = note["image"]
+            image = planned["image"]
             if image not in done:
-                done[image] = self._build(role, note, cfg or {})
-            role.metadata[METADATA_KEY] = {**note, "digest": done[image]}
+                done[image] = self._build(role, planned, cfg or {})
+            role.metadata[METADATA_KEY] = {**planned, "digest": done[image]}
         return done
 
-    def _build(self, role: Role, note: Mapping[str, str], cfg: Mapping[str, CfgVal]) -> str:
+    def _build(self, role: Role, planned: Mapping[str, str], cfg: Mapping[str, CfgVal]) -> str:
         import logging
 
-        builder = self.workspace_builder(note["type"])
+        builder = self.workspace_builder(planned["type"])
         plan = getattr(role, _PLAN, None)
-        if not isinstance(plan, BuiltReference) or plan.image != note["image"]:
-            plan = _plan_again(builder, role, note, cfg)
+        if not isinstance(plan, BuiltReference) or plan.image != planned["image"]:
+            plan = _replan(builder, role, planned, cfg)
         logging.getLogger(__name__).info(
             "role %s: building %s from %s", role.name, plan.image, role.workspace
         )
@@ -176,13 +186,13 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         return built.digest
 
     def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
-        """Returns the usable builders; one that cannot be loaded is told of, and left out."""
+        """Return the usable builders by name; warn of a builder that cannot be loaded."""
         builders: dict[str, WorkspaceBuilder] | None = self.__dict__.get("_builders")
         if builders is None:
             builders = {}
-            for name in _installed():
+            for name in _installed_names():
                 try:
-                    builder = _load(name)
+                    builder = _load_builder(name)
                 except PluginError as e:
                     import logging
 
@@ -195,30 +205,24 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         return builders
 
 
-def _installed() -> list[str]:
-    from torchx_specs.plugins.manager import get_manager
-
+def _installed_names() -> list[str]:
     return list(dict.fromkeys(["dir", *get_manager().workspaces().names()]))
 
 
 def _install_command(name: str) -> str:
     """Return the command that installs a builder, or an empty string if none is known."""
-    from torchx_specs.plugins.manager import get_manager
-
     return get_manager().workspaces().installable.get(name, "")
 
 
-def _load(name: str) -> WorkspaceBuilder:
-    """Returns a new builder.
+def _load_builder(name: str) -> WorkspaceBuilder:
+    """Return a new builder.
 
     Raises:
-        PluginError: its plugin cannot be loaded or gives something else, or several plugins claim
-            the name
+        PluginError: The plugin cannot be loaded or returns another type, or several plugins use
+            the name.
     """
-    from torchx_specs.plugins.manager import get_manager
-
     record = get_manager().workspaces().find(name)
-    if record is None:  # ours, which a plugin may replace
+    if record is None:  # "dir", unless a plugin replaces it.
         from torchx_kit.workspace.dir_builder import DirBuilder
 
         return DirBuilder()
@@ -231,12 +235,13 @@ def _load(name: str) -> WorkspaceBuilder:
         ) from e
     if not isinstance(builder, WorkspaceBuilder):
         raise PluginError(
-            f"workspace builder '{name}' of {record.origin} is no WorkspaceBuilder: {builder!r:.99}"
+            f"workspace builder '{name}' of {record.origin} is not a WorkspaceBuilder:"
+            f" {builder!r:.99}"
         )
     return builder
 
 
-def _tell_stays_behind(kind: str) -> None:
+def _warn_not_uploaded(kind: str) -> None:
     import logging
 
     logging.getLogger(__name__).warning(
@@ -246,32 +251,33 @@ def _tell_stays_behind(kind: str) -> None:
     )
 
 
-def _note(role: Role) -> Mapping[str, str] | None:
-    """Returns what the metadata says of the role's image, None if that was not planned."""
-    note = role.metadata.get(METADATA_KEY)
-    if not isinstance(note, Mapping) or note.get("image") != role.image:
-        return None  # nothing planned, or another image was given to the role since
-    return note if {"type", "base"} <= note.keys() else None
+def _planned_build(role: Role) -> Mapping[str, str] | None:
+    """Return the metadata of the build that was planned for the role's image, or None."""
+    planned = role.metadata.get(METADATA_KEY)
+    if not isinstance(planned, Mapping) or planned.get("image") != role.image:
+        return None  # Nothing was planned, or the role's image was replaced since then.
+    return planned if {"type", "base"} <= planned.keys() else None
 
 
 def _base_image(role: Role) -> str:
-    """Returns what the workspace is added to: not what an earlier plan put in its place."""
-    note = _note(role)
-    return role.image if note is None else note["base"]
+    """Return the image to which the workspace is added, even if the role was planned before."""
+    planned = _planned_build(role)
+    return role.image if planned is None else planned["base"]
 
 
-def _plan_again(
-    builder: WorkspaceBuilder, role: Role, note: Mapping[str, str], cfg: Mapping[str, CfgVal]
+def _replan(
+    builder: WorkspaceBuilder, role: Role, planned: Mapping[str, str], cfg: Mapping[str, CfgVal]
 ) -> BuiltReference:
-    """Plans for a role that was planned elsewhere, e.g. before it was written to a file."""
+    """Plan a role again that was planned in another process, for example before serialization."""
     if not role.workspace:
         raise WorkspaceError(
-            f"role {role.name}: {role.image} was never built, and its workspace is gone"
+            f"role {role.name}: {role.image} was planned but not built, and the role has no"
+            " workspace"
         )
-    plan = builder.plan(note["base"], role.workspace, cfg)
+    plan = builder.plan(planned["base"], role.workspace, cfg)
     if plan is None or plan.image != role.image:
         raise WorkspaceError(
-            f"role {role.name}: workspace or options have changed since the dry run,"
-            f" which planned {role.image}; make a new dry run"
+            f"role {role.name}: the workspace or the options have changed since the dry run that"
+            f" planned {role.image}; make a new dry run"
         )
     return plan

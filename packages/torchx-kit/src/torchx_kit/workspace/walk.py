@@ -1,4 +1,4 @@
-"""A walk by the ignore rules, through a folder of this machine or of any fsspec file system."""
+"""Walks through a folder by the ignore rules, on this machine or on any fsspec file system."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 def walk_workspace(
     fs: AbstractFileSystem | None, path: str, ignore_name: str | Sequence[str] = TORCHX_IGNORE
 ) -> Iterator[tuple[str, list[str], dict[str, dict[str, Any]]]]:
-    """Walks a workspace from the top, without what its ignore file leaves out.
+    """Walk a workspace from the root, without the files that its ignore file excludes.
 
     Symbolic links are not followed: they are among the files, with ``islink`` set.
 
     Args:
-        fs: an fsspec file system, or None for this machine without fsspec
-        path: the root, on ``fs``
-        ignore_name: name of the ignore file in the root; of several, the rules add up in that order
+        fs: An fsspec file system; None for this machine, without fsspec.
+        path: The root, on ``fs``.
+        ignore_name: The name of the ignore file in the root. The rules of several files apply in
+            their order.
 
     Yields:
-        a folder, the names of the folders in it, and its files by name with their details as fsspec
-        gives them (at least ``name``, ``size`` and ``type``)
+        A folder, the names of its folders, and its files by name, with details as in fsspec (at
+        least ``name``, ``size`` and ``type``).
 
     Raises:
-        WorkspaceError: ``path`` is no folder, or something cannot be read
+        WorkspaceError: ``path`` is not a folder, or a folder or the ignore file cannot be read.
     """
     rules = read_ignore_rules(fs, path, ignore_name)
     if fs is None or is_local(fs):
@@ -44,10 +45,15 @@ def walk_workspace(
 def read_ignore_rules(
     fs: AbstractFileSystem | None, root: str, ignore_name: str | Sequence[str] = TORCHX_IGNORE
 ) -> IgnoreRules:
-    """Returns the rules of the ignore file in the folder ``root``; none if there is no such file.
+    """Return the rules of the ignore file in the folder ``root``; no rules if it does not exist.
+
+    Args:
+        fs: An fsspec file system; None for this machine.
+        root: The folder, on ``fs``.
+        ignore_name: The name of the ignore file. The rules of several files apply in their order.
 
     Raises:
-        WorkspaceError: the file is there and cannot be read
+        WorkspaceError: The file cannot be read.
     """
     rules = IgnoreRules()
     for name in [ignore_name] if isinstance(ignore_name, str) else ignore_name:
@@ -61,7 +67,7 @@ def read_ignore_rules(
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as e:
-            raise unreadable(path, e) from None
+            raise read_error(path, e) from None
         rules = rules + IgnoreRules.parse(text.decode("utf-8", "replace"))
     return rules
 
@@ -69,15 +75,18 @@ def read_ignore_rules(
 def walk_local(
     root: str, rules: IgnoreRules
 ) -> Iterator[tuple[str, str, list[str], list[os.DirEntry[str]]]]:
-    """Walks a folder of this machine.
+    """Walk a folder of this machine.
+
+    Args:
+        root: The folder.
+        rules: The rules that exclude files.
 
     Yields:
-        a folder, the same relative to ``root`` (empty for the root itself), the names of the
-        folders in it that are walked, and everything else in it that is not left out, ordered by
-        name
+        A folder, its path relative to ``root`` (empty for the root), the names of its folders that
+        the walk enters, and its other entries that are not excluded, ordered by name.
 
     Raises:
-        WorkspaceError: a folder cannot be read
+        WorkspaceError: A folder cannot be read.
     """
     pending: list[tuple[str, str, Verdict]] = [(root, "", ROOT)]
     while pending:
@@ -89,18 +98,18 @@ def walk_local(
             with os.scandir(folder) as scan:
                 entries = sorted(scan, key=_by_name)
         except OSError as e:
-            raise unreadable(folder, e) from None
+            raise read_error(folder, e) from None
         for entry in entries:
             name = entry.name
             path = f"{relative}/{name}" if relative else name
             is_folder = entry.is_dir(follow_symlinks=False)
-            judged = rules.verdict(path, is_folder, verdict) if rules else verdict
+            own_verdict = rules.verdict(path, is_folder, verdict) if rules else verdict
             if not is_folder:
-                if not judged.ignored:
+                if not own_verdict.ignored:
                     files.append(entry)
-            elif rules.enters(path, judged):
+            elif rules.may_include_below(path, own_verdict):
                 folders.append(name)
-                below.append((entry.path, path, judged))
+                below.append((entry.path, path, own_verdict))
         yield folder, relative, folders, files
         pending += reversed(below)
 
@@ -108,13 +117,18 @@ def walk_local(
 def walk_fsspec(
     fs: AbstractFileSystem, root: str, rules: IgnoreRules
 ) -> Iterator[tuple[str, str, list[str], dict[str, dict[str, Any]]]]:
-    """Walks a folder of any file system, as :func:`walk_local` does.
+    """Walk a folder of any file system, as :func:`walk_local` does.
+
+    Args:
+        fs: The file system.
+        root: The folder, on ``fs``.
+        rules: The rules that exclude files.
 
     Yields:
-        the same, but the files by name with their details
+        The items of :func:`walk_local`, but the files by name with fsspec's details.
 
     Raises:
-        WorkspaceError: a folder cannot be listed
+        WorkspaceError: A folder cannot be listed.
     """
     pending: list[tuple[str, str, Verdict]] = [(root, "", ROOT)]
     while pending:
@@ -125,36 +139,36 @@ def walk_fsspec(
         try:
             listing: list[dict[str, Any]] = fs.ls(folder, detail=True)
         except OSError as e:
-            raise unreadable(folder, e) from None
+            raise read_error(folder, e) from None
         for info in sorted(listing, key=lambda info: str(info["name"])):
             source = str(info["name"]).rstrip("/")
             if source.strip("/") == folder.strip("/"):
-                continue  # some object stores keep a marker for the folder in the folder
+                continue  # Some object stores list a marker of the folder itself.
             name = source.rpartition("/")[2]
             path = f"{relative}/{name}" if relative else name
             is_folder = info["type"] == "directory"
-            judged = rules.verdict(path, is_folder, verdict) if rules else verdict
+            own_verdict = rules.verdict(path, is_folder, verdict) if rules else verdict
             if not is_folder:
-                if not judged.ignored:
+                if not own_verdict.ignored:
                     files[name] = info
-            elif rules.enters(path, judged):
+            elif rules.may_include_below(path, own_verdict):
                 folders.append(name)
-                below.append((source, path, judged))
+                below.append((source, path, own_verdict))
         yield folder, relative, folders, files
         pending += reversed(below)
 
 
 def is_local(fs: AbstractFileSystem) -> bool:
-    """Returns True for fsspec's file system of this machine."""
+    """Return True if an fsspec file system is this machine's."""
     protocol = fs.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 
 
-def unreadable(path: str, error: OSError) -> WorkspaceError:
-    """Returns the error for a file or folder of a workspace that cannot be read."""
+def read_error(path: str, error: OSError) -> WorkspaceError:
+    """Return the error for a file or folder of a workspace that cannot be read."""
     return WorkspaceError(
         f"cannot read {path} of the workspace: {error.strerror or error};"
-        f" make it readable, or name it in {TORCHX_IGNORE}"
+        f" make it readable, or exclude it in {TORCHX_IGNORE}"
     )
 
 
@@ -163,7 +177,7 @@ def _by_name(entry: os.DirEntry[str]) -> str:
 
 
 def _details(entry: os.DirEntry[str]) -> dict[str, Any]:
-    """Returns what fsspec tells of a local file."""
+    """Return the details of a local file, as fsspec gives them."""
     status = entry.stat(follow_symlinks=False)
     is_link = entry.is_symlink()
     details: dict[str, Any] = {

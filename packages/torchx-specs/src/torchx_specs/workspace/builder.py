@@ -10,21 +10,21 @@ from typing import Any, ClassVar, Literal
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.spec import Workspace
 
-#: What a builder makes of a workspace: an image for containers, or a folder.
+#: The output of a builder: an image for containers, or a folder.
 BuilderOutput = Literal["image", "folder"]
 
-#: Under this key a role's metadata says what its image was made from, and whether that was done.
+#: The key in a role's metadata of the build that was planned for its image.
 METADATA_KEY = "torchx/workspace"
 
 
 @dataclass(frozen=True)
 class BuiltReference:
-    """What a workspace will be once it is built; known without building it.
+    """The reference of a planned build.
 
     Args:
-        image: what the role's image becomes, addressed by everything that goes into it
-        workspace: what it is built from
-        details: whatever the builder found out and wants to keep for building
+        image: The role's new image, whose name depends on everything that goes into it.
+        workspace: The workspace to build.
+        details: Anything that the builder wants to keep for the build.
     """
 
     image: str
@@ -32,17 +32,17 @@ class BuiltReference:
     details: Any = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BuiltReference:
-        return self  # frozen, and roles that carry it are copied often
+        return self  # It is frozen, and the roles that hold it are copied often.
 
 
 @dataclass(frozen=True)
 class Built:
-    """What building or pushing came to.
+    """The result of a build or of a push.
 
     Args:
-        digest: identifies the result for good (``sha256:...``), empty where there is no such thing
-        ready: it is where the job finds it; nothing is left to push
-        details: whatever the builder wants to keep for pushing
+        digest: The digest of the result (``sha256:...``), empty if it has none.
+        ready: Whether the job can reach the result, so that it need not be pushed.
+        details: Anything that the builder wants to keep for the push.
     """
 
     digest: str = ""
@@ -51,10 +51,10 @@ class Built:
 
 
 class WorkspaceBuilder(ABC):
-    """Builds workspaces of one kind; plugins give them by the hook ``torchx_workspaces``.
+    """Builds workspaces of one type; plugins provide builders by the hook ``torchx_workspaces``.
 
-    A dry run only calls :meth:`plan`. What was planned is built, and pushed if the job runs
-    elsewhere, when it is submitted::
+    A dry run only calls :meth:`plan`. The submission builds what was planned, and pushes it if the
+    job runs on another machine::
 
         import os
 
@@ -69,7 +69,7 @@ class WorkspaceBuilder(ABC):
 
             def opts(self) -> runopts:
                 opts = runopts()
-                opts.add("nfs_root", type_=str, default="/mnt/jobs", help="where copies go")
+                opts.add("nfs_root", type_=str, default="/mnt/jobs", help="folder for copies")
                 return opts
 
             def plan(self, role_image, workspace, cfg) -> BuiltReference:
@@ -82,50 +82,53 @@ class WorkspaceBuilder(ABC):
                 return Built(ready=True)
 
     Attributes:
-        output: what it makes; a scheduler offers the builders whose output it can run
-        remote: set by the scheduler: False if the job runs on this machine, so that nothing need be
-            pushed
+        output: The type of the output; a scheduler offers the builders whose output it can run.
+        remote: Whether the job runs on another machine, so that the output must be pushed. The
+            scheduler sets it.
     """
 
     output: ClassVar[BuilderOutput] = "image"
     remote: bool = True
 
     def opts(self) -> runopts:
-        """Returns the options this builder takes."""
+        """Return the options of this builder."""
         return runopts()
 
     @abstractmethod
     def plan(
         self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
     ) -> BuiltReference | None:
-        """Says what the workspace will be; contacts nobody, changes nothing, leaves nothing.
+        """Plan the build of a workspace.
 
-        The same input gives the same reference, another input another one.
+        A dry run calls this, so it contacts no service and writes no file. The same input gives the
+        same reference, and another input gives another one.
 
         Args:
-            role_image: the image the workspace is added to
-            workspace: never empty
-            cfg: the scheduler's options, this builder's among them
+            role_image: The image to which the workspace is added.
+            workspace: The workspace, which has at least one project.
+            cfg: The scheduler's options, which include the builder's.
 
         Returns:
-            None if with these options the role stays as it is
+            The reference, or None if the role stays unchanged with these options.
 
         Raises:
-            WorkspaceError: the workspace cannot be read, or an option is missing
+            WorkspaceError: The workspace cannot be read, or an option is missing.
         """
 
     @abstractmethod
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
-        """Builds what was planned, unless it is there already and still right.
+        """Build what was planned, unless an up-to-date result exists.
 
         Raises:
-            WorkspaceError: it failed; what there was before is as it was
+            WorkspaceError: The build failed; an earlier result is unchanged.
         """
 
     def push(self, plan: BuiltReference, built: Built, cfg: Mapping[str, CfgVal]) -> Built:
-        """Takes what was built to where a remote job finds it; not called if ``built.ready``.
+        """Push the result of a build to where a remote job can reach it.
+
+        This is not called if the result is ready.
 
         Raises:
-            WorkspaceError: it failed
+            WorkspaceError: The push failed.
         """
         return built

@@ -1,9 +1,11 @@
-"""Images made without a Docker Engine: a layer is added to what a registry has."""
+"""Images that are built in a registry, without a Docker Engine."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import logging
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -13,131 +15,130 @@ from torchx_kit.workspace import WorkspaceFile
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal
 from torchx_workspace_docker.build_cache import recall, remember
-from torchx_workspace_docker.builder import Plan, check_unchanged, log
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import (
     LAYER_FORMAT,
     Layer,
-    layer_folder,
-    layers_of,
-    listing,
+    disk_errors,
+    layer_contents,
     make_layer,
-    remove_folder,
+    split_into_layers,
+    temporary_folder,
 )
+from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.progress import Progress
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry.client import DOCKER_MANIFEST, INDEX_TYPES, Registry
 
-_LAYER_TYPES = {
-    DOCKER_MANIFEST: "application/vnd.docker.image.rootfs.diff.tar.gzip",
-}
+_DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 _OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+#: The names of architectures in images, by the names that :func:`platform.machine` returns.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64", "AMD64": "amd64"}
-#: In many images these are links into /usr, which a folder of that name would replace.
+#: Folders that are links into /usr in many images; a layer with such a folder replaces the link.
 _LINKED = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32"})
+
+logger = logging.getLogger(__name__)
 
 
 def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
-    """Makes an image in its registry, unless it is there and its base is still the same.
-
-    Returns:
-        the digest of its manifest
+    """Build the planned image unless an up-to-date one exists; return its manifest's digest.
 
     Raises:
-        WorkspaceError: the base image cannot be found, or a registry fails; then nothing is tagged
+        WorkspaceError: The base image does not exist, or a registry fails; no image is tagged.
     """
     target, base = Reference.parse(image), Reference.parse(plan.base)
     if plan.base.startswith("sha256:"):
         raise WorkspaceError(
-            f"{plan.base[:19]}... is an image of a Docker Engine: name one that a registry has"
+            f"the base image {plan.base[:19]}... is the id of an image of a Docker Engine;"
+            " use the name of an image in a registry"
         )
     destination = _registry(target, cfg)
     source = destination if base.registry == target.registry else _registry(base, cfg)
-    manifest, media_type, digest, chosen = _base_manifest(source, base)
-    found = _existing(destination, target, digest)
-    if found:
-        log().info("%s is there already", image)
-        return found
+    manifest, media_type, digest, from_index = _base_manifest(source, base)
+    existing = _up_to_date_image(destination, target, digest)
+    if existing:
+        logger.info("%s exists and is up to date", image)
+        return existing
     config = source.json_blob(base.repository, manifest["config"]["digest"])
-    if not chosen:
+    if not from_index:
         _check_platform(base, config)
-    folder = layer_folder()
-    try:
+    with temporary_folder() as folder:
         with Progress(image, bool(cfg.get("quiet"))) as progress:
             root = working_folder(config.get("config") or {})
             _check_links(root, plan)
             for blob in manifest["layers"]:
-                _carry(source, base, destination, target, blob, folder, progress)
+                _copy_layer(source, base, destination, target, blob, folder, progress)
             layers: dict[str, Layer] = {}
-            for files in layers_of(plan.files):
-                key = _layer_key(root, listing(files, plan.digests))
+            for files in split_into_layers(plan.files):
+                key = _layer_key(root, layer_contents(files, plan.digests))
                 layers[key] = _add_layer(destination, target, key, files, root, folder, progress)
             check_unchanged(plan)
         for key, layer in layers.items():
-            what = {"digest": layer.digest, "diff_id": layer.diff_id, "size": layer.size}
-            remember("layers", key, what)
+            values = {"digest": layer.digest, "diff_id": layer.diff_id, "size": layer.size}
+            remember("layers", key, values)
         patched = patched_config(config, [layer.diff_id for layer in layers.values()], digest)
-        return _finish(destination, target, manifest, media_type, patched, layers.values())
-    finally:
-        remove_folder(folder)
-
-
-def _registry(reference: Reference, cfg: Mapping[str, CfgVal]) -> Registry:
-    insecure = cfg.get("insecure_registries")
-    told = isinstance(insecure, (list, tuple)) and reference.registry in insecure
-    return Registry(reference, insecure=told)
+        return _push_image(destination, target, manifest, media_type, patched, layers.values())
 
 
 def wanted_platform() -> tuple[str, str]:
-    """Returns system and architecture of images: ``DOCKER_DEFAULT_PLATFORM``, or this machine's."""
-    given = os.environ.get("DOCKER_DEFAULT_PLATFORM", "")
-    system, _, rest = given.partition("/")
+    """Return the operating system and architecture of images.
+
+    These are in ``DOCKER_DEFAULT_PLATFORM``; the default is Linux on this machine's architecture.
+    """
+    system, _, rest = os.environ.get("DOCKER_DEFAULT_PLATFORM", "").partition("/")
     machine = platform.machine()
     return system or "linux", rest.partition("/")[0] or _ARCHITECTURES.get(machine, machine)
 
 
+def _registry(reference: Reference, cfg: Mapping[str, CfgVal]) -> Registry:
+    insecure = cfg.get("insecure_registries")
+    is_insecure = isinstance(insecure, (list, tuple)) and reference.registry in insecure
+    return Registry(reference, insecure=is_insecure)
+
+
 def _base_manifest(source: Registry, base: Reference) -> tuple[dict[str, Any], str, str, bool]:
-    """Returns manifest, its media type and digest, and whether it was chosen among several."""
+    """Return manifest, media type, digest, and whether an index offered several platforms."""
     found = source.manifest(base.repository, base.version)
     if found is None:
-        raise WorkspaceError(f"there is no image {base} for the workspace to be added to")
+        raise WorkspaceError(f"the image {base}, to which the workspace is added, does not exist")
     data, media_type, digest = found
     content: dict[str, Any] = json.loads(data)
     if media_type in INDEX_TYPES or "manifests" in content:
         system, architecture = wanted_platform()
-        offered = [entry.get("platform") or {} for entry in content["manifests"]]
-        for entry, has in zip(content["manifests"], offered, strict=True):
-            if (has.get("os"), has.get("architecture")) == (system, architecture):
+        platforms = [entry.get("platform") or {} for entry in content["manifests"]]
+        for entry, offered in zip(content["manifests"], platforms, strict=True):
+            if (offered.get("os"), offered.get("architecture")) == (system, architecture):
                 found = source.manifest(base.repository, entry["digest"])
                 if found is not None:
                     data, media_type, digest = found
                     return json.loads(data), media_type, digest, True
-        have = ", ".join(sorted({f"{has.get('os')}/{has.get('architecture')}" for has in offered}))
-        raise WorkspaceError(
-            f"{base} is not for {system}/{architecture}, only for {have};"
-            " DOCKER_DEFAULT_PLATFORM says which is wanted"
-        )
+        names = sorted({f"{p.get('os')}/{p.get('architecture')}" for p in platforms})
+        raise _wrong_platform(base, names)
     if "config" not in content or "layers" not in content:
-        raise WorkspaceError(f"{base} is no image that a layer can be added to ({media_type})")
+        raise WorkspaceError(
+            f"{base} is not an image to which a layer can be added (media type {media_type})"
+        )
     return content, media_type, digest, False
 
 
 def _check_platform(base: Reference, config: Mapping[str, Any]) -> None:
-    """Checks that an image is for the platform that was asked for; unasked, any will do: nobody
-    knows here where the job runs.
-    """
+    """Check the platform of an image, if one was requested: the job may run on another machine."""
     if not os.environ.get("DOCKER_DEFAULT_PLATFORM"):
         return
-    has = (str(config.get("os")), str(config.get("architecture")))
-    if has != wanted_platform():
-        raise WorkspaceError(
-            f"{base} is not for {'/'.join(wanted_platform())}, only for {'/'.join(has)};"
-            " DOCKER_DEFAULT_PLATFORM says which is wanted"
-        )
+    offered = (str(config.get("os")), str(config.get("architecture")))
+    if offered != wanted_platform():
+        raise _wrong_platform(base, ["/".join(offered)])
 
 
-def _existing(destination: Registry, target: Reference, base_digest: str) -> str:
-    """Returns the digest of what was made before, empty if it is not there or its base is old."""
+def _wrong_platform(base: Reference, offered: list[str]) -> WorkspaceError:
+    return WorkspaceError(
+        f"{base} is not for {'/'.join(wanted_platform())}, only for {', '.join(offered)};"
+        " set DOCKER_DEFAULT_PLATFORM to the platform to use"
+    )
+
+
+def _up_to_date_image(destination: Registry, target: Reference, base_digest: str) -> str:
+    """Return the image's digest if it was built from that base, else an empty string."""
     found = destination.manifest(target.repository, target.version)
     if found is None:
         return ""
@@ -150,16 +151,17 @@ def _existing(destination: Registry, target: Reference, base_digest: str) -> str
 def _check_links(root: str, plan: Plan) -> None:
     if root != "/":
         return
-    tops = {entry.path.partition("/")[0] for entry in plan.files if "/" in entry.path}
-    clash = sorted(tops & _LINKED)
-    if clash:
+    folders = {entry.path.partition("/")[0] for entry in plan.files if "/" in entry.path}
+    conflicts = sorted(folders & _LINKED)
+    if conflicts:
         raise WorkspaceError(
-            f"the workspace has a folder '{clash[0]}', and {plan.base} starts in /, where that may"
-            " be the system's: give the image a WORKDIR, or map the workspace to a folder"
+            f"the workspace has a folder '{conflicts[0]}', which could replace the system's folder:"
+            f" the working folder of {plan.base} is /; give the image a WORKDIR, or map the"
+            " workspace to a sub-directory"
         )
 
 
-def _carry(
+def _copy_layer(
     source: Registry,
     base: Reference,
     destination: Registry,
@@ -168,27 +170,22 @@ def _carry(
     folder: str,
     progress: Progress,
 ) -> None:
-    """Sees to it that the target's repository has a layer of the base."""
+    """Copy a layer of the base image to the target's repository, unless that has it."""
     digest, size = str(blob["digest"]), int(blob["size"])
     if destination.has_blob(target.repository, digest):
         return
     if source is destination and destination.mount(target.repository, digest, base.repository):
         return
     path = os.path.join(folder, "base-layer")
-    try:
-        with open(path, "wb+") as file:
-            source.download(base.repository, digest, file)
-            progress.begin("copying a layer of the base", size)
-            destination.upload(target.repository, digest, size, file, progress.advance)
-    except OSError as e:
-        raise WorkspaceError(
-            f"cannot write {path}: {e.strerror or e}; TMPDIR says where it goes"
-        ) from None
+    with disk_errors(path), open(path, "wb+") as file:
+        source.download(base.repository, digest, file)
+        progress.begin("copying a layer of the base", size)
+        destination.upload(target.repository, digest, size, file, progress.advance)
 
 
-def _layer_key(root: str, content: Mapping[str, str]) -> str:
+def _layer_key(root: str, contents: Mapping[str, str]) -> str:
     key = hashlib.sha256(f"{LAYER_FORMAT} {root}\n".encode())
-    key.update(json.dumps(content, sort_keys=True).encode())
+    key.update(json.dumps(contents, sort_keys=True).encode())
     return key.hexdigest()
 
 
@@ -201,11 +198,11 @@ def _add_layer(
     folder: str,
     progress: Progress,
 ) -> Layer:
-    """Sees to it that the target's repository has a layer of these files."""
-    # another release of zlib may compress to other bytes, which is as good
-    known = recall("layers", key)
-    if known is not None and destination.has_blob(target.repository, known["digest"]):
-        return Layer("", known["size"], known["digest"], known["diff_id"])
+    """Return the layer of these files; push it unless the target's repository has it."""
+    # A layer that another release of zlib compressed to other bytes serves as well.
+    cached = recall("layers", key)
+    if cached is not None and destination.has_blob(target.repository, cached["digest"]):
+        return Layer("", cached["size"], cached["digest"], cached["diff_id"])
     progress.begin("packing", sum(entry.size for entry in files))
     layer = make_layer(files, root, os.path.join(folder, "layer"), progress=progress.advance)
     if not destination.has_blob(target.repository, layer.digest):
@@ -216,7 +213,7 @@ def _add_layer(
     return layer
 
 
-def _finish(
+def _push_image(
     destination: Registry,
     target: Reference,
     manifest: Mapping[str, Any],
@@ -224,28 +221,21 @@ def _finish(
     config: Mapping[str, Any],
     layers: Iterable[Layer],
 ) -> str:
-    import io
-
+    """Push configuration and manifest of an image, and return the manifest's digest."""
     data = json.dumps(config, sort_keys=True, separators=(",", ":")).encode()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     if not destination.has_blob(target.repository, digest):
         destination.upload(target.repository, digest, len(data), io.BytesIO(data))
-    new = {
+    layer_type = _DOCKER_LAYER if media_type == DOCKER_MANIFEST else _OCI_LAYER
+    added = [
+        {"mediaType": layer_type, "digest": layer.digest, "size": layer.size} for layer in layers
+    ]
+    patched = {
         **manifest,
         "mediaType": media_type,
         "config": {**manifest["config"], "digest": digest, "size": len(data)},
-        "layers": [
-            *manifest["layers"],
-            *(
-                {
-                    "mediaType": _LAYER_TYPES.get(media_type, _OCI_LAYER),
-                    "digest": layer.digest,
-                    "size": layer.size,
-                }
-                for layer in layers
-            ),
-        ],
+        "layers": [*manifest["layers"], *added],
     }
-    new.pop("annotations", None)  # they are the base's
-    content = json.dumps(new, sort_keys=True, separators=(",", ":")).encode()
+    patched.pop("annotations", None)  # They describe the base image.
+    content = json.dumps(patched, sort_keys=True, separators=(",", ":")).encode()
     return destination.put_manifest(target.repository, target.version, content, media_type)

@@ -1,4 +1,4 @@
-"""Credentials for registries, as ``docker login`` keeps them."""
+"""Credentials for registries, from the Docker configuration or from AWS."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import binascii
 import json
 import os
 import re
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_specs.errors import WorkspaceError
+from torchx_specs.errors import WorkspaceError, one_line
 from torchx_workspace_docker.registry.ecr import PUBLIC, ecr_login
 
 _DOCKER_HUB = "https://index.docker.io/v1/"
 _HELPER_TIMEOUT = 60
+#: The message of a helper that has no credentials for the registry.
 _NO_CREDENTIALS = "credentials not found"
 
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """A user of a registry.
+    """The credentials of a user of a registry.
 
     Args:
-        user: the name, empty if ``secret`` is a token that identifies
-        secret: password or token
+        user: The user's name; empty if ``secret`` is an identity token.
+        secret: A password or a token.
     """
 
     user: str
@@ -33,17 +35,19 @@ class Credentials:
 
     @property
     def header(self) -> str:
-        """The value of ``Authorization`` by the scheme Basic."""
+        """The value of the header ``Authorization`` for Basic authentication."""
         text = f"{self.user}:{self.secret}".encode()
         return "Basic " + base64.b64encode(text).decode()
 
 
 def credentials_for(registry: str) -> Credentials | None:
-    """Returns what the Docker configuration has for a registry, None if nothing; for Amazon's what
-    AWS gives.
+    """Return the credentials for a registry, or None if there are none.
+
+    They come from a credential helper, from AWS for a registry of ECR, or from ``docker login``.
 
     Raises:
-        WorkspaceError: the configuration is no JSON, a credential helper fails, or AWS gives none
+        WorkspaceError: The Docker configuration is not valid, a credential helper fails, or AWS
+            gives no token.
     """
     config = _config()
     names = [registry, f"https://{registry}", f"https://{registry}/v1/", f"https://{registry}/v2/"]
@@ -53,16 +57,16 @@ def credentials_for(registry: str) -> Credentials | None:
     helper = next((helpers[name] for name in names if name in helpers), config.get("credsStore"))
     if helper:
         for name in names[:2]:
-            found = _from_helper(str(helper), name)
-            if found:
-                return found
+            credentials = _from_helper(str(helper), name)
+            if credentials:
+                return credentials
     auths = config.get("auths") or {}
     entry = next(((auths[name], name) for name in names if auths.get(name)), None)
     try:
-        # before what docker login has left: Amazon's tokens expire after some hours
+        # Before the token of an earlier docker login, which may have expired.
         login = ecr_login(registry)
     except WorkspaceError:
-        # public images need no login
+        # Public images need no login.
         if entry is None and registry != PUBLIC:
             raise
         login = None
@@ -80,9 +84,9 @@ def _config() -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as e:
-        raise WorkspaceError(f"cannot read {path}: {e}") from None
+        raise WorkspaceError(f"cannot read the Docker configuration {path}: {e}") from None
     if not isinstance(config, dict):
-        raise WorkspaceError(f"{path} holds no JSON object")
+        raise WorkspaceError(f"the Docker configuration {path} is not a JSON object")
     return config
 
 
@@ -94,8 +98,8 @@ def _from_entry(entry: Mapping[str, Any], name: str) -> Credentials | None:
             user, _, secret = base64.b64decode(entry["auth"]).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             raise WorkspaceError(
-                f"the credentials of {name} in Docker's config.json are not readable;"
-                f" docker login {name}"
+                f"the credentials for {name} in Docker's config.json are not valid;"
+                f" run: docker login {name}"
             ) from None
         return Credentials(user, secret.rstrip("\0"))
     if entry.get("username"):
@@ -104,10 +108,11 @@ def _from_entry(entry: Mapping[str, Any], name: str) -> Credentials | None:
 
 
 def _from_helper(helper: str, name: str) -> Credentials | None:
-    import subprocess
-
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", helper):
-        raise WorkspaceError(f"{helper!r} in Docker's config.json is no credential helper's name")
+        raise WorkspaceError(
+            f"credential helper {helper!r} in Docker's config.json is not a valid name (letters,"
+            " digits, '_', '.', '-')"
+        )
     program = f"docker-credential-{helper}"
     try:
         done = subprocess.run(
@@ -119,15 +124,18 @@ def _from_helper(helper: str, name: str) -> Credentials | None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise WorkspaceError(f"the credential helper {program} does not work: {e}") from None
+        raise WorkspaceError(f"cannot run the credential helper {program}: {e}") from None
     if done.returncode:
-        said = " ".join((done.stdout or done.stderr).split())
-        if _NO_CREDENTIALS in said:
+        message = one_line(done.stdout or done.stderr)
+        if _NO_CREDENTIALS in message:
             return None
-        raise WorkspaceError(f"the credential helper {program} has nothing for {name}: {said}")
+        raise WorkspaceError(f"the credential helper {program} failed for {name}: {message}")
     try:
-        found = json.loads(done.stdout)
-        user, secret = str(found["Username"]), str(found["Secret"])
+        answer = json.loads(done.stdout)
+        user, secret = str(answer["Username"]), str(answer["Secret"])
     except (ValueError, KeyError, TypeError):
-        raise WorkspaceError(f"the credential helper {program} answers no credentials") from None
+        raise WorkspaceError(
+            f"the output of the credential helper {program} is not valid: it must be JSON with"
+            " Username and Secret"
+        ) from None
     return Credentials("" if user == "<token>" else user, secret)

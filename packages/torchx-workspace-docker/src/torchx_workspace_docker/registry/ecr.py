@@ -1,6 +1,6 @@
-"""Logging in to Amazon's registries (ECR), by the token that AWS's SDK gets: no docker login.
+"""Tokens for Amazon's registries (ECR), which replace ``docker login``.
 
-boto3 is not declared: who works with AWS has it.
+boto3 is not a declared dependency: users of AWS have it.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import re
 
-from torchx_specs.errors import WorkspaceError
+from torchx_specs.errors import WorkspaceError, one_line
 
-#: Amazon's registry of public images, whose tokens one region gives.
+#: Amazon's registry of public images. One region gives its tokens.
 PUBLIC = "public.ecr.aws"
 _PUBLIC_REGION = "us-east-1"
 _PRIVATE = re.compile(
@@ -19,21 +19,21 @@ _PRIVATE = re.compile(
 
 
 def is_ecr(registry: str) -> bool:
-    """Returns True if a registry is Amazon's."""
+    """Return True if a registry is one of ECR."""
     return registry == PUBLIC or _PRIVATE.fullmatch(registry) is not None
 
 
 def ecr_login(registry: str) -> tuple[str, str] | None:
-    """Returns user and password for a registry of Amazon's, good for some hours.
+    """Return user and password for a registry of ECR; they are valid for some hours.
 
     Args:
-        registry: host name of the registry
+        registry: The host name of the registry.
 
     Returns:
-        None if the registry is not Amazon's, or boto3 is not installed
+        None if the registry is not one of ECR, or if boto3 is not installed.
 
     Raises:
-        WorkspaceError: AWS gives no token
+        WorkspaceError: AWS gives no token.
     """
     private = _PRIVATE.fullmatch(registry)
     if private is None and registry != PUBLIC:
@@ -52,7 +52,6 @@ def ecr_login(registry: str) -> tuple[str, str] | None:
             client = session.client("ecr-public", region_name=_PUBLIC_REGION)
             token = client.get_authorization_token()["authorizationData"]["authorizationToken"]
     except (BotoCoreError, ClientError) as e:
-        said = " ".join(str(e).split())
-        raise WorkspaceError(f"cannot log in to {registry}: {said}") from None
+        raise WorkspaceError(f"cannot log in to {registry}: {one_line(e)}") from None
     user, _, password = base64.b64decode(token).decode().partition(":")
     return user, password

@@ -1,4 +1,4 @@
-"""How files become layers, and what is remembered of them."""
+"""Tests of archives, of layers, and of the build cache."""
 
 from __future__ import annotations
 
@@ -12,17 +12,11 @@ import pytest
 
 from torchx_kit.workspace import FileDigests, WorkspaceFile, workspace_files
 from torchx_specs.workspace import Workspace
-from torchx_workspace_docker import build_cache as remembered
+from torchx_workspace_docker import build_cache
+from torchx_workspace_docker.archive import tar_chunks, tar_header, tar_size
 from torchx_workspace_docker.build_cache import recall, remember
 from torchx_workspace_docker.builder import DockerBuilder
-from torchx_workspace_docker.layer import (
-    layers_of,
-    listing,
-    make_layer,
-    tar_header,
-    tar_pieces,
-    tar_size,
-)
+from torchx_workspace_docker.layer import layer_contents, make_layer, split_into_layers
 
 
 @pytest.fixture(autouse=True)
@@ -31,29 +25,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "torchx"
 
 
-def of_size(count: int, size: int) -> list[WorkspaceFile]:
+def files_of_size(count: int, size: int) -> list[WorkspaceFile]:
     return [WorkspaceFile(f"d{i % 9}/f{i}", f"/none/{i}", size, 0o644) for i in range(count)]
 
 
-def test_small_workspaces_are_one_layer_and_large_ones_several() -> None:
-    assert len(layers_of([])) == 1
-    assert len(layers_of(of_size(100, 100_000))) == 1
-    assert len(layers_of(of_size(100, 400_000))) == 4
-    assert len(layers_of(of_size(1000, 10_000_000))) == 8
+def test_number_of_layers_depends_on_the_size_of_the_workspace() -> None:
+    assert len(split_into_layers([])) == 1
+    assert len(split_into_layers(files_of_size(100, 100_000))) == 1
+    assert len(split_into_layers(files_of_size(100, 400_000))) == 4
+    assert len(split_into_layers(files_of_size(1000, 10_000_000))) == 8
 
 
-def test_a_change_of_one_file_leaves_the_other_layers_as_they_are() -> None:
-    files = of_size(100, 1_000_000)
-    before = layers_of(files)
+def test_change_of_one_file_changes_few_layers() -> None:
+    files = files_of_size(100, 1_000_000)
+    before = split_into_layers(files)
     assert sorted(entry for layer in before for entry in layer) == sorted(files)
     assert all([e.path for e in layer] == [f.path for f in files if f in layer] for layer in before)
     files[7] = files[7]._replace(size=5)
     files.insert(8, files[7]._replace(path="another"))
-    after = layers_of(files)
+    after = split_into_layers(files)
     assert sum(layer not in before for layer in after) in (1, 2)
 
 
-def test_an_archive_is_as_large_as_was_announced_and_readable(tmp_path: Path) -> None:
+def test_archive_is_readable_and_has_the_computed_size(tmp_path: Path) -> None:
     root = tmp_path / "work"
     deep = root / ("x" * 120) / ("y" * 120)
     deep.mkdir(parents=True)
@@ -63,7 +57,7 @@ def test_an_archive_is_as_large_as_was_announced_and_readable(tmp_path: Path) ->
     (root / "block").write_bytes(b"b" * 512)
     (root / "link").symlink_to("block")
     files = workspace_files(Workspace({str(root): ""}))
-    data = b"".join(tar_pieces(files, "/app/deep"))
+    data = b"".join(tar_chunks(files, "/app/deep"))
     assert len(data) == tar_size(files, "/app/deep")
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         members = {member.name: member for member in archive}
@@ -75,28 +69,28 @@ def test_an_archive_is_as_large_as_was_announced_and_readable(tmp_path: Path) ->
                 assert content.read() == Path(entry.source).read_bytes()
             else:
                 assert (member.issym(), member.linkname) == (True, entry.link)
-    # an archive in an archive, as images are loaded
-    outer = tar_header("inner.tar", len(data)) + data + b"".join(tar_pieces((), "", {"x": b"1"}))
+    # An archive in an archive, as engines load images.
+    outer = tar_header("inner.tar", len(data)) + data + b"".join(tar_chunks((), "", {"x": b"1"}))
     with tarfile.open(fileobj=io.BytesIO(outer)) as archive:
         assert [(m.name, m.size) for m in archive] == [("inner.tar", len(data)), ("x", 1)]
 
 
-def test_what_is_listed_of_a_layer_is_all_that_matters(tmp_path: Path) -> None:
+def test_layer_contents_hold_modes_digests_and_links_but_no_times(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     (tmp_path / "link").symlink_to("a")
 
-    def seen() -> dict[str, str]:
-        return listing(workspace_files(Workspace({str(tmp_path): ""})), FileDigests())
+    def contents() -> dict[str, str]:
+        return layer_contents(workspace_files(Workspace({str(tmp_path): ""})), FileDigests())
 
-    first = seen()
+    first = contents()
     assert first["link"] == "-> a"
     os.utime(tmp_path / "a", (1, 1))
-    assert seen() == first
+    assert contents() == first
     (tmp_path / "a").chmod(0o755)
-    assert seen() != first
+    assert contents() != first
 
 
-def test_a_plan_leaves_no_file(tmp_path: Path, home: Path) -> None:
+def test_plan_writes_no_file(tmp_path: Path, home: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "file").write_text("x")
     cfg = {"image_repo": "example.com/jobs"}
@@ -104,7 +98,9 @@ def test_a_plan_leaves_no_file(tmp_path: Path, home: Path) -> None:
     assert not home.exists()
 
 
-def test_what_is_remembered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_cache_ignores_damaged_entries_and_deletes_the_oldest(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert recall("layers", "key") is None
     remember("layers", "key", {"digest": "sha256:1"})
     assert recall("layers", "key") == {"digest": "sha256:1"}
@@ -112,16 +108,16 @@ def test_what_is_remembered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (path,) = (home / "cache" / "layers").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
     data = path.read_bytes()
-    for harm in (data[:-1], data.replace(b"sha256:1", b"sha256:2"), b"", b"\xff\n{"):
-        path.write_bytes(harm)
+    for damaged in (data[:-1], data.replace(b"sha256:1", b"sha256:2"), b"", b"\xff\n{"):
+        path.write_bytes(damaged)
         assert recall("layers", "key") is None
     path.write_bytes(data)
     path.chmod(0o606)
     assert recall("layers", "key") is None
-    monkeypatch.setitem(remembered.MOST, "layers", 3)
+    monkeypatch.setitem(build_cache.MAX_ENTRIES, "layers", 3)
     for number in range(6):
         remember("layers", str(number), {})
-        # their order is that of their times, which may be the same
+        # Entries are ordered by their times, which could be equal.
         for at, kept in enumerate(sorted((home / "cache" / "layers").iterdir())):
             os.utime(kept, (at, at))
     assert len(list((home / "cache" / "layers").iterdir())) == 3
@@ -130,7 +126,7 @@ def test_what_is_remembered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert recall("layers", "key") is None
 
 
-def test_two_layers_of_the_same_files_are_the_same_bytes(tmp_path: Path) -> None:
+def test_layers_of_the_same_files_have_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     for number in range(5):
         (tmp_path / "work" / f"f{number}").write_bytes(os.urandom(700_000))
@@ -151,7 +147,7 @@ def test_archive_has_known_bytes(tmp_path: Path) -> None:
     for path in (tmp_path / "work" / "d" / ("n" * 101), tmp_path / "work" / "ünïcode"):
         path.chmod(0o644)
     files = workspace_files(Workspace({str(tmp_path / "work"): ""}))
-    data = b"".join(tar_pieces(files, "/app"))
+    data = b"".join(tar_chunks(files, "/app"))
     assert (
         hashlib.sha256(data).hexdigest()
         == "72bc5d80df69470a81bea422a151c32a80ff3babe2d544336a37890d98f1550b"

@@ -1,4 +1,4 @@
-"""Plans, layers and names of images, without an engine and without a registry."""
+"""Tests of plans, layers, names and credentials, without an engine and without a registry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.workspace import Workspace
 from torchx_workspace_docker.builder import DockerBuilder
 from torchx_workspace_docker.docker_workspace import print_push_events
-from torchx_workspace_docker.engine.build import _ahead
+from torchx_workspace_docker.engine.load import _read_ahead
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import make_layer
 from torchx_workspace_docker.progress import Progress
@@ -52,7 +52,7 @@ def image(root: Path, base: str = "base:1", remote: bool = True, **cfg: Any) -> 
     return builder.plan(base, Workspace({str(root): ""}), cfg).image
 
 
-def test_the_name_depends_on_everything_that_goes_in_and_on_nothing_else(root: Path) -> None:
+def test_name_depends_on_everything_in_the_image_and_on_nothing_else(root: Path) -> None:
     first = image(root, **REPO)
     assert first.startswith("example.com/jobs:")
     os.utime(root / "a", (1, 1))
@@ -69,20 +69,20 @@ def test_the_name_depends_on_everything_that_goes_in_and_on_nothing_else(root: P
     assert image(root, remote=False).startswith("torchx-workspace:")
 
 
-def test_ignore_files_of_both(root: Path) -> None:
+def test_rules_of_torchxignore_follow_those_of_dockerignore(root: Path) -> None:
     (root / ".dockerignore").write_text("a\ntmp\n")
     (root / ".torchxignore").write_text("!a\n")
     plan = DockerBuilder().plan("base", Workspace({str(root): ""}), REPO)
     assert [f.path for f in plan.details.files] == [".dockerignore", ".torchxignore", "a", "link"]
 
 
-def test_what_cannot_be_planned(root: Path) -> None:
+def test_plan_refuses_wrong_options_and_large_workspaces(root: Path) -> None:
     with pytest.raises(RequestError, match="option image_repo"):
         image(root)
     for wrong in ("example.com/x:1", "Example.com/X", "example.com/x@sha256:0"):
         with pytest.raises(RequestError, match="without a tag"):
             image(root, image_repo=wrong)
-    with pytest.raises(RequestError, match="no image"):
+    with pytest.raises(RequestError, match="the role has no image"):
         image(root, "", **REPO)
     (root / "tmp" / "large").write_bytes(b"\0" * (2 << 20))
     with pytest.raises(WorkspaceError, match=r"largest: tmp/ 2 MB"):
@@ -90,7 +90,7 @@ def test_what_cannot_be_planned(root: Path) -> None:
     assert image(root, **REPO, image_max_mb=0)
 
 
-def test_a_layer_is_the_same_wherever_it_is_made(root: Path, tmp_path: Path) -> None:
+def test_layer_does_not_depend_on_times(root: Path, tmp_path: Path) -> None:
     files = workspace_files(Workspace({str(root): ""}))
     one = make_layer(files, "/app", str(tmp_path / "one"))
     for path in (root / "a", root / "tmp" / "run"):
@@ -115,26 +115,26 @@ def test_temporary_folders_of_the_image_stay_writable(root: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", ["", "shorter", "much longer than it was"])
-def test_a_file_that_changes_meanwhile_is_an_error(
+def test_file_that_changes_while_it_is_read_is_an_error(
     root: Path, tmp_path: Path, content: str
 ) -> None:
     (root / "a").write_text("ten bytes!")
     files = workspace_files(Workspace({str(root): ""}))
     (root / "a").write_text(content)
-    with pytest.raises(WorkspaceError, match="changes while it is read"):
+    with pytest.raises(WorkspaceError, match="has changed while it was read"):
         make_layer(files, "/", str(tmp_path / "layer"))
 
 
-def test_a_full_disk_is_one_line(root: Path) -> None:
+def test_full_disk_is_an_error_that_names_tmpdir(root: Path) -> None:
     if not os.path.exists("/dev/full"):
-        pytest.skip("no /dev/full here: full disks not tried")
+        pytest.skip("this system has no /dev/full")
     (root / "a").write_bytes(os.urandom(1 << 20))
     files = workspace_files(Workspace({str(root): ""}))
-    with pytest.raises(WorkspaceError, match="No space left on device; TMPDIR"):
+    with pytest.raises(WorkspaceError, match="No space left on device; set TMPDIR"):
         make_layer(files, "/", "/dev/full")
 
 
-def test_the_configuration_of_the_new_image() -> None:
+def test_patched_config_adds_layers_and_labels() -> None:
     base = {
         "architecture": "arm64",
         "config": {"WorkingDir": "/app", "Labels": {"a": "b"}},
@@ -162,12 +162,14 @@ def test_the_configuration_of_the_new_image() -> None:
         ("ghcr.io/a/b:2@sha256:ab", ("ghcr.io", "a/b", "sha256:ab")),
     ],
 )
-def test_names_of_images(name: str, parts: tuple[str, str, str]) -> None:
+def test_reference_is_parsed_as_docker_does(name: str, parts: tuple[str, str, str]) -> None:
     reference = Reference.parse(name)
     assert (reference.registry, reference.repository, reference.version) == parts
 
 
-def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_come_from_the_docker_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     assert credentials_for("example.com") is None
     auth = base64.b64encode(b"me:s:3").decode()
@@ -184,7 +186,7 @@ def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found is not None
     assert (found.user, found.secret) == ("", "t")
     config.write_text(json.dumps({"credsStore": "../evil"}))
-    with pytest.raises(WorkspaceError, match="no credential helper's name"):
+    with pytest.raises(WorkspaceError, match="is not a valid name"):
         credentials_for("example.com")
     config.write_text(json.dumps({"credsStore": "torchx-none"}))
     with pytest.raises(WorkspaceError, match="docker-credential-torchx-none"):
@@ -194,7 +196,7 @@ def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         credentials_for("example.com")
 
 
-def test_progress_is_lines_where_there_is_no_terminal() -> None:
+def test_progress_without_a_terminal_is_lines() -> None:
     stream = io.StringIO()
     with Progress("repo:" + "a" * 64, stream=stream) as progress:
         progress.begin("packing", 2 << 20)
@@ -205,8 +207,8 @@ def test_progress_is_lines_where_there_is_no_terminal() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter((0.0, 0.11, 0.12))  # not more often than ten times a second
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((0.0, 0.11, 0.12))  # The third time is too early for another bar.
     fake = SimpleNamespace(monotonic=lambda: next(clock))
     monkeypatch.setattr("torchx_workspace_docker.progress.time", fake)
     reader, terminal = pty.openpty()
@@ -216,7 +218,7 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
             progress.advance(1 << 20)
             progress.advance(1 << 20)
         shown = ""
-        while not shown.endswith("\n"):  # a terminal may pass it on in parts
+        while not shown.endswith("\n"):  # A terminal may deliver the text in parts.
             shown += os.read(reader, 1 << 16).decode()
     os.close(reader)
     bars = shown.split("\r\033[K")
@@ -226,7 +228,7 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
-def test_events_of_older_pushes() -> None:
+def test_push_events_are_printed_once_for_each_change() -> None:
     stream = io.StringIO()
     events = [{"status": "Pushing", "id": "a"}, {"status": "Pushing", "id": "a"}, {"status": "ok"}]
     print_push_events(events, stream)
@@ -235,19 +237,19 @@ def test_events_of_older_pushes() -> None:
         print_push_events([{"error": "denied"}], stream)
 
 
-def test_blocks_are_made_ahead_in_order_and_fail_where_they_would() -> None:
+def test_blocks_are_read_ahead_in_order_and_keep_their_error() -> None:
     def blocks(most: int, made: list[int]) -> Iterator[bytes]:
         for i in range(most):
             made.append(i)
             yield str(i).encode()
         raise WorkspaceError("it changes")
 
-    coming = _ahead(blocks(20, []))
-    assert [next(coming) for _ in range(20)] == [str(i).encode() for i in range(20)]
+    pending = _read_ahead(blocks(20, []))
+    assert [next(pending) for _ in range(20)] == [str(i).encode() for i in range(20)]
     with pytest.raises(WorkspaceError, match="it changes"):
-        next(coming)
+        next(pending)
     made: list[int] = []
-    given_up = _ahead(blocks(1000, made))
-    assert next(given_up) == b"0"
-    given_up.close()
+    abandoned = _read_ahead(blocks(1000, made))
+    assert next(abandoned) == b"0"
+    abandoned.close()
     assert len(made) < 10

@@ -1,4 +1,4 @@
-"""Logging in to Amazon's registries."""
+"""Tests of tokens for Amazon's registries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from torchx_specs.errors import WorkspaceError
+from torchx_workspace_docker.engine.client import registry_login
 from torchx_workspace_docker.registry.credentials import credentials_for
 from torchx_workspace_docker.registry.ecr import ecr_login
 
@@ -19,10 +20,15 @@ REGISTRY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 
 
 class Boto3Double:
-    """What of boto3 is asked for a token."""
+    """The part of boto3 that gives tokens.
+
+    Attributes:
+        requests: Service and region of each request.
+        error: The error that requests raise, None for none.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.error: Exception | None = None
         exceptions = types.ModuleType("botocore.exceptions")
         for name in ("BotoCoreError", "ClientError"):
@@ -39,7 +45,7 @@ class Boto3Double:
             monkeypatch.setitem(sys.modules, name, module)
 
     def client(self, service: str, region_name: str) -> Any:
-        self.asked.append((service, region_name))
+        self.requests.append((service, region_name))
         token = base64.b64encode(b"AWS:pass:word").decode()
         data = {"authorizationToken": token}
 
@@ -57,18 +63,18 @@ def boto3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Boto3Double:
     return Boto3Double(monkeypatch)
 
 
-def logged_in(folder: Path) -> None:
-    """What docker login has left."""
+def write_docker_login(folder: Path) -> None:
+    """Write the configuration that docker login leaves."""
     auth = base64.b64encode(b"AWS:old").decode()
     (folder / "config.json").write_text(json.dumps({"auths": {REGISTRY: {"auth": auth}}}))
 
 
-def test_the_token_of_the_registrys_region(boto3: Boto3Double) -> None:
+def test_token_comes_from_the_region_of_the_registry(boto3: Boto3Double) -> None:
     found = credentials_for(REGISTRY)
     assert found is not None
     assert (found.user, found.secret) == ("AWS", "pass:word")
     assert credentials_for("public.ecr.aws") == found
-    assert boto3.asked == [("ecr", "eu-west-1"), ("ecr-public", "us-east-1")]
+    assert boto3.requests == [("ecr", "eu-west-1"), ("ecr-public", "us-east-1")]
 
 
 @pytest.mark.parametrize(
@@ -80,37 +86,35 @@ def test_the_token_of_the_registrys_region(boto3: Boto3Double) -> None:
         "x.123456789012.dkr.ecr.eu-west-1.amazonaws.com",
     ],
 )
-def test_no_other_registry_gets_a_token(boto3: Boto3Double, registry: str) -> None:
+def test_other_registries_get_no_token(boto3: Boto3Double, registry: str) -> None:
     assert credentials_for(registry) is None
-    assert boto3.asked == []
+    assert boto3.requests == []
 
 
-def test_a_new_token_comes_before_an_old_login(boto3: Boto3Double, tmp_path: Path) -> None:
-    logged_in(tmp_path)
+def test_token_takes_precedence_over_docker_login(boto3: Boto3Double, tmp_path: Path) -> None:
+    write_docker_login(tmp_path)
     found = credentials_for(REGISTRY)
     assert found is not None
     assert found.secret == "pass:word"
 
 
-def test_without_a_token_the_login_counts(boto3: Boto3Double, tmp_path: Path) -> None:
+def test_docker_login_is_used_if_aws_gives_no_token(boto3: Boto3Double, tmp_path: Path) -> None:
     boto3.error = boto3.failure("no credentials")
     with pytest.raises(WorkspaceError, match=rf"cannot log in to {REGISTRY}: no credentials"):
         credentials_for(REGISTRY)
     assert credentials_for("public.ecr.aws") is None
-    logged_in(tmp_path)
+    write_docker_login(tmp_path)
     found = credentials_for(REGISTRY)
     assert found is not None
     assert found.secret == "old"
 
 
-def test_the_engine_is_given_the_token_for_amazons_registries_only(boto3: Boto3Double) -> None:
-    from torchx_workspace_docker.engine.build import _login
-
-    assert _login(f"{REGISTRY}/train:1") == {"username": "AWS", "password": "pass:word"}
-    assert _login("example.com/train:1") is None
-    assert _login("busybox") is None
+def test_engine_gets_the_token_for_ecr_only(boto3: Boto3Double) -> None:
+    assert registry_login(f"{REGISTRY}/train:1") == {"username": "AWS", "password": "pass:word"}
+    assert registry_login("example.com/train:1") is None
+    assert registry_login("busybox") is None
 
 
-def test_without_boto3_there_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ecr_login_without_boto3_returns_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3.session", None)
     assert ecr_login(REGISTRY) is None

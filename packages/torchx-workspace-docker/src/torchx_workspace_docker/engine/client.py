@@ -1,0 +1,129 @@
+"""The connection of builds to a Docker Engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from torchx_kit.errors import translated_errors
+from torchx_specs.errors import BackendError, TorchXError, WorkspaceError, one_line
+from torchx_specs.redaction import masked_text
+from torchx_workspace_docker.references import Reference
+from torchx_workspace_docker.registry.credentials import credentials_for
+from torchx_workspace_docker.registry.ecr import is_ecr
+
+if TYPE_CHECKING:
+    from docker.client import DockerClient
+
+#: How long one response of the engine may take, in seconds.
+_TIMEOUT = 600
+_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+
+
+class FullEngineError(BackendError, WorkspaceError):
+    """The disk of the engine has no room for the image."""
+
+    exit_code = 3
+
+
+def connect() -> DockerClient:
+    """Return a client of the engine that the environment names (``DOCKER_HOST`` and others).
+
+    Raises:
+        WorkspaceError: The docker library is not installed.
+        BackendError: The engine does not answer.
+    """
+    try:
+        from docker.client import from_env
+    except ImportError:
+        raise WorkspaceError(
+            "a Docker Engine builds this image, which needs the docker library:"
+            " pip install 'torchx-workspace-docker[docker]'"
+        ) from None
+    with engine_errors("reach the Docker Engine"):
+        client: DockerClient = from_env(timeout=_TIMEOUT, version=_api_version(from_env))
+        return client
+
+
+def engine_errors(action: str) -> AbstractContextManager[None]:
+    """Raise the docker library's errors as ours.
+
+    Args:
+        action: The action that fails, as in "cannot ACTION".
+
+    Raises:
+        WorkspaceError: The engine refuses the request.
+        BackendError: The engine does not answer.
+    """
+    return translated_errors(lambda error: _translate_error(error, action))
+
+
+def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the events of a running request, to the end: only then is the connection free.
+
+    Args:
+        action: The action that the events report, as in "cannot ACTION".
+        events: The events; one with the key ``error`` means that the action has failed.
+
+    Raises:
+        WorkspaceError: The action has failed.
+        FullEngineError: The disk of the engine is full.
+    """
+    errors = []
+    for event in events:
+        if "error" in event:
+            errors.append(one_line(event["error"]))
+        else:
+            yield event
+    if not errors:
+        return
+    if "no space left on device" in errors[0]:
+        raise FullEngineError(
+            f"cannot {action}: the disk of the Docker Engine is full ({errors[0]});"
+            " see what uses it: docker system df"
+        )
+    raise WorkspaceError(f"cannot {action}: {errors[0]}")
+
+
+def registry_login(image: str) -> dict[str, str] | None:
+    """Return the credentials for an image in ECR; the docker library finds all others itself."""
+    registry = Reference.parse(image).registry
+    credentials = credentials_for(registry) if is_ecr(registry) else None
+    if credentials is None:
+        return None
+    return {"username": credentials.user, "password": credentials.secret}
+
+
+def _api_version(from_env: Callable[..., DockerClient]) -> str:
+    """Return the API version of this machine's engine; "auto" if the library must request it.
+
+    The library requests ``/version``, for which an engine runs two programs. ``/_ping`` is faster.
+    """
+    if not (os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:"):
+        return "auto"
+    from docker.constants import MINIMUM_DOCKER_API_VERSION
+
+    # With a version, this makes no request.
+    client = from_env(timeout=_TIMEOUT, version=MINIMUM_DOCKER_API_VERSION)
+    try:
+        answer = client.api.get(f"{client.api.base_url}/_ping", timeout=_TIMEOUT)
+        return str(answer.headers.get("Api-Version") or "auto")
+    finally:
+        client.close()
+
+
+def _translate_error(error: Exception, action: str) -> TorchXError | None:
+    import docker.errors
+    import requests.exceptions
+
+    if isinstance(error, docker.errors.APIError):
+        return WorkspaceError(f"cannot {action}: {one_line(error.explanation or error)}")
+    if isinstance(error, (docker.errors.DockerException, requests.exceptions.RequestException)):
+        address = masked_text(os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS)
+        return BackendError(
+            f"cannot {action}: no answer from the Docker Engine at {address}"
+            f" ({one_line(error)}); start it, or set DOCKER_HOST to its address"
+        )
+    return None

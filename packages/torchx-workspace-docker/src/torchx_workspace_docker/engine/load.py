@@ -1,0 +1,189 @@
+"""Images that are loaded into a Docker Engine: only the new layer is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from torchx_workspace_docker.archive import tar_chunks, tar_header, tar_size
+from torchx_workspace_docker.build_cache import recall, remember
+from torchx_workspace_docker.engine.client import read_events
+from torchx_workspace_docker.image_config import patched_config, working_folder
+from torchx_workspace_docker.layer import LAYER_FORMAT, layer_contents
+from torchx_workspace_docker.plan import Plan, check_unchanged
+from torchx_workspace_docker.progress import Progress
+
+if TYPE_CHECKING:
+    from docker.client import DockerClient
+
+    from torchx_kit.workspace import WorkspaceFile
+
+#: The smallest size of the blocks that are sent, in bytes.
+_BLOCK = 1 << 20
+_BLOCKS_AHEAD = 4
+#: An image with more layers than this on top of its base is made of one layer again.
+_MAX_LAYERS = 20
+#: A change is added to the previous image if the workspace is this many times as large.
+_MIN_RATIO = 4
+
+
+def load_image(
+    client: DockerClient,
+    image: str,
+    plan: Plan,
+    base: Mapping[str, Any],
+    workspace: str,
+    progress: Progress,
+) -> str:
+    """Add a layer to an image of the engine, and return the id of the new image.
+
+    If the engine has an image of an earlier state of this workspace, and few files were added or
+    changed since then, the layer holds these files and is added to that image.
+
+    Args:
+        client: The client of the engine.
+        image: The name of the new image.
+        plan: What goes into the image.
+        base: The engine's description of the base image.
+        workspace: The workspace, which identifies its earlier images.
+        progress: Shows how many bytes were sent.
+
+    Raises:
+        WorkspaceError: The engine refuses the image, or the workspace has changed meanwhile.
+    """
+    contents = layer_contents(plan.files, plan.digests)
+    key = json.dumps([LAYER_FORMAT, str(base["Id"]), workspace])
+    parent, files = _previous_image(client, key, base, plan.files, contents) or (base, plan.files)
+    archive = _image_archive(image, plan, files, base, parent, progress)
+    for _ in read_events(f"load {image}", client.api.load_image(archive, quiet=True)):
+        pass
+    loaded = str(client.api.inspect_image(image)["Id"])
+    remember("images", key, {"image": loaded, "content": contents})
+    return loaded
+
+
+def _previous_image(
+    client: DockerClient,
+    key: str,
+    base: Mapping[str, Any],
+    files: Sequence[WorkspaceFile],
+    contents: Mapping[str, str],
+) -> tuple[dict[str, Any], Sequence[WorkspaceFile]] | None:
+    """Return the workspace's previous image, and the files that differ from it.
+
+    None if there is no such image, if much differs, or if the image has many layers already. None
+    too if a file was removed: the base may have a file of that name, which would have to reappear.
+    """
+    import docker.errors
+
+    cached = recall("images", key)
+    if cached is None or not cached["content"].keys() <= contents.keys():
+        return None
+    try:
+        previous: dict[str, Any] = client.api.inspect_image(cached["image"])
+    except docker.errors.NotFound:
+        return None
+    changed = [
+        entry for entry in files if cached["content"].get(entry.path) != contents[entry.path]
+    ]
+    total, size = (sum(entry.size for entry in some) for some in (files, changed))
+    added_layers = len(_layers(previous)) - len(_layers(base))
+    if added_layers >= _MAX_LAYERS or size * _MIN_RATIO > total:
+        return None
+    return previous, changed
+
+
+def _image_archive(
+    image: str,
+    plan: Plan,
+    files: Sequence[WorkspaceFile],
+    base: Mapping[str, Any],
+    parent: Mapping[str, Any],
+    progress: Progress,
+) -> Iterator[bytes]:
+    """Yield an archive in the format of ``docker save``, with the new layer alone.
+
+    The format is that of
+    https://github.com/moby/docker-image-spec/blob/main/spec.md#combined-image-json--filesystem-changeset-format;
+    the engine does not read layers that it has.
+
+    Raises:
+        WorkspaceError: The workspace has changed since it was planned. The engine ignores the part
+            of the archive that it received.
+    """
+    root = working_folder(base.get("Config") or {})
+    digest = hashlib.sha256()
+    size = tar_size(files, root)
+    progress.begin("loading", size)
+    yield tar_header("layer.tar", size)
+
+    def layer() -> Iterator[bytes]:
+        for block in _blocks(tar_chunks(files, root)):
+            digest.update(block)
+            yield block
+
+    for block in _read_ahead(layer()):
+        yield block
+        progress.advance(len(block))
+    check_unchanged(plan)
+    layers = [*_layers(parent), f"sha256:{digest.hexdigest()}"]
+    config = patched_config(_config(base), layers[len(_layers(base)) :], str(base["Id"]))
+    manifest = [
+        {
+            "Config": "config.json",
+            "RepoTags": [image],
+            "Layers": [*(f"have-{i}" for i in range(len(layers) - 1)), "layer.tar"],
+        }
+    ]
+    extra = {
+        "config.json": json.dumps(config, sort_keys=True).encode(),
+        "manifest.json": json.dumps(manifest).encode(),
+    }
+    # The layer's size is a multiple of tar's block size, so further members may follow.
+    yield b"".join(tar_chunks((), "", extra))
+
+
+def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Join small chunks into blocks of at least :data:`_BLOCK` bytes."""
+    block: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        block.append(chunk)
+        size += len(chunk)
+        if size >= _BLOCK:
+            yield b"".join(block)
+            block, size = [], 0
+    yield b"".join(block)
+
+
+def _read_ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the same blocks; a thread makes the next ones while the caller sends one."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = deque(pool.submit(next, blocks, None) for _ in range(_BLOCKS_AHEAD))
+        try:
+            while (block := pending.popleft().result()) is not None:
+                pending.append(pool.submit(next, blocks, None))
+                yield block
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _layers(image: Mapping[str, Any]) -> list[str]:
+    return list(image["RootFS"].get("Layers") or [])
+
+
+def _config(image: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of an image of the engine, in the form that registries keep."""
+    layers = _layers(image)
+    return {
+        "architecture": image.get("Architecture") or "amd64",
+        "os": image.get("Os") or "linux",
+        "config": dict(image.get("Config") or {}),
+        "created": image.get("Created"),
+        "rootfs": {"type": "layers", "diff_ids": layers},
+        "history": [{"created_by": "base"} for _ in layers],
+    }

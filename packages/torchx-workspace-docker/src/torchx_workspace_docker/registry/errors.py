@@ -1,0 +1,23 @@
+"""The error of a registry."""
+
+from __future__ import annotations
+
+from torchx_specs.errors import BackendError, WorkspaceError, one_line
+
+
+class RegistryError(BackendError, WorkspaceError):
+    """A registry does not answer, or refuses a request."""
+
+    exit_code = 3
+
+
+def unreachable(registry: str, action: str, error: Exception) -> RegistryError:
+    """Return the error for a registry that does not answer.
+
+    Args:
+        registry: The registry's name.
+        action: What was requested.
+        error: Why the request failed.
+    """
+    reason = one_line(getattr(error, "reason", None) or error)
+    return RegistryError(f"the registry {registry} does not answer ({action}): {reason}")

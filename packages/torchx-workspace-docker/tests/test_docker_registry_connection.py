@@ -1,0 +1,20 @@
+"""Tests of the header Retry-After, without a registry."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+
+import pytest
+
+from torchx_workspace_docker.registry.connection import _seconds
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7), ("0", 0), ("", 3), ("soon", 3)])
+def test_retry_after_in_seconds_replaces_the_default(header: str, seconds: float) -> None:
+    assert _seconds(header, 3) == seconds
+
+
+def test_retry_after_may_be_a_date() -> None:
+    assert 8 < _seconds(formatdate(time.time() + 10, usegmt=True), 3) <= 10
+    assert _seconds(formatdate(time.time() - 10, usegmt=True), 3) == 0
