@@ -32,7 +32,7 @@ Ended = Callable[[str], DescribeAppResponse]
 @pytest.fixture
 def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSSageMakerScheduler]:
     """SageMaker of the double."""
-    scheduler = AWSSageMakerScheduler("test", log_settle=0.3)
+    scheduler = AWSSageMakerScheduler("test", log_delay=0.3)
     yield scheduler
     scheduler.close()
 
