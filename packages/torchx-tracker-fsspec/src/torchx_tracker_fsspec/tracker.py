@@ -206,11 +206,9 @@ class FsspecTracker(TrackerBase):
         Raises:
             TrackerValueError: there is no such filter
         """
-        parent_run_id = kwargs.pop("parent_run_id", None)
-        if kwargs:
-            raise TrackerValueError(
-                f"runs cannot be filtered by {', '.join(sorted(kwargs))}; filters: parent_run_id"
-            )
+        from torchx_specs.trackers.checks import parent_run_filter
+
+        parent_run_id = parent_run_filter(kwargs)
         parent = None if parent_run_id is None else names.encode(parent_run_id)
         return self._run_ids(parent)
 
@@ -364,17 +362,12 @@ def _to_json(run_id: str, content: dict[str, Any]) -> bytes:
     try:
         return json.dumps(content).encode()
     except (TypeError, ValueError, RecursionError) as error:
+        from torchx_specs.trackers.checks import json_text
+
         inner = content.get("metadata") or {}
         pairs = {**{k: v for k, v in content.items() if k != "metadata"}, **inner}
         for key, value in pairs.items():
-            try:
-                json.dumps({key: value})
-            except (TypeError, ValueError, RecursionError) as e:
-                raise TrackerValueError(
-                    f"'{key}' of run '{run_id}' cannot be recorded: {e};"
-                    f" it is a {type(value).__qualname__}, and JSON takes text, numbers, booleans,"
-                    " None, lists and dicts"
-                ) from None
+            json_text(key, run_id, value)
         raise TrackerValueError(f"run '{run_id}': {error}") from None
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from torchx_specs.errors import nearest
+from torchx_specs.errors import nearest, one_line
 from torchx_specs.trackers.api import TrackerValueError
 from torchx_specs.trackers.inline import from_data_uri, to_data_uri
 
@@ -95,7 +95,7 @@ def _read_file(path: str) -> dict[str, str]:
             f" folder with a {_FILE}, a file like it, or the URI of a tracking server"
         ) from None
     except (OSError, UnicodeDecodeError, configparser.Error) as e:
-        reason = " ".join(str(e).split())
+        reason = one_line(e)
         raise TrackerValueError(
             f"tracker configuration '{file}' cannot be read: {reason}"
         ) from None

@@ -6,13 +6,16 @@ JSON in the value of a tag, whose own name is a digest.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from hashlib import sha256
 from typing import Any
 
 from torchx_specs.trackers.api import TrackerValueError
+from torchx_specs.trackers.checks import json_text
 
 #: The whole id of a run whose name MLflow cannot be asked for; and its digest, to ask for that.
 RUN_ID = "torchx.run_id"
@@ -34,8 +37,6 @@ _QUOTABLE = re.compile(r"[^\"\\`;]{1,250}")
 
 def digest(*parts: str | None) -> str:
     """Returns a short name for any text."""
-    from hashlib import sha256
-
     data = "\0".join("" if part is None else f"={part}" for part in parts)
     return sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -78,34 +79,14 @@ def is_name(text: str) -> bool:
     return unique and _TAG_NAME.fullmatch(text) is not None
 
 
-def to_json(key: str, run_id: str, value: object) -> str:
-    """Returns a value as JSON.
-
-    Raises:
-        TrackerValueError: JSON cannot hold it; the text names the key
-    """
-    import json
-
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError, RecursionError) as e:
-        raise TrackerValueError(
-            f"'{key}' of run '{run_id}' cannot be recorded: {e}; it is a"
-            f" {type(value).__qualname__}, and JSON takes text, numbers, booleans, None, lists and"
-            " dicts"
-        ) from None
-
-
 def to_text(key: str, run_id: str, value: object) -> str:
     """Returns a value as MLflow shows it: scalars as text, lists and dicts as JSON."""
-    encoded = to_json(key, run_id, value)
+    encoded = json_text(key, run_id, value)
     return encoded if isinstance(value, (list, tuple, dict)) else str(value)
 
 
 def from_json(text: str) -> dict[str, Any] | None:
     """Returns the object in a tag's value, None if there is none."""
-    import json
-
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -118,7 +99,7 @@ def metadata_tag(key: str, run_id: str, value: object) -> tuple[str, str]:
     if is_tag_name(key):
         return key, to_text(key, run_id, value)
     pair = {"key": key, "value": to_text(key, run_id, value)}
-    return METADATA + digest(key), to_json(key, run_id, pair)
+    return METADATA + digest(key), json_text(key, run_id, pair)
 
 
 def metadata_of(tags: dict[str, str]) -> dict[str, object]:

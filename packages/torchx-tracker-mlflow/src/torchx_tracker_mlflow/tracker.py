@@ -10,13 +10,19 @@ sources        tags; the first parent is MLflow's own parent too, so that its pa
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
+import socket
+import sys
+import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from torchx_specs.errors import one_line
 from torchx_specs.trackers.api import (
     Lineage,
     TrackerArtifact,
@@ -25,6 +31,7 @@ from torchx_specs.trackers.api import (
     TrackerSource,
     TrackerValueError,
 )
+from torchx_specs.trackers.checks import json_text, parent_run_filter
 from torchx_specs.trackers.lineage import walk_lineage
 from torchx_tracker_mlflow import encoding
 from torchx_tracker_mlflow.config import inline_config, read_config
@@ -88,9 +95,6 @@ class MLflowTracker(TrackerBase):
     @staticmethod
     def default_experiment_name() -> str:
         """Returns the name of the experiment that is used if none is named."""
-        import getpass
-        import socket
-
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # a user id without a name, as containers have
@@ -135,7 +139,7 @@ class MLflowTracker(TrackerBase):
             raise TrackerValueError(f"an artifact of run '{run_id}' needs a name, got an empty one")
         path = os.fspath(path)
         for key, value in (metadata or {}).items():
-            encoding.to_json(key, run_id, value)
+            json_text(key, run_id, value)
         record: dict[str, Any] = {
             "name": name,
             "path": path,
@@ -157,7 +161,7 @@ class MLflowTracker(TrackerBase):
                 tag = f"{encoding.ARTIFACT_METADATA}{name}.{key}"
                 if encoding.is_name(tag):
                     tags[tag] = encoding.to_text(key, run_id, value)
-        tags[encoding.ARTIFACT + encoding.digest(name)] = encoding.to_json(name, run_id, record)
+        tags[encoding.ARTIFACT + encoding.digest(name)] = json_text(name, run_id, record)
         self._set_tags(run_id, tags)
 
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
@@ -191,7 +195,7 @@ class MLflowTracker(TrackerBase):
         link = {"source_id": source_id, "artifact_name": artifact_name}
         name = f"{encoding.SOURCE}{encoding.digest(source_id, artifact_name)}"
         tags = {
-            name: encoding.to_json(source_id, run_id, link),
+            name: json_text(source_id, run_id, link),
             encoding.PARENT + encoding.digest(source_id): "1",
         }
         if artifact_name is None and _PARENT_RUN not in self._tags(run_id):
@@ -230,11 +234,7 @@ class MLflowTracker(TrackerBase):
         Raises:
             TrackerValueError: there is no such filter
         """
-        parent = kwargs.pop("parent_run_id", None)
-        if kwargs:
-            raise TrackerValueError(
-                f"runs cannot be filtered by {', '.join(sorted(kwargs))}; filters: parent_run_id"
-            )
+        parent = parent_run_filter(kwargs)
         return self._ids(self._parent_filters(parent) if parent is not None else [""])
 
     # -- what there is beside -----------------------------------------------------------------
@@ -303,7 +303,7 @@ class MLflowTracker(TrackerBase):
         except (TrackerBackendError, TrackerValueError):
             raise
         except Exception as e:
-            reason = " ".join(str(e).split())[:500] or type(e).__name__
+            reason = one_line(e)[:500]
             reason = re.sub(r"(?<=://)[^/@\s]+@", "", reason)
             text = f"the mlflow tracker cannot {what} at {_without_password(self._uri)}: {reason}"
             invalid = isinstance(e, MlflowException) and e.error_code == "INVALID_PARAMETER_VALUE"
@@ -391,8 +391,6 @@ class MLflowTracker(TrackerBase):
         return first
 
     def _wait_for(self, run_id: str) -> list[Run]:
-        import time
-
         deadline = time.monotonic() + _PATIENCE
         pause = 0.05
         while time.monotonic() < deadline:
@@ -404,13 +402,11 @@ class MLflowTracker(TrackerBase):
         return []
 
     def _make(self, run_id: str) -> str:
-        import sys
-
         tags = {"mlflow.source.name": sys.argv[0], "mlflow.source.type": "JOB"}
         name = encoding.run_name(run_id)
         if not encoding.is_plain_run_name(run_id):
             tags[encoding.RUN_DIGEST] = encoding.digest(run_id)
-            tags[encoding.RUN_ID] = encoding.to_json("run_id", run_id, {"run_id": run_id})
+            tags[encoding.RUN_ID] = json_text("run_id", run_id, {"run_id": run_id})
         experiment = self._made_experiment().experiment_id
         with self._asking(f"make run '{run_id}'"):
             return str(self._client.create_run(experiment, run_name=name, tags=tags).info.run_id)
@@ -484,8 +480,6 @@ def _id_of(run: Run) -> str:
 
 
 def _local_uri() -> str:
-    import tempfile
-
     return f"file://{tempfile.gettempdir()}/torchx/mlruns"
 
 
