@@ -136,8 +136,8 @@ def test_queues_that_do_not_take_it(scheduler: AWSBatchScheduler, use_double: Aw
     for cfg, message in (
         ({"queue": "quee"}, "did you mean 'queue'"),
         ({"queue": "disabled"}, "is disabled"),
-        ({"queue": "fair"}, "needs one: -cfg share_id="),
-        ({"share_id": "team"}, "takes none"),
+        ({"queue": "fair"}, "needs a share identifier: -cfg share_id="),
+        ({"share_id": "team"}, "has no scheduling policy"),
     ):
         with pytest.raises(RequestError, match=message):
             submit(scheduler, shell("true"), **cfg)
