@@ -26,7 +26,7 @@ def with_facade(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job(name: str, entrypoint: str, args: str | list[str], **fields: Any) -> dict[str, Any]:
-    """Return a job of one role; ``args`` may be a single string, ``fields`` override fields of the role."""
+    """Return a job of one role; ``fields`` override fields of the role."""
     role = {
         "name": name,
         "image": IMAGE,
