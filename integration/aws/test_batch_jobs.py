@@ -268,7 +268,7 @@ def test_the_story_of_a_job_of_several_nodes(
         ({"AWS_DEFAULT_REGION": "", "AWS_REGION": ""}, "", 3, "no AWS region"),
         ({"AWS_PROFILE": "nobody"}, "", 3, "nobody"),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "", 3, "http://127.0.0.1:9"),
-        ({}, "queue=none", 2, "there is no job queue 'none'"),
+        ({}, "queue=none", 2, "job queue 'none' does not exist"),
         ({}, "priority=99999", 2, "option priority"),
         ({}, "que=x", 2, "queue"),
     ],
