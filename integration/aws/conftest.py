@@ -102,13 +102,13 @@ def use_double(aws: None, double: AwsDouble, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Schedulers look often."""
-    monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (0.05, 0.2))
-    monkeypatch.setattr("torchx_sched_aws.sagemaker.jobs._PAUSES", (0.05, 0.2))
+    monkeypatch.setattr("torchx_sched_aws.cloudwatch.POLL_PAUSES", (0.05, 0.2))
+    monkeypatch.setattr("torchx_sched_aws.sagemaker.jobs.STOP_PAUSES", (0.05, 0.2))
 
 
 @pytest.fixture
 def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSBatchScheduler]:
     """Batch of the double."""
-    scheduler = AWSBatchScheduler("conformance", log_settle=0.5)
+    scheduler = AWSBatchScheduler("conformance", log_delay=0.5)
     yield scheduler
     scheduler.close()

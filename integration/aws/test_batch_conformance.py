@@ -59,7 +59,7 @@ class TestBatchThroughMoto(BatchConformance):
 
     @pytest.fixture
     def scheduler(self, use_moto: Moto, quick: None) -> Iterator[AWSBatchScheduler]:
-        scheduler = AWSBatchScheduler("conformance", log_settle=1)
+        scheduler = AWSBatchScheduler("conformance", log_delay=1)
         yield scheduler
         scheduler.close()
 

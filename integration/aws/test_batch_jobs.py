@@ -136,8 +136,8 @@ def test_queues_that_do_not_take_it(scheduler: AWSBatchScheduler, use_double: Aw
     for cfg, message in (
         ({"queue": "quee"}, "did you mean 'queue'"),
         ({"queue": "disabled"}, "is disabled"),
-        ({"queue": "fair"}, "needs one: -cfg share_id="),
-        ({"share_id": "team"}, "takes none"),
+        ({"queue": "fair"}, "needs a share identifier: -cfg share_id="),
+        ({"share_id": "team"}, "has no scheduling policy"),
     ):
         with pytest.raises(RequestError, match=message):
             submit(scheduler, shell("true"), **cfg)
@@ -268,7 +268,7 @@ def test_the_story_of_a_job_of_several_nodes(
         ({"AWS_DEFAULT_REGION": "", "AWS_REGION": ""}, "", 3, "no AWS region"),
         ({"AWS_PROFILE": "nobody"}, "", 3, "nobody"),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "", 3, "http://127.0.0.1:9"),
-        ({}, "queue=none", 2, "there is no job queue 'none'"),
+        ({}, "queue=none", 2, "job queue 'none' does not exist"),
         ({}, "priority=99999", 2, "option priority"),
         ({}, "que=x", 2, "queue"),
     ],

@@ -28,7 +28,7 @@ Ended = Callable[[str], DescribeAppResponse]
 
 @pytest.fixture
 def scheduler(use_moto: Moto, quick: None) -> Iterator[AWSBatchScheduler]:
-    scheduler = AWSBatchScheduler("test", log_settle=1)
+    scheduler = AWSBatchScheduler("test", log_delay=1)
     yield scheduler
     scheduler.close()
 

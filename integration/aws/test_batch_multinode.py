@@ -266,7 +266,7 @@ def test_sixteen_nodes_are_followed_by_the_looks_of_one(
     double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pause = 0.2
-    monkeypatch.setattr("torchx_sched_aws.cloudwatch.PAUSES", (pause, pause))
+    monkeypatch.setattr("torchx_sched_aws.cloudwatch.POLL_PAUSES", (pause, pause))
     script = f"for i in 1 2 3 4 5; do echo {macros.replica_id}.$i; sleep 0.3; done"
     app_id = scheduler.submit(app(sh(script, num_replicas=16)), CFG)
     begun = time.monotonic()

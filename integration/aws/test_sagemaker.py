@@ -32,7 +32,7 @@ Ended = Callable[[str], DescribeAppResponse]
 @pytest.fixture
 def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSSageMakerScheduler]:
     """SageMaker of the double."""
-    scheduler = AWSSageMakerScheduler("test", log_settle=0.3)
+    scheduler = AWSSageMakerScheduler("test", log_delay=0.3)
     yield scheduler
     scheduler.close()
 
@@ -377,7 +377,7 @@ def test_exit_codes(use_double: AwsDouble, torchx: Any) -> None:
     assert torchx(*words, *cfg, "utils.sh", "exit", "3").returncode == 1
     wrong = torchx(*words, "-cfg", f"role={ROLE},instance_type=m5.large", "utils.sh", "true")
     assert wrong.returncode == 2
-    assert "begin with ml." in wrong.stderr
+    assert "begin with 'ml.'" in wrong.stderr
     use_double.faults.append(Fault("CreateTrainingJob", "denied"))
     denied = torchx(*words, *cfg, "utils.sh", "true")
     assert denied.returncode == 3

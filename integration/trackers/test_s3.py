@@ -181,7 +181,7 @@ def test_error_names_a_missing_bucket(moto: Any, aws: None) -> None:
     tracker = build_tracker("fsspec", config)
     with pytest.raises(TrackerBackendError, match="no-such-bucket"):
         tracker.add_metadata("run", a=1)
-    with pytest.raises(TrackerBackendError, match="no bucket 'no-such-bucket'"):
+    with pytest.raises(TrackerBackendError, match="bucket 'no-such-bucket' does not exist"):
         list(tracker.run_ids())
 
 

@@ -1,4 +1,4 @@
-"""Whether the torchx distribution is there, by which components choose a program's module."""
+"""Detection of the torchx distribution, which decides the modules that components run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchx_components.app_programs import _has_facade
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all there is to import from, with torchx not imported yet."""
+    """Return a directory that is the only import path, with torchx not imported."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setattr(
         sys, "meta_path", [one for one in sys.meta_path if "PathFinder" in repr(one)]
@@ -21,22 +21,24 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_not_installed(path: Path) -> None:
+def test_has_facade_is_false_without_torchx(path: Path) -> None:
     assert not _has_facade()
 
 
-def test_installed(path: Path) -> None:
+def test_has_facade_is_true_with_torchx(path: Path) -> None:
     (path / "torchx").mkdir()
     (path / "torchx/__init__.py").touch()
     assert _has_facade()
 
 
-def test_folder_of_that_name_is_no_distribution(path: Path) -> None:
+def test_has_facade_is_false_for_a_plain_directory(path: Path) -> None:
     (path / "torchx").mkdir()
     assert not _has_facade()
 
 
-def test_imported_without_a_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_has_facade_is_true_for_a_module_without_specification(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     module = type(sys)("torchx")
     monkeypatch.setitem(sys.modules, "torchx", module)
     assert module.__spec__ is None

@@ -1,4 +1,4 @@
-"""What holds for every component of this package: found, documented, light, filled from words."""
+"""Rules that every component follows."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ MODULES = [info.name for info in pkgutil.iter_modules(torchx_components.__path__
 every_component = pytest.mark.parametrize("component", COMPONENTS.values(), ids=COMPONENTS)
 
 
-def test_these_are_all() -> None:
-    """A public function of any module that returns an AppDef is shown as a component."""
+def test_package_has_exactly_these_components() -> None:
+    """A public function that returns an AppDef is a component, in any module."""
     found = {}
     for name in MODULES:
         module = importlib.import_module(f"torchx_components.{name}")
@@ -60,12 +60,12 @@ def test_these_are_all() -> None:
 
 
 @pytest.mark.parametrize("name", ["interpret", "train"])
-def test_modules_that_only_explain(name: str) -> None:
+def test_modules_without_components(name: str) -> None:
     module = importlib.import_module(f"torchx_components.{name}")
     assert len(module.__doc__ or "") > 100
 
 
-def test_plugin_adds_them_under_their_plain_names() -> None:
+def test_plugin_registers_the_plain_names() -> None:
     (record,) = plugin.torchx_components()
     assert (record.group, record.module) == ("", "torchx_components")
     assert record.problem() is None
@@ -73,7 +73,7 @@ def test_plugin_adds_them_under_their_plain_names() -> None:
 
 
 @every_component
-def test_valid(component: Any) -> None:
+def test_component_passes_the_linter(component: Any) -> None:
     path = inspect.getsourcefile(component)
     assert path is not None
     assert validate(path, component.__name__) == []
@@ -92,7 +92,7 @@ def test_every_parameter_is_documented(component: Any) -> None:
 
 
 REQUIRED = inspect.Parameter.empty
-# Names, order and defaults are what scripts and forks rely on. `memMB`: capitals are part of it.
+# Scripts and forks rely on names, order and defaults.
 SIGNATURES: dict[str, dict[str, Any]] = {
     "dist.ddp": {
         "script_args": REQUIRED,
@@ -199,7 +199,7 @@ SIGNATURES["dist.torchrun"] = SIGNATURES["dist.ddp"]
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_signature(name: str) -> None:
+def test_signature_is_unchanged(name: str) -> None:
     parameters = inspect.signature(COMPONENTS[name]).parameters
     assert {key: value.default for key, value in parameters.items()} == SIGNATURES[name]
     assert list(parameters) == list(SIGNATURES[name])
@@ -252,7 +252,7 @@ WORDS: list[tuple[str, list[str], dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("name", "words", "values", "varargs"), WORDS)
-def test_filled_from_a_command_line(
+def test_component_accepts_command_line_arguments(
     name: str, words: list[str], values: dict[str, Any], varargs: list[str]
 ) -> None:
     filled = component_args_from_str(COMPONENTS[name], words)
@@ -261,14 +261,14 @@ def test_filled_from_a_command_line(
     assert filled.var_args == varargs
 
 
-def test_run_from_a_command_line() -> None:
+def test_component_runs_from_a_command_line() -> None:
     app = materialize_appdef(utils.sh, ["--num_replicas", "2", "--", "echo", "a b"])
     assert app.roles[0].args == ["-c", "echo 'a b'"]
 
 
 @pytest.mark.parametrize("module", ["plugin", "utils", "dist"])
-def test_import_is_light(module: str) -> None:
-    """A dry run of utils.echo is timed against the peer's; what is loaded decides."""
+def test_import_loads_few_modules(module: str) -> None:
+    """The time of a dry run of utils.echo depends on the modules that it loads."""
     heavy = {"asyncio", "hydra", "importlib.metadata", "logging", "pathlib", "pluggy", "subprocess"}
     heavy |= {"torch", "unittest", "yaml"}
     code = (
@@ -278,9 +278,6 @@ def test_import_is_light(module: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-# --- the base for users' tests --------------------------------------------------------------------
 
 
 class OurComponents(ComponentTestCase):
@@ -298,7 +295,7 @@ def run_case(case: ComponentTestCase) -> list[str]:
     return [text for _, text in [*result.errors, *result.failures]]
 
 
-def test_component_test_case() -> None:
+def test_component_test_case_runs() -> None:
     case = OurComponents("test_validate")
     assert run_case(case) == []
     assert not Path(case.test_dir).exists()
@@ -324,7 +321,7 @@ BAD = """
         ("strange", ComponentTypeError, "Unknown"),
     ],
 )
-def test_component_that_breaks_the_rules(
+def test_validate_reports_every_violation(
     name: str, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bad_components_bad.py").write_text(textwrap.dedent(BAD))

@@ -1,7 +1,6 @@
-"""dist.*: what jobs they describe.
+"""The jobs of the components in dist.
 
-The expected values are what the released torchx-nightly 2026.10.26 gives for the same calls, unless
-a test says otherwise.
+Unless a test says otherwise, the expected values are those of torchx-nightly 2026.10.26.
 """
 
 from __future__ import annotations
@@ -244,7 +243,7 @@ TORCHRUN_ONLY = [
             resource=specs.resource(h="gpu.medium"),
         ),
     ),
-    (  # not in the peer, which has no short form for elastic jobs
+    (  # torchx-nightly has no short form for elastic jobs
         {"script": "t.py", "h": "gpu.medium", "j": "1:3"},
         expected(
             "t",
@@ -297,7 +296,7 @@ SPMD = [
             metadata={"k": "v"},
         ),
     ),
-    (  # not in the peer, where spmd cannot be elastic
+    (  # in torchx-nightly, spmd cannot be elastic
         {"m": "a.b", "j": "1:4x1"},
         expected(
             "b",
@@ -312,21 +311,23 @@ SPMD = [
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("arguments", "job"), SAME_IN_DDP_AND_TORCHRUN)
 @pytest.mark.parametrize("component", [dist.ddp, dist.torchrun])
-def test_job(component: Any, arguments: dict[str, Any], job: dict[str, Any]) -> None:
+def test_component_returns_this_job(
+    component: Any, arguments: dict[str, Any], job: dict[str, Any]
+) -> None:
     before = json.dumps(arguments)
     assert described(component(**arguments)) == job
-    assert json.dumps(arguments) == before  # the caller's env and metadata are the caller's
+    assert json.dumps(arguments) == before  # the caller's objects are not changed
 
 
 @pytest.mark.filterwarnings("error")
-def test_one_number_means_processes_for_ddp() -> None:
+def test_ddp_reads_a_single_number_as_processes() -> None:
     arguments, job = DDP_ONLY
     assert described(dist.ddp(**arguments)) == job
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("arguments", "job"), TORCHRUN_ONLY)
-def test_one_number_means_nodes_for_torchrun_on_a_named_host(
+def test_torchrun_reads_a_single_number_as_nodes_with_h(
     arguments: dict[str, Any], job: dict[str, Any]
 ) -> None:
     assert described(dist.torchrun(**arguments)) == job
@@ -334,18 +335,16 @@ def test_one_number_means_nodes_for_torchrun_on_a_named_host(
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("arguments", "job"), SPMD)
-def test_spmd(arguments: dict[str, Any], job: dict[str, Any]) -> None:
+def test_spmd_returns_this_job(arguments: dict[str, Any], job: dict[str, Any]) -> None:
     assert described(dist.spmd(**arguments)) == job
 
 
-def test_loglevel_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loglevel_of_the_launcher_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGLEVEL", "INFO")
     assert dist.ddp(script="t.py").roles[0].env["LOGLEVEL"] == "INFO"
     asked = dist.ddp(script="t.py", env={"LOGLEVEL": "ERROR"})
     assert asked.roles[0].env["LOGLEVEL"] == "ERROR"
 
-
-# --- every argument reaches the script as it is ---------------------------------------------------
 
 HOSTILE = [
     "",
@@ -390,8 +389,8 @@ def filled_in(app: specs.AppDef) -> specs.Role:
 
 
 @pytest.mark.parametrize("j", ["1x2", "2x2"])
-def test_hostile_arguments_through_a_real_shell(j: str, tmp_path: Path) -> None:
-    """What a program in torchrun's place gets, with the job's own entrypoint."""
+def test_hostile_arguments_pass_through_a_real_shell(j: str, tmp_path: Path) -> None:
+    """Run the job's own command with a fake torchrun that prints its arguments."""
     torchrun = tmp_path / "torchrun"
     torchrun.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
     torchrun.chmod(0o755)
@@ -414,32 +413,29 @@ def test_hostile_arguments_through_a_real_shell(j: str, tmp_path: Path) -> None:
 @given(st.lists(st.text(st.sampled_from("$ {}ab'\"\\\n_app_id"), max_size=8), max_size=5))
 def test_arguments_reach_the_script(arguments: list[str]) -> None:
     role = filled_in(dist.ddp(*arguments, script="t.py"))
-    words = shlex.split(role.args[1])
-    assert words[words.index("t.py") + 1 :] == [VALUES.substitute(word) for word in arguments]
+    argv = shlex.split(role.args[1])
+    assert argv[argv.index("t.py") + 1 :] == [VALUES.substitute(word) for word in arguments]
 
 
 @given(st.lists(st.text(st.sampled_from("$ {}ab'\"\\\n"), max_size=8), max_size=5))
-def test_arguments_reach_the_script_under_an_older_scheduler(arguments: list[str]) -> None:
-    """Plugins written for older releases fill macros in by string.Template."""
+def test_arguments_reach_the_script_with_string_template(arguments: list[str]) -> None:
+    """Plugins of older releases substitute macros with string.Template."""
     role = dist.ddp(*arguments, script="t.py").roles[0]
     line = string.Template(role.args[1]).safe_substitute(VALUES.to_dict())
-    words = shlex.split(line)
-    assert words[words.index("t.py") + 1 :] == arguments
+    argv = shlex.split(line)
+    assert argv[argv.index("t.py") + 1 :] == arguments
 
 
-def test_macros_in_arguments_are_filled_in() -> None:
+def test_macros_in_arguments_are_substituted() -> None:
     macros = specs.macros
     role = filled_in(dist.ddp("--out", f"{macros.img_root}/{macros.app_id}", script="t.py"))
     assert shlex.split(role.args[1])[-2:] == ["--out", "/img root/job-1"]
 
 
-def test_rank0_may_be_unset_where_it_is_this_host() -> None:
+def test_rank0_defaults_to_localhost() -> None:
     role = filled_in(dist.ddp(script="t.py", j="2x1"))
     endpoint = role.args[1].split()[4]
     assert endpoint == "${RANK0_HOST:=localhost}:29500"
-
-
-# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -451,7 +447,7 @@ def test_rank0_may_be_unset_where_it_is_this_host() -> None:
         ({"script": ""}, "No main module or script specified"),
         ({"script": "t.py", "j": "x"}, "Invalid format for -j.*Given: x"),
         ({"script": "t.py", "j": "1x2:3"}, "Invalid format for -j.*Given: 1x2:3"),
-        # accepted by the peer, and then refused by torchrun on every node
+        # torchx-nightly accepts these, and torchrun fails on every node.
         ({"script": "t.py", "j": "0x1"}, "must be at least 1"),
         ({"script": "t.py", "j": "4:2x1"}, "exceeds the maximum.*did you mean 2:4x1?"),
         ({"script": "t.py", "rdzv_port": 0}, "--rdzv_port must be from 1 to 65535, got 0"),
@@ -461,20 +457,22 @@ def test_rank0_may_be_unset_where_it_is_this_host() -> None:
     ],
 )
 @pytest.mark.parametrize("component", [dist.ddp, dist.torchrun])
-def test_refused(component: Any, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_an_error(
+    component: Any, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         component(**arguments)
     assert isinstance(caught.value, TorchXError)
 
 
 @pytest.mark.parametrize("component", [dist.ddp, dist.torchrun, dist.spmd])
-def test_unknown_resource(component: Any) -> None:
+def test_unknown_resource_is_an_error(component: Any) -> None:
     with pytest.raises(NamedResourceNotFoundError, match=r"gpu\.smal"):
         component(script="t.py", h="gpu.smal", j="1x1")
 
 
 @pytest.mark.parametrize("component", [dist.torchrun, dist.spmd])
-def test_processes_cannot_be_counted_without_gpus(component: Any) -> None:
+def test_processes_default_needs_gpus(component: Any) -> None:
     with pytest.raises(ValueError, match=r"`cpu\.small` is not a GPU instance.*-j 2x8"):
         component(script="t.py", h="cpu.small", j="2")
 
@@ -489,16 +487,13 @@ def test_processes_cannot_be_counted_without_gpus(component: Any) -> None:
         ({"h": "gpu.medium", "j": "2x8"}, True),
     ],
 )
-def test_more_processes_than_gpus(arguments: dict[str, Any], warned: bool) -> None:
+def test_more_processes_than_gpus_is_a_warning(arguments: dict[str, Any], warned: bool) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         dist.ddp(script="t.py", **arguments)
     assert len(caught) == warned
     if caught:
         assert caught[0].filename == __file__
-
-
-# --- the names that in-house launchers import -----------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -534,13 +529,13 @@ def test_parse_nnodes(j: str, parsed: tuple[int, int, int, str]) -> None:
         "0",
     ],
 )
-def test_parse_nnodes_refuses(j: str) -> None:
+def test_parse_nnodes_rejects_invalid_text(j: str) -> None:
     with pytest.raises(ValueError, match="-j"):
         dist.parse_nnodes(j)
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("argv", "line"),
     [
         (["a", "b c"], "a 'b c'"),
         ([dist._noquote("$X"), "$X"], "$X '$X'"),
@@ -550,9 +545,9 @@ def test_parse_nnodes_refuses(j: str) -> None:
         (["$$", "${app_id}", dist._noquote("$$")], "'$$$$' '${app_id}' $$"),
     ],
 )
-def test_args_join(words: list[str], line: str) -> None:
-    assert dist._args_join(words) == line
-    assert dist._args_join(iter(words)) == line
+def test_args_join_quotes_for_the_shell(argv: list[str], line: str) -> None:
+    assert dist._args_join(argv) == line
+    assert dist._args_join(iter(argv)) == line
 
 
 @pytest.mark.parametrize(
@@ -572,10 +567,10 @@ def test_get_role_name(script: str | None, m: str | None, name: str) -> None:
     assert dist.get_role_name(script, m) == name
 
 
-def test_get_role_name_of_nothing() -> None:
+def test_get_role_name_needs_script_or_module() -> None:
     with pytest.raises(ValueError, match="failed to compute role_name"):
         dist.get_role_name(None, None)
 
 
-def test_debug_flags() -> None:
+def test_debug_sets_the_debug_flags() -> None:
     assert dist._TORCH_DEBUG_FLAGS == DEBUG

@@ -1,4 +1,4 @@
-"""utils.hydra: a job from a Hydra configuration."""
+"""utils.hydra: an app from a Hydra configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_job() -> None:
+def test_hydra_returns_the_configured_app() -> None:
     assert utils.hydra(config_name="job") == specs.AppDef(
         name="from-hydra",
         metadata={"team": "ml"},
@@ -52,7 +52,7 @@ def test_job() -> None:
                 name="trainer",
                 image="img",
                 entrypoint="train",
-                # numbers in YAML become the text that a program's arguments are
+                # Numbers in YAML become text.
                 args=["--lr", "0.1", "--id", "${app_id}", "${replica_id}"],
                 env={"RANK0": "${rank0_env}", "ROOT": "${img_root}/x", "N": "3"},
                 num_replicas=2,
@@ -62,27 +62,27 @@ def test_job() -> None:
     )
 
 
-def test_lists_and_dicts_are_plain() -> None:
+def test_hydra_returns_plain_lists_and_dicts() -> None:
     role = utils.hydra(config_name="job").roles[0]
     assert type(role.args) is list
     assert type(role.env) is dict
 
 
-def test_overrides_and_folder(tmp_path: Path, configs: Path) -> None:
+def test_hydra_applies_overrides_and_config_dir(tmp_path: Path, configs: Path) -> None:
     configs.rename(tmp_path / "elsewhere")
     app = utils.hydra("lr=1e-3", "app.name=other", config_name="job.yaml", config_dir="elsewhere")
     assert app.name == "other"
     assert app.roles[0].args[1] == "0.001"
 
 
-def test_config_with_a_key_torchx_of_its_own(configs: Path) -> None:
+def test_configuration_may_have_its_own_key_torchx(configs: Path) -> None:
     text = CONFIG.replace("${torchx.app_id}", "${torchx.mine}").replace("_env}", "_env:}")
     (configs / "job.yaml").write_text(f"torchx: {{mine: yes it is}}\n{text}")
     assert utils.hydra(config_name="job").roles[0].args[3] == "yes it is"
 
 
-def test_again_and_again() -> None:
-    """The peer's second call in one process fails."""
+def test_hydra_can_run_many_times_in_one_process() -> None:
+    """The second call fails in torchx-nightly."""
     assert utils.hydra(config_name="job") == utils.hydra(config_name="job")
     assert not GlobalHydra.instance().is_initialized()
 
@@ -96,26 +96,30 @@ def program_with_hydra(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("program_with_hydra")
-def test_inside_a_program_that_uses_hydra() -> None:
+def test_hydra_of_the_calling_program_is_restored() -> None:
     assert utils.hydra(config_name="job").name == "from-hydra"
     assert compose(config_name="main").a == 1
 
 
-def test_debug_prints_the_configuration(
+def test_torchx_debug_prints_the_configuration_to_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TORCHX_DEBUG", "1")
     utils.hydra(config_name="job")
     output = capsys.readouterr()
     assert "name: from-hydra" in output.err
-    assert output.out == ""  # which may be data that is read by a program
+    assert output.out == ""
 
 
 @pytest.mark.parametrize(
     ("overrides", "config", "message"),
     [
         ([], {"config_name": "nope"}, ".torchx/nope.yaml: Cannot find primary config 'nope'"),
-        ([], {"config_name": "job", "config_dir": "nodir"}, "no such folder: nodir"),
+        (
+            [],
+            {"config_name": "job", "config_dir": "nodir"},
+            "--config_dir: directory 'nodir' does not exist",
+        ),
         (["typo=1"], {"config_name": "job"}, "Could not override 'typo'"),
         (["x"], {"config_name": "job"}, "'x'"),
         (["~app"], {"config_name": "job"}, ".torchx/job.yaml has no key 'app'"),
@@ -127,20 +131,22 @@ def test_debug_prints_the_configuration(
         (["lr=${missing}"], {"config_name": "job"}, "missing"),
     ],
 )
-def test_refused_in_one_line(overrides: list[str], config: dict[str, str], message: str) -> None:
+def test_invalid_configuration_is_an_error_of_one_line(
+    overrides: list[str], config: dict[str, str], message: str
+) -> None:
     with pytest.raises(TorchXError) as caught:
         utils.hydra(*overrides, **config)  # type: ignore[arg-type]
     assert re.search(message, str(caught.value))
     assert "\n" not in str(caught.value)
 
 
-def test_broken_yaml(configs: Path) -> None:
+def test_invalid_yaml_is_an_error_of_one_line(configs: Path) -> None:
     (configs / "job.yaml").write_text("app: [")
     with pytest.raises(TorchXError, match=r"\.torchx/job\.yaml: "):
         utils.hydra(config_name="job")
 
 
-def test_without_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_hydra_is_an_error_with_install_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hydra", None)
     with pytest.raises(TorchXError, match=r"pip install 'torchx-components\[hydra\]'"):
         utils.hydra(config_name="job")

@@ -1,4 +1,4 @@
-"""-j and --name, as components read them; the values are those of torchx-nightly 2026.10.26."""
+"""The arguments -j and --name; expected values are those of torchx-nightly 2026.10.26."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from torchx_components.structured_arg import StructuredJArgument, StructuredName
         ({"name": "//", "m": "x"}, "default-experiment", "/"),
     ],
 )
-def test_name(arguments: dict[str, Any], experiment: str, run: str) -> None:
+def test_name_is_parsed(arguments: dict[str, Any], experiment: str, run: str) -> None:
     parsed = StructuredNameArgument.parse_from(**arguments)
     assert parsed == StructuredNameArgument(experiment_name=experiment, run_name=run)
     assert str(parsed) == f"{experiment}/{run}"
@@ -57,7 +57,7 @@ def test_name_needs_one_main_program(arguments: dict[str, Any], message: str) ->
         ("cpu.small", "2x3", 2, 3, "2x3"),
     ],
 )
-def test_j(h: str, j: str, nnodes: int, nproc: int, text: str) -> None:
+def test_j_is_parsed(h: str, j: str, nnodes: int, nproc: int, text: str) -> None:
     parsed = StructuredJArgument.parse_from(h, j)
     assert parsed == StructuredJArgument(nnodes=nnodes, nproc_per_node=nproc)
     assert str(parsed) == text
@@ -65,7 +65,7 @@ def test_j(h: str, j: str, nnodes: int, nproc: int, text: str) -> None:
 
 @pytest.mark.parametrize(("j", "text"), [("1:3", "1:3x2"), ("1:3x2", "1:3x2"), ("2:2", "2:2x2")])
 def test_j_may_be_elastic(j: str, text: str) -> None:
-    """Which the peer's may not."""
+    """torchx-nightly has no such form."""
     assert str(StructuredJArgument.parse_from("gpu.medium", j)) == text
 
 
@@ -83,18 +83,18 @@ def test_j_may_be_elastic(j: str, text: str) -> None:
         ("gpu.small", "3:2", "minimum of 3 nodes exceeds the maximum of 2"),
     ],
 )
-def test_j_refused(h: str, j: str, message: str) -> None:
+def test_invalid_j_is_an_error(h: str, j: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         StructuredJArgument.parse_from(h, j)
 
 
-def test_j_of_an_unknown_resource() -> None:
+def test_j_with_an_unknown_resource_is_an_error() -> None:
     with pytest.raises(KeyError, match="nope"):
         StructuredJArgument.parse_from("nope", "2x1")
 
 
 @pytest.mark.parametrize(("j", "advice"), [("2x8", "`-j 2`"), ("1:2x1", "`-j 1:2`")])
-def test_processes_that_are_not_the_gpus(j: str, advice: str) -> None:
+def test_other_number_of_processes_than_gpus_is_a_warning(j: str, advice: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         StructuredJArgument.parse_from("gpu.large", j)

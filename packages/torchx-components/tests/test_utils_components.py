@@ -1,7 +1,7 @@
-"""utils.*, serve.* and metrics.*: what jobs they describe.
+"""The jobs of the components in utils, serve and metrics.
 
-The expected values are what the released torchx-nightly 2026.10.26 (serve and metrics: 0.7.0) gives
-for the same calls, unless a test says otherwise.
+Unless a test says otherwise, the expected values are those of torchx-nightly 2026.10.26 (serve and
+metrics: 0.7.0).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torchx_specs.images import IMAGE
 
 @pytest.fixture(autouse=True)
 def with_facade(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As users of the torchx distribution have it; there the modules are torchx's."""
+    """Simulate an installed torchx distribution, whose modules the jobs then run."""
     monkeypatch.setattr(app_programs, "_has_facade", lambda: True)
     monkeypatch.delenv("LOGLEVEL", raising=False)
 
 
 def job(name: str, entrypoint: str, args: str | list[str], **fields: Any) -> dict[str, Any]:
-    """A job of one role; ``args`` may be one text, ``fields`` are the role's beside the usual."""
+    """Return a job of one role; ``fields`` override fields of the role."""
     role = {
         "name": name,
         "image": IMAGE,
@@ -90,7 +90,7 @@ BINARY = "torchx_utils_binary"
             lambda: utils.sh("a", h="gpu.small"),
             job("sh", "sh", ["-c", "a"], resource=GPU_SMALL, env=LOG),
         ),
-        (  # the peer puts quotes into these arguments, which no shell takes off again
+        (  # torchx-nightly adds quotes that no shell removes
             lambda: utils.sh("a b", "$X", "-c", entrypoint="bash"),
             job("sh", "bash", ["a b", "$X", "-c"], env=LOG),
         ),
@@ -126,7 +126,7 @@ BINARY = "torchx_utils_binary"
                 "n",
             ),
         ),
-        (  # env and max_retries are not in the peer
+        (  # torchx-nightly has no env and max_retries
             lambda: utils.python(
                 m="a", h="gpu.small", env={"B": "c", "HYDRA_MAIN_MODULE": "mine"}, max_retries=4
             ),
@@ -200,7 +200,7 @@ BINARY = "torchx_utils_binary"
                 "torchx-torchserve",
             ),
         ),
-        (  # the peer passes None on as the text "None"
+        (  # torchx-nightly passes None as the text "None"
             lambda: serve.torchserve(
                 "m",
                 "http://x",
@@ -220,7 +220,7 @@ BINARY = "torchx_utils_binary"
                 "torchx-torchserve",
             ),
         ),
-        (  # the peer's job has no resource, and is refused by schedulers that check it
+        (  # in torchx-nightly, the job has no resource, which some schedulers reject
             lambda: metrics.tensorboard("logs"),
             job(
                 "tensorboard",
@@ -248,11 +248,11 @@ BINARY = "torchx_utils_binary"
         ),
     ],
 )
-def test_job(call: Any, expected: dict[str, Any]) -> None:
+def test_component_returns_this_job(call: Any, expected: dict[str, Any]) -> None:
     assert asdict(call()) == expected
 
 
-def test_callers_environment_is_not_changed() -> None:
+def test_env_of_the_caller_is_not_changed() -> None:
     env = {"A": "b"}
     utils.sh("x", env=env)
     utils.python(m="x", env=env)
@@ -267,15 +267,15 @@ def test_callers_environment_is_not_changed() -> None:
         (lambda: utils.python(m="", c="b"), "exactly one of `-m`, `-c` and `--script`"),
         (
             lambda: serve.torchserve("m", "http://x", params={"modelname": "a"}),
-            "unknown parameter 'modelname' in --params; did you mean 'model_name'?",
+            "--params: unknown parameter 'modelname'; did you mean 'model_name'?",
         ),
-        (lambda: serve.torchserve("m", "x", params={"port": "http"}), "port in --params"),
-        (lambda: serve.torchserve("m", "x", params={"port": "0"}), "port in --params"),
+        (lambda: serve.torchserve("m", "x", params={"port": "http"}), "--params: port"),
+        (lambda: serve.torchserve("m", "x", params={"port": "0"}), "--params: port"),
         (lambda: utils.sh("x", h="gpu.tiny"), "gpu.tiny"),
         (lambda: utils.sh("x", mounts=["dst=/a"]), "type must be specified first"),
     ],
 )
-def test_refused(call: Any, message: str) -> None:
+def test_invalid_arguments_are_an_error(call: Any, message: str) -> None:
     with pytest.raises(TorchXError) as caught:
         call()
     assert message in str(caught.value)
@@ -288,14 +288,11 @@ def test_refused(call: Any, message: str) -> None:
         ["printf", "%s|", "$$", "${app_id}", "$${app_id}", "$HOME"],
     ],
 )
-def test_sh_hands_arguments_on_as_they_are(args: list[str]) -> None:
+def test_sh_passes_arguments_unchanged(args: list[str]) -> None:
     values = specs.macros.Values("", "job-1", "0")
     role = values.apply(utils.sh(*args).roles[0])
     done = subprocess.run([role.entrypoint, *role.args], capture_output=True, text=True, check=True)
     assert done.stdout == "".join(f"{values.substitute(arg)}|" for arg in args[2:])
-
-
-# --- which module is run for our programs ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -307,7 +304,9 @@ def test_sh_hands_arguments_on_as_they_are(args: list[str]) -> None:
         ("serve", "torchx.apps.serve.serve", "torchx_apps.serve"),
     ],
 )
-def test_module_of(program: str, in_facade: str, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert app_programs.module_of(program) == in_facade
+def test_program_module_depends_on_the_facade(
+    program: str, in_facade: str, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert app_programs.program_module(program) == in_facade
     monkeypatch.setattr(app_programs, "_has_facade", lambda: False)
-    assert app_programs.module_of(program) == own
+    assert app_programs.program_module(program) == own

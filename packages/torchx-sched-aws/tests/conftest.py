@@ -1,4 +1,4 @@
-"""What the tests of both schedulers need: AWS's own models, and an environment without AWS."""
+"""Fixtures of the AWS tests: botocore's service models, and an environment without AWS."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Validate = Callable[[str, str, Mapping[str, Any]], None]
 
 @pytest.fixture(scope="session")
 def validate() -> Validate:
-    """Checks the words of a request: ``validate("batch", "SubmitJob", words)``."""
+    """Return a check of request parameters: ``validate("batch", "SubmitJob", parameters)``."""
     import botocore.session
     from botocore.validate import ParamValidator
 
     session = botocore.session.get_session()
 
-    def check(service: str, operation: str, words: Mapping[str, Any]) -> None:
+    def check(service: str, operation: str, parameters: Mapping[str, Any]) -> None:
         shape = session.get_service_model(service).operation_model(operation).input_shape
-        report = ParamValidator().validate(dict(words), shape)
+        report = ParamValidator().validate(dict(parameters), shape)
         assert not report.has_errors(), report.generate_report()
 
     return check
@@ -30,7 +30,7 @@ def validate() -> Validate:
 
 @pytest.fixture(autouse=True)
 def no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No configuration of AWS but what a test sets, and nobody who answers."""
+    """Remove the AWS configuration, and direct requests to a closed port."""
     for name in list(os.environ):
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
@@ -41,7 +41,7 @@ def no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some credentials, and a region."""
+    """Set test credentials and a region."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")

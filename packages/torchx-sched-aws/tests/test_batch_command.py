@@ -1,4 +1,4 @@
-"""The command of a container, run by real shells."""
+"""Commands of Batch containers, run by real shells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from torchx_sched_aws.batch.command import PROLOGUE, make_command, read_command, replica_mark
+from torchx_sched_aws.batch.command import PROLOGUE, make_command, make_placeholder, read_command
 from torchx_specs import macros
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)] or ["sh"]
@@ -21,13 +21,13 @@ PRINT = [
     "-c",
     "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))",
 ]
-WORDS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
+TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
 
 
 def run(
     command: list[str], shell: str, node: int, **variables: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Runs a command as the container of a node would; returns arguments and environment."""
+    """Run a command like the container of a node; return its arguments and environment."""
     if command[0] == "sh":
         command = [*([shell] if shell != "busybox" else [shell, "sh"]), *command[1:]]
     done = subprocess.run(
@@ -44,51 +44,53 @@ def run(
 
 @pytest.mark.parametrize("shell", SHELLS)
 @settings(max_examples=20, deadline=None)
-@given(st.lists(WORDS, max_size=5))
+@given(st.lists(TEXTS, max_size=5))
 @example(["", "\n", " ", "*", "$HOME", "`id`", "'\"\\", "a\n\n", "-e", "%", "?", "[a-z]", "\\*"])
-def test_words_arrive_with_the_replicas_index(shell: str, words: list[str]) -> None:
-    mark = replica_mark(words)
-    marked = [*words, mark, f"a{mark}b{mark}\n", f"{mark}{mark}"]
-    args, _ = run(make_command([*PRINT, *marked], {}, mark, 3), shell, 5)
-    assert args == [*words, "2", "a2b2\n", "22"]
+def test_arguments_arrive_with_the_replica_index(shell: str, argv: list[str]) -> None:
+    placeholder = make_placeholder(argv)
+    marked = [*argv, placeholder, f"a{placeholder}b{placeholder}\n", f"{placeholder}{placeholder}"]
+    args, _ = run(make_command([*PRINT, *marked], {}, placeholder, 3), shell, 5)
+    assert args == [*argv, "2", "a2b2\n", "22"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_variables_that_batch_cannot_set(shell: str) -> None:
-    mark = replica_mark([])
-    variables = {"EMPTY": "", "a.b": f"x{mark} y", "R": f"{mark}\n"}
-    args, env = run(make_command([*PRINT, mark], variables, mark, 0), shell, 7, n="kept", o="too")
+def test_command_sets_variables_that_batch_cannot_set(shell: str) -> None:
+    placeholder = make_placeholder([])
+    variables = {"EMPTY": "", "a.b": f"x{placeholder} y", "R": f"{placeholder}\n"}
+    args, env = run(
+        make_command([*PRINT, placeholder], variables, placeholder, 0), shell, 7, n="kept", o="too"
+    )
     assert args == ["7"]
     assert (env["EMPTY"], env["a.b"], env["R"]) == ("", "x7 y", "7\n")
     assert (env["n"], env["o"]) == ("kept", "too")
     assert [name for name in env if name.startswith("__torchx")] == []
 
 
-def test_a_program_with_an_equals_sign(tmp_path: object) -> None:
+def test_program_name_may_contain_an_equals_sign(tmp_path: object) -> None:
     program = f"{tmp_path}/a=b"
     with open(program, "w") as file:
         file.write('#!/bin/sh\necho "ran $1 [$EMPTY]"\n')
     os.chmod(program, 0o700)
-    command = make_command([program, "x"], {"EMPTY": ""}, "<mark>", None)
+    command = make_command([program, "x"], {"EMPTY": ""}, "<placeholder>", None)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "ran x []\n"
     assert read_command(command) == ([program, "x"], {"EMPTY": ""})
 
 
-def test_what_needs_no_shell_gets_none() -> None:
-    assert make_command(["a", "b c"], {}, "<mark>", 0) == ["a", "b c"]
-    assert make_command(["a"], {"E": ""}, "<mark>", None) == ["env", "E=", "a"]
+def test_command_without_placeholder_runs_without_a_shell() -> None:
+    assert make_command(["a", "b c"], {}, "<placeholder>", 0) == ["a", "b c"]
+    assert make_command(["a"], {"E": ""}, "<placeholder>", None) == ["env", "E=", "a"]
 
 
-def test_a_mark_is_in_no_word() -> None:
-    mark = replica_mark(["x"])
-    again = replica_mark([f"..{mark}.."])
-    assert again != mark
-    assert again not in mark
+def test_placeholder_occurs_in_no_argument() -> None:
+    placeholder = make_placeholder(["x"])
+    again = make_placeholder([f"..{placeholder}.."])
+    assert again != placeholder
+    assert again not in placeholder
 
 
 @pytest.mark.parametrize(
-    ("words", "variables"),
+    ("argv", "variables"),
     [
         (["a", "b c"], {}),
         (["a", "%torchx_replica_id%"], {}),
@@ -96,13 +98,15 @@ def test_a_mark_is_in_no_word() -> None:
         (["a", "r%torchx_replica_id%"], {"E": "", "R": "%torchx_replica_id%"}),
     ],
 )
-def test_commands_are_read_back(words: list[str], variables: dict[str, str]) -> None:
-    mark = replica_mark([])
-    read, env = read_command(make_command(words, variables, mark, 0))
-    assert read == [word.replace(mark, macros.replica_id) for word in words]
-    assert env == {k: v.replace(mark, macros.replica_id) for k, v in variables.items()}
+def test_read_command_returns_argv_and_variables(
+    argv: list[str], variables: dict[str, str]
+) -> None:
+    placeholder = make_placeholder([])
+    read, env = read_command(make_command(argv, variables, placeholder, 0))
+    assert read == [argument.replace(placeholder, macros.replica_id) for argument in argv]
+    assert env == {k: v.replace(placeholder, macros.replica_id) for k, v in variables.items()}
 
 
 @pytest.mark.parametrize("command", [[], ["env"], ["env", "A=b", "c"], ["sh", "-c", PROLOGUE]])
-def test_commands_of_others_stay(command: list[str]) -> None:
+def test_read_command_returns_other_commands_unchanged(command: list[str]) -> None:
     assert read_command(command) == (command, {})

@@ -1,4 +1,4 @@
-"""Requests of aws_batch, made without AWS and held against its own model."""
+"""Requests of aws_batch, checked against botocore's model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from torchx_sched_aws.batch.request import LARGEST_DEFINITION, LARGEST_OVERRIDES, BatchJob
+from torchx_sched_aws.batch.request import MAX_DEFINITION_BYTES, MAX_OVERRIDE_BYTES, BatchJob
 from torchx_sched_aws.batch.scheduler import (
     AWSBatchScheduler,
     _role_to_node_properties,
@@ -23,7 +23,7 @@ from torchx_sched_aws.batch.scheduler import (
     to_datetime,
     to_millis_since_epoch,
 )
-from torchx_sched_aws.batch.submit import fingerprint
+from torchx_sched_aws.batch.submit import definition_digest
 from torchx_specs import (
     AppDef,
     BindMount,
@@ -51,24 +51,24 @@ def scheduler() -> AWSBatchScheduler:
 def request_of(
     scheduler: AWSBatchScheduler, validate: Callable[[str, str, Mapping[str, Any]], None]
 ) -> Request:
-    """Makes the request for some roles; AWS's model has to know all of it."""
+    """Return a function that makes the request for some roles and checks it against the model."""
 
     def make(*roles: Role, app: AppDef | None = None, **cfg: Any) -> BatchJob:
         app = app or AppDef("app", list(roles))
         job: BatchJob = scheduler.submit_dryrun(app, {"queue": "queue", **cfg}).request
         validate("batch", "RegisterJobDefinition", job.job_def)
-        validate("batch", "SubmitJob", job.submit_words("definition"))
+        validate("batch", "SubmitJob", job.submit_parameters("definition"))
         return job
 
     return make
 
 
-def role(**words: Any) -> Role:
+def role(**fields: Any) -> Role:
     given = {"name": "main", "image": "busybox:1", "entrypoint": "sh", "resource": RESOURCE}
-    return Role(**{**given, **words})
+    return Role(**{**given, **fields})
 
 
-def test_the_whole_request_of_one_node(request_of: Request) -> None:
+def test_single_node_request_has_every_field(request_of: Request) -> None:
     resource = Resource(
         cpu=4,
         gpu=2,
@@ -202,14 +202,14 @@ def test_the_whole_request_of_one_node(request_of: Request) -> None:
         "tags": job.job_def["tags"],
     }
     assert job.job_def["tags"]["torchx.pytorch.org/user"] == "me"
-    words = job.submit_words("definition")
-    assert words["shareIdentifier"] == "team"
-    assert words["dependsOn"] == [{"jobId": "other"}]
-    assert words["tags"] == job.job_def["tags"]
-    assert "containerOverrides" not in words
+    fields = job.submit_parameters("definition")
+    assert fields["shareIdentifier"] == "team"
+    assert fields["dependsOn"] == [{"jobId": "other"}]
+    assert fields["tags"] == job.job_def["tags"]
+    assert "containerOverrides" not in fields
 
 
-def test_roles_are_node_ranges(request_of: Request) -> None:
+def test_each_role_is_a_node_range(request_of: Request) -> None:
     resource = Resource.copy(RESOURCE, **{"node.kubernetes.io/instance-type": "p5.48xlarge"})
     job = request_of(
         role(name="head", args=[macros.replica_id]),
@@ -235,7 +235,7 @@ def test_roles_are_node_ranges(request_of: Request) -> None:
     ]
 
 
-def test_what_differs_in_each_run_is_not_in_the_definition(request_of: Request) -> None:
+def test_values_that_change_with_each_run_are_overrides(request_of: Request) -> None:
     def make(session: str) -> BatchJob:
         env = {"TORCHX_JOB_ID": f"x/{macros.app_id}", "TORCHX_SESSION": session, "A": "b"}
         roles = [
@@ -247,7 +247,7 @@ def test_what_differs_in_each_run_is_not_in_the_definition(request_of: Request) 
 
     first, second = make("1"), make("2")
     assert first.name != second.name
-    assert fingerprint(first.job_def) == fingerprint(second.job_def)
+    assert definition_digest(first.job_def) == definition_digest(second.job_def)
     overrides = first.submission["nodeOverrides"]["nodePropertyOverrides"]
     assert overrides == [
         {
@@ -266,11 +266,11 @@ def test_what_differs_in_each_run_is_not_in_the_definition(request_of: Request) 
         },
     ]
     other = request_of(role(name="one"))
-    assert fingerprint(other.job_def) != fingerprint(first.job_def)
+    assert definition_digest(other.job_def) != definition_digest(first.job_def)
 
 
-def test_overrides_that_are_too_large_go_into_the_definition(request_of: Request) -> None:
-    text = macros.app_id + "x" * LARGEST_OVERRIDES
+def test_too_large_overrides_move_into_the_definition(request_of: Request) -> None:
+    text = macros.app_id + "x" * MAX_OVERRIDE_BYTES
     job = request_of(role(args=[text], env={"TORCHX_A": "b"}))
     assert "containerOverrides" not in job.submission
     container = job.job_def["containerProperties"]
@@ -278,27 +278,27 @@ def test_overrides_that_are_too_large_go_into_the_definition(request_of: Request
     assert {"name": "TORCHX_A", "value": "b"} in container["environment"]
 
 
-def test_variables_without_a_value(request_of: Request) -> None:
+def test_command_sets_empty_variables(request_of: Request) -> None:
     container = request_of(role(env={"E": "", "A": "b"})).job_def["containerProperties"]
     assert container["command"] == ["env", "E=", "sh"]
     assert "E" not in [item["name"] for item in container["environment"]]
 
 
-def test_retries(request_of: Request) -> None:
+def test_retry_strategy_uses_the_largest_max_retries(request_of: Request) -> None:
     strategy = request_of(role()).job_def["retryStrategy"]
     assert strategy == {"attempts": 1, "evaluateOnExit": [{"onExitCode": "0", "action": "EXIT"}]}
     job = request_of(role(max_retries=1), role(name="b", max_retries=3))
     assert job.job_def["retryStrategy"]["attempts"] == 4
 
 
-def test_retries_of_single_replicas_are_warned_of(
+def test_replica_retry_policy_logs_a_warning(
     request_of: Request, caplog: pytest.LogCaptureFixture
 ) -> None:
     request_of(role(max_retries=1, num_replicas=2, retry_policy=RetryPolicy.REPLICA))
     assert "restarts all nodes" in caplog.text
 
 
-def test_metadata_becomes_tags_of_the_job(request_of: Request) -> None:
+def test_metadata_becomes_tags(request_of: Request) -> None:
     metadata: dict[str, Any] = {"team": "a,b", "n": 3, "long": "x" * 300, "nested": {"a": 1}}
     job = request_of(app=AppDef("my app", [role()], metadata))
     tags = job.submission["tags"]
@@ -310,7 +310,7 @@ def test_metadata_becomes_tags_of_the_job(request_of: Request) -> None:
     }
 
 
-def test_overlays_reach_every_part(request_of: Request) -> None:
+def test_overlays_change_container_definition_and_submission(request_of: Request) -> None:
     one = role()
     set_overlay(one, "aws_batch", "Container", {"linuxParameters": {"initProcessEnabled": True}})
     app = AppDef("app", [one])
@@ -320,14 +320,14 @@ def test_overlays_reach_every_part(request_of: Request) -> None:
     linux = job.job_def["containerProperties"]["linuxParameters"]
     assert linux == {"sharedMemorySize": 512, "initProcessEnabled": True}
     assert job.job_def["platformCapabilities"] == ["EC2"]
-    assert job.submit_words("d")["timeout"] == {"attemptDurationSeconds": 60}
+    assert job.submit_parameters("d")["timeout"] == {"attemptDurationSeconds": 60}
     set_overlay(one, "aws_batch", "Container", {"image": "other"})
     with pytest.raises(RequestError, match=r"Container\.image"):
         request_of(app=app)
 
 
 @pytest.mark.parametrize("name", ["-dash", "a b", "x" * 300, "ü", "a/b", "1"])
-def test_names_are_what_batch_takes(request_of: Request, name: str) -> None:
+def test_generated_names_are_valid(request_of: Request, name: str) -> None:
     import re
 
     job = request_of(role(name=name), app=AppDef(name, [role(name=name)]))
@@ -336,28 +336,30 @@ def test_names_are_what_batch_takes(request_of: Request, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("fields", "message"),
     [
         ({"image": ""}, "no image"),
         ({"entrypoint": "<MISSING>"}, "no entrypoint"),
         ({"args": ["\0"]}, r"args\[0\] contains a NUL"),
         ({"args": ["\udcff"]}, r"args\[0\] contains bytes that are not UTF-8"),
         ({"env": {"": "x"}}, "not a valid variable name"),
-        ({"env": {"AWS_BATCH_X": "x"}}, "keeps variables that begin with AWS_BATCH"),
+        ({"env": {"AWS_BATCH_X": "x"}}, "reserves variables that begin with AWS_BATCH"),
         ({"env": {"A": "\udcff"}}, "not UTF-8"),
-        ({"resource": Resource(cpu=1, gpu=0, memMB=-1)}, "asks for no memory"),
-        ({"resource": Resource(cpu=1, gpu=0, memMB=3)}, "needs 4 MB or more"),
-        ({"mounts": [VolumeMount("data", "/x")]}, "mounts EFS file systems"),
-        ({"mounts": [BindMount("a", "/x")]}, "not an absolute path"),
-        ({"mounts": [DeviceMount("/dev/x", "/dev/x", "q")]}, "use r, w and m"),
-        ({"mounts": ["x"]}, "is no mount"),
-        ({"max_retries": 10}, "retries 9 times at most"),
+        ({"resource": Resource(cpu=1, gpu=0, memMB=-1)}, "has memMB=-1"),
+        ({"resource": Resource(cpu=1, gpu=0, memMB=3)}, "Batch needs 4 or more"),
+        ({"mounts": [VolumeMount("data", "/x")]}, "is not an EFS file system"),
+        ({"mounts": [BindMount("a", "/x")]}, "'a' is not absolute"),
+        ({"mounts": [DeviceMount("/dev/x", "/dev/x", "q")]}, "use one or more of r, w and m"),
+        ({"mounts": ["x"]}, "is not a BindMount"),
+        ({"max_retries": 10}, "retries at most 9 times"),
         ({"num_replicas": 0}, "num_replicas is 0"),
     ],
 )
-def test_what_batch_could_not_do(request_of: Request, words: dict[str, Any], message: str) -> None:
+def test_invalid_role_is_an_error(
+    request_of: Request, fields: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RequestError, match=message) as caught:
-        request_of(role(**words))
+        request_of(role(**fields))
     assert "'main'" in str(caught.value)
 
 
@@ -367,7 +369,7 @@ def test_what_batch_could_not_do(request_of: Request, words: dict[str, Any], mes
         ({"queue": "a b"}, "option queue"),
         ({"share_id": "a-b"}, "option share_id"),
         ({"priority": 10_000}, "option priority"),
-        ({"job_role_arn": "role"}, "option job_role_arn: 'role' is no role's ARN"),
+        ({"job_role_arn": "role"}, "option job_role_arn: 'role' is not the ARN of a role"),
         ({"timeout": 10}, "option timeout"),
         ({"shm_mb": 0}, "option shm_mb"),
         ({"ulimits": ["nofile"]}, "option ulimits: 'nofile' is not of the form"),
@@ -375,19 +377,17 @@ def test_what_batch_could_not_do(request_of: Request, words: dict[str, Any], mes
         ({"secrets": {"A": "a b"}}, "secrets: .* is not of the form name:ARN"),
         ({"retry_rules": ["137"]}, "not of the form condition:pattern:ACTION"),
         ({"retry_rules": ["exitcode:137:RETRY"]}, "did you mean 'exit_code'"),
-        ({"retry_rules": ["exit_code=x:RETRY"]}, "cannot be matched with exit_code"),
-        ({"retry_rules": ["exit_code=1:AGAIN"]}, "neither :RETRY nor :EXIT"),
-        ({"retry_rules": ["exit_code=1:RETRY"] * 4}, "Batch takes 3"),
+        ({"retry_rules": ["exit_code=x:RETRY"]}, "not a valid pattern for exit_code"),
+        ({"retry_rules": ["exit_code=1:AGAIN"]}, "must end with :RETRY or :EXIT"),
+        ({"retry_rules": ["exit_code=1:RETRY"] * 4}, "at most 3"),
     ],
 )
-def test_options_that_are_wrong(request_of: Request, cfg: dict[str, Any], message: str) -> None:
+def test_invalid_option_is_an_error(request_of: Request, cfg: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         request_of(role(), **cfg)
 
 
-def test_options_as_the_command_line_has_them(
-    scheduler: AWSBatchScheduler, request_of: Request
-) -> None:
+def test_options_can_be_given_as_text(scheduler: AWSBatchScheduler, request_of: Request) -> None:
     arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"
     text = (
         "retry_rules=exit_code:137:RETRY;status_reason:Host EC2*:RETRY,"
@@ -400,18 +400,25 @@ def test_options_as_the_command_line_has_them(
     assert len(job.job_def["retryStrategy"]["evaluateOnExit"]) == 4
 
 
-def test_all_problems_are_told_at_once(request_of: Request) -> None:
+def test_all_problems_are_reported_together(request_of: Request) -> None:
     metadata = {f"key-{i}": "x" for i in range(48)} | {"aws:x": "y"}
     app = AppDef("app", [role(image=""), role(entrypoint="")], metadata)
     with pytest.raises(RequestError) as caught:
         request_of(app=app, priority=-1)
     problems = "\n".join(caught.value.problems)
-    for part in ("no image", "no entrypoint", "2 roles are named", "priority", "aws:x", "47 tags"):
+    for part in (
+        "no image",
+        "no entrypoint",
+        "2 roles are named",
+        "priority",
+        "aws:x",
+        "47 besides",
+    ):
         assert part in problems
 
 
-def test_limits_of_a_job(request_of: Request) -> None:
-    with pytest.raises(RequestError, match=r"6 roles: .* 5 groups"):
+def test_limits_of_a_job_are_checked(request_of: Request) -> None:
+    with pytest.raises(RequestError, match=r"6 roles; .* 5 node groups"):
         request_of(*(role(name=str(i)) for i in range(6)))
     kinds = [Resource.copy(RESOURCE, **{"node.kubernetes.io/instance-type": kind}) for kind in "ab"]
     with pytest.raises(RequestError, match=r"different instance types \(a, b\)"):
@@ -420,9 +427,9 @@ def test_limits_of_a_job(request_of: Request) -> None:
         request_of(app=AppDef("app", []))
 
 
-def test_a_definition_that_is_too_large(request_of: Request) -> None:
+def test_too_large_definition_is_an_error(request_of: Request) -> None:
     size = len(json.dumps(request_of(role(args=[""])).job_def))
-    fits = "x" * (LARGEST_DEFINITION - size)
+    fits = "x" * (MAX_DEFINITION_BYTES - size)
     request_of(role(args=[fits]))
     with pytest.raises(RequestError, match=r"24577 bytes.* the command of role 'main'"):
         request_of(role(args=[fits + "x"]))
@@ -430,19 +437,19 @@ def test_a_definition_that_is_too_large(request_of: Request) -> None:
         request_of(role(env={"BIG": fits}))
 
 
-def test_queue_by_arn(request_of: Request) -> None:
+def test_queue_may_be_an_arn(request_of: Request) -> None:
     arn = "arn:aws:batch:us-east-1:123456789012:job-queue/gpu"
     job = request_of(role(), queue=arn)
     assert job.app_id == f"gpu:{job.name}"
-    assert job.submit_words("d")["jobQueue"] == arn
+    assert job.submit_parameters("d")["jobQueue"] == arn
 
 
-def test_the_queue_is_needed(scheduler: AWSBatchScheduler) -> None:
+def test_queue_is_required(scheduler: AWSBatchScheduler) -> None:
     with pytest.raises(InvalidRunConfigException, match="queue"):
         scheduler.submit_dryrun(AppDef("app", [role()]), {})
 
 
-def test_the_printed_request_is_plain_yaml_without_secrets(scheduler: AWSBatchScheduler) -> None:
+def test_printed_request_is_yaml_without_secrets(scheduler: AWSBatchScheduler) -> None:
     env = {"API_TOKEN": "hunter2", "URL": "https://me:hunter2@host/", "SHOWN": "value"}
     for replicas in (1, 2):
         app = AppDef("app", [role(env=env, num_replicas=replicas)])
@@ -455,7 +462,7 @@ def test_the_printed_request_is_plain_yaml_without_secrets(scheduler: AWSBatchSc
         assert "hunter2" in json.dumps(info.request.job_def)
 
 
-def test_the_printed_request_names_the_secrets_that_batch_reads(
+def test_printed_request_shows_the_arns_of_secrets(
     scheduler: AWSBatchScheduler,
 ) -> None:
     arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"
@@ -466,7 +473,7 @@ def test_the_printed_request_names_the_secrets_that_batch_reads(
     assert container["secrets"] == [{"name": "KEY", "valueFrom": arn}]
 
 
-def test_the_dry_run_changes_no_app(scheduler: AWSBatchScheduler) -> None:
+def test_dry_run_does_not_change_the_app(scheduler: AWSBatchScheduler) -> None:
     import copy
 
     resource = Resource(cpu=1, gpu=0, memMB=64, devices={"vpc.amazonaws.com/efa": 2})
@@ -476,7 +483,7 @@ def test_the_dry_run_changes_no_app(scheduler: AWSBatchScheduler) -> None:
     assert app == before
 
 
-def test_a_dry_run_imports_neither_boto3_nor_yaml() -> None:
+def test_dry_run_imports_neither_boto3_nor_yaml() -> None:
     code = (
         "import sys\n"
         "from torchx_sched_aws.batch.scheduler import create_scheduler\n"
@@ -490,7 +497,7 @@ def test_a_dry_run_imports_neither_boto3_nor_yaml() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_names_of_older_code() -> None:
+def test_functions_kept_for_older_code() -> None:
     resource = Resource(cpu=0, gpu=2, memMB=3)
     required = resource_requirements_from_resource(resource)
     assert required == [

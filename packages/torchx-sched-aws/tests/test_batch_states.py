@@ -1,4 +1,4 @@
-"""States, reasons and exit codes of Batch's jobs."""
+"""States, reasons and exit codes of Batch jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from torchx_sched_aws.batch.scheduler import (
     JOB_STATE,
 )
-from torchx_sched_aws.batch.states import exit_code, job_state, reason_of, restarts
+from torchx_sched_aws.batch.states import exit_code, job_state, restart_count, state_reason
 from torchx_specs import (
     AppState,
 )
@@ -28,7 +28,7 @@ def attempt(code: int | None = None, reason: str = "", stopped: int | None = 1) 
 
 
 @pytest.mark.parametrize(("status", "state"), JOB_STATE.items())
-def test_states(status: str, state: AppState) -> None:
+def test_job_state_maps_batch_statuses(status: str, state: AppState) -> None:
     assert job_state({"status": status}) == state
 
 
@@ -41,7 +41,7 @@ def test_states(status: str, state: AppState) -> None:
         {"statusReason": "killed via torchx CLI"},
     ],
 )
-def test_cancelled_is_not_failed(fields: dict[str, Any]) -> None:
+def test_cancelled_job_is_not_failed(fields: dict[str, Any]) -> None:
     assert job_state({"status": "FAILED", **fields}) == AppState.CANCELLED
     assert job_state({"status": "SUCCEEDED", **fields}) == AppState.SUCCEEDED
     assert job_state({"status": "NEW"}) == AppState.UNKNOWN
@@ -50,7 +50,7 @@ def test_cancelled_is_not_failed(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("job", "reason"),
     [
-        ({"status": "RUNNABLE"}, "waits for a machine"),
+        ({"status": "RUNNABLE"}, "waiting for an instance"),
         (
             {"status": "RUNNABLE", "statusReason": "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - x"},
             "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - x",
@@ -84,17 +84,17 @@ def test_cancelled_is_not_failed(fields: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_reasons(job: dict[str, Any], reason: str) -> None:
-    assert reason_of(job) == reason
+def test_state_reason_joins_the_reasons_of_batch(job: dict[str, Any], reason: str) -> None:
+    assert state_reason(job) == reason
 
 
-def test_exit_codes_and_restarts() -> None:
+def test_exit_code_and_restart_count() -> None:
     assert exit_code({"container": {"exitCode": 0}}) == 0
     assert exit_code({"container": {"exitCode": 143}}) == -15
     assert exit_code({"attempts": [attempt(1), attempt(2)]}) == 2
     assert exit_code({}) is None
     attempts = [attempt(1), attempt(1)]
-    assert restarts({"status": "FAILED", "attempts": attempts}) == 1
-    assert restarts({"status": "RUNNING", "attempts": attempts}) == 2
-    assert restarts({"status": "RUNNING", "attempts": [attempt(stopped=None)]}) == 0
-    assert restarts({"status": "RUNNABLE"}) == 0
+    assert restart_count({"status": "FAILED", "attempts": attempts}) == 1
+    assert restart_count({"status": "RUNNING", "attempts": attempts}) == 2
+    assert restart_count({"status": "RUNNING", "attempts": [attempt(stopped=None)]}) == 0
+    assert restart_count({"status": "RUNNABLE"}) == 0

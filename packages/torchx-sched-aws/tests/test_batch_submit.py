@@ -1,4 +1,4 @@
-"""Submitting: what is asked of AWS, answered by botocore's Stubber, which knows the models."""
+"""Submission of Batch jobs; botocore's Stubber checks requests and responses against its models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
-from torchx_sched_aws.batch.submit import TAG_FINGERPRINT, fingerprint
+from torchx_sched_aws.batch.submit import TAG_DIGEST, definition_digest
 from torchx_sched_aws.client import AccessDeniedError, AwsError
 from torchx_specs import AppDef, Resource, Role
 from torchx_specs.errors import RequestError
@@ -70,7 +70,7 @@ def expect_definitions(stubber: Stubber, *definitions: dict[str, Any]) -> None:
 
 
 def expect_registration(stubber: Stubber, info: Any, arn: str) -> None:
-    tags = {**info.request.job_def["tags"], TAG_FINGERPRINT: fingerprint(info.request.job_def)}
+    tags = {**info.request.job_def["tags"], TAG_DIGEST: definition_digest(info.request.job_def)}
     stubber.add_response(
         "register_job_definition",
         {"jobDefinitionName": "torchx-app", "jobDefinitionArn": arn, "revision": 5},
@@ -82,40 +82,36 @@ def expect_submission(stubber: Stubber, info: Any, arn: str) -> None:
     stubber.add_response(
         "submit_job",
         {"jobName": info.request.name, "jobId": "id"},
-        info.request.submit_words(arn),
+        info.request.submit_parameters(arn),
     )
 
 
-def test_a_definition_that_is_new_is_registered(
-    scheduler: AWSBatchScheduler, stubber: Stubber
-) -> None:
+def test_new_definition_is_registered(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
     info = dry_run(scheduler)
     expect_queue(stubber)
-    expect_definitions(stubber, definition({}), definition({TAG_FINGERPRINT: "other"}))
+    expect_definitions(stubber, definition({}), definition({TAG_DIGEST: "other"}))
     expect_registration(stubber, info, "new")
     expect_submission(stubber, info, "new")
     assert scheduler.schedule(info) == info.request.app_id
     stubber.assert_no_pending_responses()
 
 
-def test_a_definition_that_is_the_same_is_used_again(
-    scheduler: AWSBatchScheduler, stubber: Stubber
-) -> None:
+def test_equal_definition_is_reused(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
     info = dry_run(scheduler)
     other = dry_run(scheduler)
     expect_queue(stubber)
-    expect_definitions(stubber, definition({TAG_FINGERPRINT: fingerprint(other.request.job_def)}))
+    expect_definitions(stubber, definition({TAG_DIGEST: definition_digest(other.request.job_def)}))
     expect_submission(stubber, info, ARN)
     scheduler.schedule(info)
     stubber.assert_no_pending_responses()
 
 
-def test_a_definition_deregistered_meanwhile(
+def test_definition_deregistered_in_the_meantime_is_registered_again(
     scheduler: AWSBatchScheduler, stubber: Stubber
 ) -> None:
     info = dry_run(scheduler)
     expect_queue(stubber)
-    expect_definitions(stubber, definition({TAG_FINGERPRINT: fingerprint(info.request.job_def)}))
+    expect_definitions(stubber, definition({TAG_DIGEST: definition_digest(info.request.job_def)}))
     stubber.add_client_error("submit_job", "ClientException", "JobDefinition is not ACTIVE")
     expect_registration(stubber, info, "new")
     expect_submission(stubber, info, "new")
@@ -123,7 +119,7 @@ def test_a_definition_deregistered_meanwhile(
     stubber.assert_no_pending_responses()
 
 
-def test_without_the_right_to_look_it_is_submitted_all_the_same(
+def test_job_is_submitted_without_describe_permissions(
     scheduler: AWSBatchScheduler, stubber: Stubber
 ) -> None:
     info = dry_run(scheduler)
@@ -138,12 +134,12 @@ def test_without_the_right_to_look_it_is_submitted_all_the_same(
     ("fields", "cfg", "message"),
     [
         ({"state": "DISABLED"}, {}, "'queue' is disabled"),
-        ({"status": "INVALID", "statusReason": "no subnet"}, {}, "not valid: no subnet"),
-        ({"schedulingPolicyArn": "arn"}, {}, "needs one: -cfg share_id=NAME"),
+        ({"status": "INVALID", "statusReason": "no subnet"}, {}, "is invalid: no subnet"),
+        ({"schedulingPolicyArn": "arn"}, {}, "needs a share identifier: -cfg share_id=NAME"),
         ({}, {"share_id": "team"}, "has no scheduling policy"),
     ],
 )
-def test_queues_that_do_not_take_it(
+def test_queue_that_cannot_accept_the_job_is_an_error(
     scheduler: AWSBatchScheduler,
     stubber: Stubber,
     fields: dict[str, Any],
@@ -157,25 +153,31 @@ def test_queues_that_do_not_take_it(
     assert caught.value.exit_code == 2
 
 
-def test_a_queue_that_does_not_exist(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
+def test_unknown_queue_is_an_error_with_a_hint(
+    scheduler: AWSBatchScheduler, stubber: Stubber
+) -> None:
     info = dry_run(scheduler, queue="quee")
     stubber.add_response("describe_job_queues", {"jobQueues": []}, {"jobQueues": ["quee"]})
     stubber.add_response("describe_job_queues", queue(), {})
-    with pytest.raises(RequestError, match=r"'quee' in us-east-1; did you mean 'queue'\?"):
+    with pytest.raises(
+        RequestError, match=r"'quee' does not exist in us-east-1; did you mean 'queue'\?"
+    ):
         scheduler.schedule(info)
 
 
-def test_a_role_that_is_refused(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
+def test_missing_pass_role_permission_is_access_denied(
+    scheduler: AWSBatchScheduler, stubber: Stubber
+) -> None:
     info = dry_run(scheduler, job_role_arn="arn:aws:iam::123456789012:role/other")
     expect_queue(stubber)
     expect_definitions(stubber)
-    said = "User: me is not authorized to perform: iam:PassRole on resource: other"
-    stubber.add_client_error("register_job_definition", "ClientException", said)
+    message = "User: me is not authorized to perform: iam:PassRole on resource: other"
+    stubber.add_client_error("register_job_definition", "ClientException", message)
     with pytest.raises(AccessDeniedError, match=r"cannot register .*iam:PassRole on resource"):
         scheduler.schedule(info)
 
 
-def test_other_refusals(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
+def test_other_errors_of_batch_are_reported(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
     info = dry_run(scheduler)
     expect_queue(stubber)
     expect_definitions(stubber)
@@ -200,7 +202,7 @@ def job(**fields: Any) -> dict[str, Any]:
 
 
 def expect_found(stubber: Stubber, **fields: Any) -> None:
-    """What is asked before anything is done with an app."""
+    """Expect the requests that find an app before an action on it."""
     stubber.add_response(
         "list_jobs",
         {"jobSummaryList": [{"jobId": "x", "jobName": "NAME"}, {"jobId": "id", "jobName": "name"}]},
@@ -211,7 +213,7 @@ def expect_found(stubber: Stubber, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("status", ["SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING"])
-def test_cancelling_what_has_not_ended(
+def test_cancel_terminates_an_active_job(
     scheduler: AWSBatchScheduler, stubber: Stubber, status: str
 ) -> None:
     expect_found(stubber, status=status)
@@ -221,18 +223,22 @@ def test_cancelling_what_has_not_ended(
     stubber.assert_no_pending_responses()
 
 
-def test_cancelling_what_has_ended(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
+def test_cancel_of_an_ended_job_does_nothing(
+    scheduler: AWSBatchScheduler, stubber: Stubber
+) -> None:
     expect_found(stubber, status="SUCCEEDED")
     scheduler.cancel("queue:name")
     stubber.assert_no_pending_responses()
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_deleting_deregisters(scheduler: AWSBatchScheduler, stubber: Stubber, gone: bool) -> None:
+@pytest.mark.parametrize("already_deregistered", [False, True])
+def test_delete_deregisters_the_definition(
+    scheduler: AWSBatchScheduler, stubber: Stubber, already_deregistered: bool
+) -> None:
     expect_found(stubber)
     stubber.add_response("terminate_job", {}, {"jobId": "id", "reason": "deleted by TorchX"})
     stubber.add_response("tag_resource", {}, {"resourceArn": ANY, "tags": ANY})
-    if gone:
+    if already_deregistered:
         stubber.add_client_error("deregister_job_definition", "ClientException", "not found")
     else:
         stubber.add_response("deregister_job_definition", {}, {"jobDefinition": ARN})
@@ -240,7 +246,7 @@ def test_deleting_deregisters(scheduler: AWSBatchScheduler, stubber: Stubber, go
     stubber.assert_no_pending_responses()
 
 
-def test_what_was_deleted_is_unknown(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
+def test_deleted_app_is_unknown(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
     expect_found(stubber, status="SUCCEEDED", tags={"torchx.pytorch.org/deleted": "true"})
     assert scheduler.describe("queue:name") is None
 
@@ -248,5 +254,5 @@ def test_what_was_deleted_is_unknown(scheduler: AWSBatchScheduler, stubber: Stub
 @pytest.mark.parametrize(
     "app_id", ["", "name", "a:b:c", "a b:c", "queue:", ":name", "q:" + "x" * 200]
 )
-def test_ids_that_no_app_has_are_not_looked_for(scheduler: AWSBatchScheduler, app_id: str) -> None:
+def test_malformed_app_ids_cause_no_request(scheduler: AWSBatchScheduler, app_id: str) -> None:
     assert scheduler.describe(app_id) is None

@@ -1,4 +1,4 @@
-"""Reaching AWS, and what is said when that fails."""
+"""boto3 clients, and the translation of boto3's errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchx_sched_aws.client import (
     ThrottledError,
     UnreachableError,
     aws_errors,
-    translated,
+    translate_error,
 )
 
 
@@ -32,7 +32,7 @@ def answer(code: str, message: str = "as AWS says") -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "text"),
     [
         (answer("ExpiredTokenException"), ExpiredCredentialsError, "have expired"),
         (answer("UnrecognizedClientException"), NoCredentialsError, "does not accept"),
@@ -42,7 +42,7 @@ def answer(code: str, message: str = "as AWS says") -> Exception:
             AccessDeniedError,
             "iam:PassRole on y",
         ),
-        (answer("TooManyRequestsException"), ThrottledError, "refuses more requests"),
+        (answer("TooManyRequestsException"), ThrottledError, "throttles the requests"),
         (answer("ClientException", "no\n such   queue"), AwsError, "no such queue"),
         (sdk.NoCredentialsError(), NoCredentialsError, "aws sso login"),
         (sdk.NoRegionError(), NoRegionError, "AWS_DEFAULT_REGION"),
@@ -60,29 +60,29 @@ def answer(code: str, message: str = "as AWS says") -> Exception:
         (sdk.ParamValidationError(report="bad"), AwsError, "bad"),
     ],
 )
-def test_errors_in_our_words(error: Exception, kind: type[AwsError], words: str) -> None:
-    with pytest.raises(kind, match=f"^cannot do it: .*{words}") as caught, aws_errors("do it"):
+def test_sdk_errors_are_translated(error: Exception, kind: type[AwsError], text: str) -> None:
+    with pytest.raises(kind, match=f"^cannot do it: .*{text}") as caught, aws_errors("do it"):
         raise error
-    text = str(caught.value)
+    message = str(caught.value)
     assert type(caught.value) is kind
-    assert "\n" not in text
+    assert "\n" not in message
     assert caught.value.__cause__ is error
     assert caught.value.exit_code == 3
 
 
-def test_other_errors_stay() -> None:
-    assert translated(ValueError("x"), "do it") is None
+def test_other_errors_are_raised_unchanged() -> None:
+    assert translate_error(ValueError("x"), "do it") is None
     with pytest.raises(ZeroDivisionError), aws_errors("do it"):
         _ = 1 / 0
 
 
-def test_no_region() -> None:
+def test_missing_region_is_an_error() -> None:
     with pytest.raises(NoRegionError, match="no AWS region"):
         Clients().client("batch")
     assert Clients().region == ""
 
 
-def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     clients = Clients()
     assert clients.region == "eu-west-1"
@@ -91,13 +91,13 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         client.describe_job_queues()
 
 
-def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_profile_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(NoCredentialsError, match="nobody"):
         Clients().client("batch")
 
 
-def test_nobody_answers(credentials: None) -> None:
+def test_unreachable_endpoint_is_an_error_within_seconds(credentials: None) -> None:
     began = time.monotonic()
     client = Clients().client("batch")
     where = re.escape("AWS_ENDPOINT_URL (http://127.0.0.1:9)")
@@ -106,7 +106,7 @@ def test_nobody_answers(credentials: None) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_one_client_for_a_service_and_session(credentials: None) -> None:
+def test_threads_share_one_client_until_renew(credentials: None) -> None:
     clients = Clients()
     found: list[Any] = []
     threads = [
@@ -124,7 +124,7 @@ def test_one_client_for_a_service_and_session(credentials: None) -> None:
     assert clients.client("batch") is not found[0]
 
 
-def test_what_the_user_says_of_retries_stays(
+def test_retry_settings_of_the_environment_win(
     credentials: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
@@ -133,7 +133,7 @@ def test_what_the_user_says_of_retries_stays(
     assert (retries["mode"], retries["total_max_attempts"]) == ("standard", 2)
 
 
-def test_renewed_credentials_are_read_anew(
+def test_renew_reads_the_credentials_again(
     credentials: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -157,7 +157,7 @@ def test_renewed_credentials_are_read_anew(
     assert key() == "second"
 
 
-def test_given_clients_are_used_and_left_open() -> None:
+def test_given_clients_are_used_and_not_closed() -> None:
     given = object()
     clients = Clients({"batch": given, "logs": None})
     clients.renew()
@@ -165,7 +165,7 @@ def test_given_clients_are_used_and_left_open() -> None:
     assert clients.client("batch") is given
 
 
-def test_boto3_is_imported_by_the_first_request() -> None:
+def test_first_request_imports_boto3() -> None:
     code = (
         "import sys, torchx_sched_aws.client as c, torchx_sched_aws.cloudwatch\n"
         "clients = c.Clients()\n"

@@ -1,4 +1,4 @@
-"""Reading and following log streams, from a double of CloudWatch Logs."""
+"""Reading and following log streams of a CloudWatch Logs double."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from botocore.exceptions import ClientError
 
 from torchx_sched_aws.client import AccessDeniedError, Clients, ExpiredCredentialsError
 from torchx_sched_aws.cloudwatch import (
-    PAUSES,
-    SETTLE,
+    LOG_DELAY,
+    POLL_PAUSES,
     Follower,
     LogStream,
     NoLogError,
-    milliseconds,
-    read,
+    read_streams,
+    to_milliseconds,
 )
 
 GROUP = "/aws/batch/job"
 
 
 class LogsDouble:
-    """CloudWatch Logs of one group, as its documentation says it pages."""
+    """A double of CloudWatch Logs with one log group, paged as its documentation describes."""
 
     def __init__(self, validate: Callable[[str, str, Mapping[str, Any]], None]) -> None:
         self.streams: dict[str, list[tuple[int, str]]] = {}
@@ -39,37 +39,41 @@ class LogsDouble:
     def put(self, stream: str, *events: tuple[int, str]) -> None:
         self.streams.setdefault(stream, []).extend(events)
 
-    def get_log_events(self, **words: Any) -> dict[str, Any]:
-        self._validate("logs", "GetLogEvents", words)
-        self.requests.append(words)
+    def get_log_events(self, **parameters: Any) -> dict[str, Any]:
+        self._validate("logs", "GetLogEvents", parameters)
+        self.requests.append(parameters)
         if self.errors:
             raise self.errors.pop(0)
-        events = self.streams.get(words["logStreamName"])
+        events = self.streams.get(parameters["logStreamName"])
         if events is None:
-            raise failure("ResourceNotFoundException", "The specified log stream does not exist.")
-        start, end = words.get("startTime", 0), words.get("endTime", 10**18)
+            raise client_error(
+                "ResourceNotFoundException", "The specified log stream does not exist."
+            )
+        start, end = parameters.get("startTime", 0), parameters.get("endTime", 10**18)
         assert start < end
         wanted = [event for event in events if start <= event[0] < end]
-        token = words.get("nextToken")
+        token = parameters.get("nextToken")
         at = 0
         if token is not None:
             generation, _, position = token.partition("/")
             if int(generation) != self.generation:
-                raise failure("InvalidParameterException", "The specified nextToken is invalid.")
+                raise client_error(
+                    "InvalidParameterException", "The specified nextToken is invalid."
+                )
             at = int(position)
         if self.empty_every and len(self.requests) % self.empty_every == 0 and at < len(wanted):
-            # an empty page whose token is another one all the same
+            # An empty page that is not the last one: its token differs.
             marked = f"{self.generation}/{at}" if token != f"{self.generation}/{at}" else ""
             return {"events": [], "nextForwardToken": marked or f"{self.generation}/0{at}"}
-        page = wanted[at : at + min(self.page, words["limit"])]
+        page = wanted[at : at + min(self.page, parameters["limit"])]
         following = f"{self.generation}/{at + len(page)}"
         return {
-            "events": [{"timestamp": stamp, "message": text} for stamp, text in page],
+            "events": [{"timestamp": time, "message": text} for time, text in page],
             "nextForwardToken": token if token and not page else following,
         }
 
 
-def failure(code: str, message: str = "x") -> Exception:
+def client_error(code: str, message: str = "x") -> Exception:
     return ClientError({"Error": {"Code": code, "Message": message}}, "GetLogEvents")
 
 
@@ -84,12 +88,12 @@ def clients(logs: LogsDouble) -> Clients:
 
 
 def numbered(first: int, last: int) -> list[tuple[int, str]]:
-    """Lines of which several have the same time."""
+    """Return numbered events; seven share each time."""
     return [(1_000 + i // 7, f"line {i}") for i in range(first, last)]
 
 
 @pytest.mark.parametrize("empty_every", [0, 2, 3, 7])
-def test_fifty_pages_lose_and_double_nothing(
+def test_paging_loses_and_repeats_no_line(
     clients: Clients, logs: LogsDouble, empty_every: int
 ) -> None:
     logs.put("s", *numbered(0, 5_000))
@@ -100,7 +104,7 @@ def test_fifty_pages_lose_and_double_nothing(
         assert len(logs.requests) == 51
 
 
-def test_reading_goes_on_where_it_ended(clients: Clients, logs: LogsDouble) -> None:
+def test_second_read_continues_after_the_first(clients: Clients, logs: LogsDouble) -> None:
     stream = LogStream(clients, GROUP, "s")
     logs.put("s", *numbered(0, 250))
     assert len(list(stream.lines())) == 250
@@ -110,9 +114,9 @@ def test_reading_goes_on_where_it_ended(clients: Clients, logs: LogsDouble) -> N
     assert [r.get("nextToken") for r in logs.requests[-2:]] == ["0/250", "0/260"]
 
 
-def test_a_token_that_is_too_old(clients: Clients, logs: LogsDouble) -> None:
+def test_expired_token_loses_and_repeats_no_line(clients: Clients, logs: LogsDouble) -> None:
     stream = LogStream(clients, GROUP, "s")
-    logs.put("s", *numbered(0, 251))  # the last time has 6 of its 7 lines
+    logs.put("s", *numbered(0, 251))  # 6 of the 7 lines with the last time
     assert len(list(stream.lines())) == 251
     logs.generation += 1
     logs.put("s", *numbered(251, 300))
@@ -120,14 +124,14 @@ def test_a_token_that_is_too_old(clients: Clients, logs: LogsDouble) -> None:
     assert logs.requests[-2]["startTime"] == 1_035
 
 
-def test_whole_lines(clients: Clients, logs: LogsDouble) -> None:
+def test_events_become_whole_lines(clients: Clients, logs: LogsDouble) -> None:
     logs.put("s", (1, "a"), (1, " b \t"), (1, "c\nd"), (2, "e\n"), (2, "x\u2028y"), (2, "r\r"))
     lines = list(LogStream(clients, GROUP, "s").lines())
     assert lines == ["a\n", " b \t\n", "c\n", "d\n", "e\n", "x\u2028y\n", "r\r\n"]
 
 
-def at(milliseconds: float) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+def at(to_milliseconds: float) -> datetime:
+    return datetime.fromtimestamp(to_milliseconds / 1000, timezone.utc)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def at(milliseconds: float) -> datetime:
         (2_000, 1_000, ""),
     ],
 )
-def test_since_and_until(
+def test_since_is_inclusive_and_until_exclusive(
     clients: Clients,
     logs: LogsDouble,
     since: float | None,
@@ -158,13 +162,13 @@ def test_since_and_until(
     assert "".join(line.strip() for line in lines) == expected
 
 
-def test_local_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_without_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
-    assert milliseconds(moment.astimezone().replace(tzinfo=None)) == milliseconds(moment)
+    assert to_milliseconds(moment.astimezone().replace(tzinfo=None)) == to_milliseconds(moment)
 
 
 class Job:
-    """A job that a test moves on, one look after the other."""
+    """A job whose state changes with each poll."""
 
     def __init__(self, *steps: Callable[[], object]) -> None:
         self.now = 100.0
@@ -181,17 +185,19 @@ class Job:
     def end(self) -> None:
         self.ended = self.now
 
-    def follower(self, clients: Clients, **words: Any) -> Follower:
+    def follower(self, clients: Clients, **parameters: Any) -> Follower:
         return Follower(
-            clients, lambda: self.ended, sleep=self.sleep, clock=lambda: self.now, **words
+            clients, lambda: self.ended, sleep=self.sleep, clock=lambda: self.now, **parameters
         )
 
 
-def followed(job: Job, clients: Clients, *streams: LogStream, **words: Any) -> Iterator[str]:
-    return job.follower(clients, **words).follow(lambda: list(streams))
+def followed(job: Job, clients: Clients, *streams: LogStream, **parameters: Any) -> Iterator[str]:
+    return job.follower(clients, **parameters).follow(lambda: list(streams))
 
 
-def test_following_to_the_end_and_what_comes_after(clients: Clients, logs: LogsDouble) -> None:
+def test_following_includes_lines_that_arrive_after_the_end(
+    clients: Clients, logs: LogsDouble
+) -> None:
     job = Job(
         lambda: None,  # the stream does not exist yet
         lambda: logs.put("s", *numbered(0, 300)),
@@ -204,7 +210,7 @@ def test_following_to_the_end_and_what_comes_after(clients: Clients, logs: LogsD
     assert job.now - 100 < 20
 
 
-def test_pauses_grow_and_shrink(clients: Clients, logs: LogsDouble) -> None:
+def test_pauses_grow_while_no_lines_arrive(clients: Clients, logs: LogsDouble) -> None:
     quiet: list[Callable[[], object]] = [lambda: None] * 12
     job = Job(*quiet, lambda: logs.put("s", (1, "x")), lambda: job.end())
     logs.put("s")
@@ -215,17 +221,17 @@ def test_pauses_grow_and_shrink(clients: Clients, logs: LogsDouble) -> None:
 
 
 @pytest.mark.parametrize("quiet", range(1, 9))
-def test_the_last_look_is_as_soon_as_nothing_more_can_arrive(
+def test_last_poll_is_right_after_the_log_delay(
     clients: Clients, logs: LogsDouble, quiet: int
 ) -> None:
     job = Job(*[lambda: None] * quiet, lambda: job.end())
     logs.put("s", (1, "x"))
     assert list(followed(job, clients, LogStream(clients, GROUP, "s"))) == ["x\n"]
     assert job.ended is not None
-    assert SETTLE <= job.now - job.ended < SETTLE + PAUSES[0]
+    assert LOG_DELAY <= job.now - job.ended < LOG_DELAY + POLL_PAUSES[0]
 
 
-def test_following_what_has_ended_ends_at_once(clients: Clients, logs: LogsDouble) -> None:
+def test_following_an_ended_job_does_not_wait(clients: Clients, logs: LogsDouble) -> None:
     job = Job()
     job.ended = 50.0
     logs.put("s", (1, "x"))
@@ -233,7 +239,7 @@ def test_following_what_has_ended_ends_at_once(clients: Clients, logs: LogsDoubl
     assert job.pauses == []
 
 
-def test_a_clock_that_is_ahead_cuts_nothing(clients: Clients, logs: LogsDouble) -> None:
+def test_differing_clocks_lose_no_line(clients: Clients, logs: LogsDouble) -> None:
     def end() -> None:
         job.ended = 1.0  # by AWS's clock, which is far behind ours
 
@@ -251,7 +257,7 @@ def test_following_ends_at_until(clients: Clients, logs: LogsDouble) -> None:
     assert 110 <= job.now < 116
 
 
-def test_attempts_one_after_the_other(clients: Clients, logs: LogsDouble) -> None:
+def test_following_reads_attempts_in_order(clients: Clients, logs: LogsDouble) -> None:
     streams = [LogStream(clients, GROUP, "one")]
 
     def again() -> None:
@@ -264,7 +270,7 @@ def test_attempts_one_after_the_other(clients: Clients, logs: LogsDouble) -> Non
 
 
 @pytest.mark.parametrize("code", ["ExpiredTokenException", "ThrottlingException"])
-def test_errors_that_pass_are_waited_out(
+def test_transient_errors_are_retried(
     clients: Clients,
     logs: LogsDouble,
     code: str,
@@ -274,7 +280,7 @@ def test_errors_that_pass_are_waited_out(
     renewed: list[float] = []
     monkeypatch.setattr(clients, "renew", lambda: renewed.append(job.now))
     job = Job(
-        lambda: logs.errors.extend([failure(code)] * 3),
+        lambda: logs.errors.extend([client_error(code)] * 3),
         *[lambda: None] * 3,
         lambda: logs.put("s", *numbered(250, 300)),
         lambda: job.end(),
@@ -286,39 +292,43 @@ def test_errors_that_pass_are_waited_out(
     assert len([r for r in caplog.records if "trying again" in r.message]) == 1
 
 
-def test_an_error_in_the_middle_of_the_pages(clients: Clients, logs: LogsDouble) -> None:
+def test_error_between_pages_loses_and_repeats_no_line(clients: Clients, logs: LogsDouble) -> None:
     logs.put("s", *numbered(0, 1_000))
     job = Job(lambda: job.end())
     lines = followed(job, clients, LogStream(clients, GROUP, "s"))
     first = list(islice(lines, 450))
-    logs.errors.append(failure("ExpiredTokenException"))
+    logs.errors.append(client_error("ExpiredTokenException"))
     assert [*first, *lines] == [f"line {i}\n" for i in range(1_000)]
 
 
-def test_patience_ends(clients: Clients, logs: LogsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs.errors.extend([failure("ExpiredTokenException")] * 1_000)
+def test_long_outage_is_an_error(
+    clients: Clients, logs: LogsDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.errors.extend([client_error("ExpiredTokenException")] * 1_000)
     job = Job()
     monkeypatch.setattr("time.monotonic", lambda: job.now)
     with pytest.raises(ExpiredCredentialsError, match="have expired"):
-        list(followed(job, clients, LogStream(clients, GROUP, "s"), patience=60))
+        list(followed(job, clients, LogStream(clients, GROUP, "s"), max_outage=60))
     assert 150 < job.now <= 160
 
 
-def test_errors_that_stay_are_told(clients: Clients, logs: LogsDouble) -> None:
-    logs.errors.append(failure("AccessDeniedException"))
+def test_permanent_errors_are_raised(clients: Clients, logs: LogsDouble) -> None:
+    logs.errors.append(client_error("AccessDeniedException"))
     with pytest.raises(AccessDeniedError):
         list(followed(Job(), clients, LogStream(clients, GROUP, "s")))
 
 
-def test_no_stream_is_empty_and_no_group_is_told(clients: Clients, logs: LogsDouble) -> None:
+def test_missing_stream_is_empty_and_missing_group_is_an_error(
+    clients: Clients, logs: LogsDouble
+) -> None:
     stream = LogStream(clients, GROUP, "none")
-    assert list(read([stream])) == []
+    assert list(read_streams([stream])) == []
     job = Job(lambda: job.end())
     assert list(followed(job, clients, stream)) == []
-    missing = failure("ResourceNotFoundException", "The specified log group does not exist.")
+    missing = client_error("ResourceNotFoundException", "The specified log group does not exist.")
     logs.errors.append(missing)
     with pytest.raises(NoLogError, match=f"cannot read the log {GROUP}.*group does not exist"):
-        list(read([stream]))
+        list(read_streams([stream]))
     logs.errors.extend([missing] * 100)
     job = Job(lambda: job.end())
     with pytest.raises(NoLogError):
@@ -326,8 +336,8 @@ def test_no_stream_is_empty_and_no_group_is_told(clients: Clients, logs: LogsDou
     assert job.now >= 105
 
 
-def test_streams_are_read_one_after_the_other(clients: Clients, logs: LogsDouble) -> None:
+def test_streams_are_read_in_order(clients: Clients, logs: LogsDouble) -> None:
     logs.put("one", (9, "a"))
     logs.put("two", (1, "b"))
     streams = [LogStream(clients, GROUP, name) for name in ("one", "none", "two")]
-    assert list(read(streams)) == ["a\n", "b\n"]
+    assert list(read_streams(streams)) == ["a\n", "b\n"]

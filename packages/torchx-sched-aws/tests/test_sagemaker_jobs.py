@@ -1,4 +1,4 @@
-"""What aws_sagemaker makes of SageMaker's answers; botocore's Stubber holds both to AWS's model."""
+"""Training jobs; botocore's Stubber checks requests and responses against its models."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def scheduler(sagemaker: Stubber) -> AWSSageMakerScheduler:
     return AWSSageMakerScheduler("test", client=sagemaker.client)
 
 
-def answer(**fields: Any) -> dict[str, Any]:
-    """Returns what SageMaker says of a job."""
+def training_job(**fields: Any) -> dict[str, Any]:
+    """Return the description of a training job."""
     return {
         "TrainingJobName": NAME,
         "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{NAME}",
@@ -71,12 +71,11 @@ def transitions(*statuses: str) -> list[dict[str, Any]]:
     ]
 
 
-# -- describing
-
-
-def test_describing(sagemaker: Stubber, scheduler: AWSSageMakerScheduler) -> None:
+def test_describe_returns_role_replicas_and_metadata(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler
+) -> None:
     command = make_command(["echo", "x" * 300], {}, 100)
-    job = answer(
+    job = training_job(
         Environment={"TORCHX_ROLE_NAME": "worker"},
         SecondaryStatusTransitions=transitions("Starting", "Training"),
         AlgorithmSpecification={
@@ -118,46 +117,41 @@ def test_describing(sagemaker: Stubber, scheduler: AWSSageMakerScheduler) -> Non
         ("ResourceNotFound", "no such job"),
     ],
 )
-def test_a_job_that_is_not_there(
+def test_describe_of_a_missing_job_is_none(
     sagemaker: Stubber, scheduler: AWSSageMakerScheduler, code: str, message: str
 ) -> None:
     sagemaker.add_client_error("describe_training_job", code, message)
     assert scheduler.describe(NAME) is None
 
 
-def test_other_errors_are_told(sagemaker: Stubber, scheduler: AWSSageMakerScheduler) -> None:
+def test_other_errors_are_raised(sagemaker: Stubber, scheduler: AWSSageMakerScheduler) -> None:
     sagemaker.add_client_error("describe_training_job", "ValidationException", "something else")
     with pytest.raises(AwsError, match="cannot describe the training job app-abc: something else"):
         scheduler.describe(NAME)
 
 
 @pytest.mark.parametrize("app_id", ["", "a b", "../x", "x" * 64, "-a", "a_b", "a\nb"])
-def test_names_that_no_job_has_are_not_asked_for(
-    scheduler: AWSSageMakerScheduler, app_id: str
-) -> None:
+def test_malformed_app_ids_cause_no_request(scheduler: AWSSageMakerScheduler, app_id: str) -> None:
     assert scheduler.describe(app_id) is None
 
 
 @pytest.mark.parametrize(
-    ("partition", "begin"),
+    ("partition", "prefix"),
     [
         ("aws", "https://us-east-1.console.aws.amazon.com/"),
         ("aws-cn", "https://console.amazonaws.cn/"),
         ("aws-us-gov", "https://console.amazonaws-us-gov.com/"),
     ],
 )
-def test_where_to_look_at_it(
-    sagemaker: Stubber, scheduler: AWSSageMakerScheduler, partition: str, begin: str
+def test_ui_url_depends_on_the_partition(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler, partition: str, prefix: str
 ) -> None:
     arn = f"arn:{partition}:sagemaker:us-east-1:123456789012:training-job/{NAME}"
-    sagemaker.add_response("describe_training_job", answer(TrainingJobArn=arn))
+    sagemaker.add_response("describe_training_job", training_job(TrainingJobArn=arn))
     found = scheduler.describe(NAME)
     assert found is not None
     assert found.ui_url is not None
-    assert found.ui_url.startswith(begin)
-
-
-# -- creating
+    assert found.ui_url.startswith(prefix)
 
 
 def request(**fields: Any) -> AWSSageMakerJob:
@@ -169,7 +163,7 @@ def request(**fields: Any) -> AWSSageMakerJob:
     return found
 
 
-def test_the_name_of_a_role_is_looked_up(sagemaker: Stubber) -> None:
+def test_role_name_is_replaced_by_its_arn(sagemaker: Stubber) -> None:
     job = request(role="Trainer")
     assert job.job_def["RoleArn"] == "Trainer"
     with stubbed("iam") as iam:
@@ -189,7 +183,7 @@ def test_the_name_of_a_role_is_looked_up(sagemaker: Stubber) -> None:
         iam.assert_no_pending_responses()
 
 
-def test_a_request_that_is_wrong_is_the_users_fault(sagemaker: Stubber) -> None:
+def test_invalid_request_is_a_request_error(sagemaker: Stubber) -> None:
     clients = Clients({"sagemaker": sagemaker.client})
     sagemaker.add_client_error("create_training_job", "ValidationException", "no such subnet")
     with pytest.raises(RequestError, match="no such subnet") as caught:
@@ -202,30 +196,27 @@ def test_a_request_that_is_wrong_is_the_users_fault(sagemaker: Stubber) -> None:
     assert limited.value.exit_code == 3
 
 
-def test_the_name_of_somebody_elses_job_is_taken(sagemaker: Stubber) -> None:
+def test_existing_job_of_another_request_is_an_error(sagemaker: Stubber) -> None:
     clients = Clients({"sagemaker": sagemaker.client})
     sagemaker.add_client_error("create_training_job", "ResourceInUse", "already exists")
-    sagemaker.add_response("describe_training_job", answer(RoleArn=ROLE + "2"))
+    sagemaker.add_response("describe_training_job", training_job(RoleArn=ROLE + "2"))
     with pytest.raises(RequestError, match="already exists"):
         create(clients, request())
 
 
-# -- ending
-
-
-def test_stopping_what_has_ended_meanwhile(
+def test_cancel_of_a_job_that_just_ended_does_nothing(
     sagemaker: Stubber, scheduler: AWSSageMakerScheduler
 ) -> None:
-    sagemaker.add_response("describe_training_job", answer())
+    sagemaker.add_response("describe_training_job", training_job())
     text = "The request was rejected because the training job is in status Completed."
     sagemaker.add_client_error("stop_training_job", "ValidationException", text)
     scheduler.cancel(NAME)
 
 
-def test_deleting_stops_first(sagemaker: Stubber) -> None:
+def test_delete_stops_the_job_first(sagemaker: Stubber) -> None:
     statuses = ["InProgress", "Stopping", "Stopped"]
     for status in statuses:
-        sagemaker.add_response("describe_training_job", answer(TrainingJobStatus=status))
+        sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus=status))
         if status == "InProgress":
             sagemaker.add_response("stop_training_job", {}, {"TrainingJobName": NAME})
     sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
@@ -234,32 +225,29 @@ def test_deleting_stops_first(sagemaker: Stubber) -> None:
     assert slept == [0.5, 1.0]
 
 
-def test_deleting_what_does_not_stop(sagemaker: Stubber, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker_jobs, "STOP_PATIENCE", -1.0)
-    sagemaker.add_response("describe_training_job", answer(TrainingJobStatus="Stopping"))
+def test_delete_of_a_job_that_does_not_stop_is_an_error(
+    sagemaker: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sagemaker_jobs, "STOP_TIMEOUT", -1.0)
+    sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus="Stopping"))
     sagemaker.add_response("stop_training_job", {})
     with pytest.raises(AwsError, match="still Stopping"):
         sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME, lambda s: None)
 
 
-def test_an_older_sdk_that_cannot_delete(
+def test_delete_with_an_older_boto3_logs_a_warning(
     sagemaker: Stubber, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Older:
         describe_training_job = sagemaker.client.describe_training_job
 
-    job = answer(TrainingJobStatus="Completed", SecondaryStatus="Completed")
+    job = training_job(TrainingJobStatus="Completed", SecondaryStatus="Completed")
     sagemaker.add_response("describe_training_job", job)
     sagemaker_jobs.delete(Clients({"sagemaker": Older()}), NAME)
-    assert "a newer one can" in caplog.text
+    assert "upgrade boto3" in caplog.text
 
 
-# -- listing, logs
-
-
-def test_listing_goes_through_the_pages(
-    sagemaker: Stubber, scheduler: AWSSageMakerScheduler
-) -> None:
+def test_list_reads_every_page(sagemaker: Stubber, scheduler: AWSSageMakerScheduler) -> None:
     def summary(name: str, status: str, secondary: str) -> dict[str, Any]:
         return {
             "TrainingJobName": name,
@@ -269,7 +257,7 @@ def test_listing_goes_through_the_pages(
             "SecondaryStatus": secondary,
         }
 
-    words = {
+    parameters = {
         "CreationTimeAfter": ANY,
         "SortBy": "CreationTime",
         "SortOrder": "Descending",
@@ -277,10 +265,10 @@ def test_listing_goes_through_the_pages(
     }
     first = [summary("a-b-x1", "InProgress", "Starting"), summary("gone", "Deleting", "Stopped")]
     sagemaker.add_response(
-        "list_training_jobs", {"TrainingJobSummaries": first, "NextToken": "t"}, words
+        "list_training_jobs", {"TrainingJobSummaries": first, "NextToken": "t"}, parameters
     )
     second = {"TrainingJobSummaries": [summary("c", "Stopped", "Stopped")]}
-    sagemaker.add_response("list_training_jobs", second, {**words, "NextToken": "t"})
+    sagemaker.add_response("list_training_jobs", second, {**parameters, "NextToken": "t"})
     found = scheduler.list()
     assert [(a.app_id, a.state, a.app_handle, a.name) for a in found] == [
         ("a-b-x1", AppState.PENDING, "aws_sagemaker://test/a-b-x1", "a-b"),
@@ -288,25 +276,24 @@ def test_listing_goes_through_the_pages(
     ]
 
 
-def test_one_output_by_itself_is_refused(scheduler: AWSSageMakerScheduler) -> None:
-    with pytest.raises(RequestError, match="ask for combined"):
+def test_logs_of_stderr_alone_are_an_error(scheduler: AWSSageMakerScheduler) -> None:
+    with pytest.raises(RequestError, match="request the combined output"):
         scheduler.log_iter(NAME, "r", streams=Stream.STDERR)
 
 
 @pytest.mark.parametrize(("role", "k"), [("workr", 0), ("worker", 2), ("worker", -1)])
-def test_logs_of_no_such_replica(
+def test_logs_of_an_unknown_replica_are_an_error(
     sagemaker: Stubber, scheduler: AWSSageMakerScheduler, role: str, k: int
 ) -> None:
-    job = answer(Environment={"TORCHX_ROLE_NAME": "worker"})
+    job = training_job(Environment={"TORCHX_ROLE_NAME": "worker"})
     sagemaker.add_response("describe_training_job", job)
     with pytest.raises(RequestError, match="worker"):
         list(scheduler.log_iter(NAME, role, k))
 
 
-# -- nobody to ask
-
-
-def test_without_credentials_or_region(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
+def test_missing_credentials_or_region_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, credentials: None
+) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     with pytest.raises(NoRegionError, match="AWS_DEFAULT_REGION"):
         AWSSageMakerScheduler("test").list()

@@ -1,4 +1,4 @@
-"""Requests of aws_sagemaker, made without AWS and held against its own model."""
+"""Requests of aws_sagemaker, checked against botocore's model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchx_sched_aws.sagemaker import command as sagemaker_command
 from torchx_sched_aws.sagemaker import options as sagemaker_options
 from torchx_sched_aws.sagemaker import request as sagemaker_request
 from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts
-from torchx_sched_aws.sagemaker.request import AWSSageMakerJob, find_region
+from torchx_sched_aws.sagemaker.request import AWSSageMakerJob, configured_region
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler, create_scheduler
 from torchx_specs import (
     AppDef,
@@ -51,7 +51,7 @@ def scheduler() -> AWSSageMakerScheduler:
 def request_of(
     scheduler: AWSSageMakerScheduler, validate: Callable[[str, str, Mapping[str, Any]], None]
 ) -> Request:
-    """Makes the request for a role; AWS's model has to know all of it."""
+    """Return a function that makes the request for a role and checks it against the model."""
 
     def make(role: Role | None = None, app: AppDef | None = None, **cfg: Any) -> AWSSageMakerJob:
         app = app or AppDef("app", [role or command()])
@@ -63,16 +63,16 @@ def request_of(
 
 
 @pytest.fixture
-def refusal(scheduler: AWSSageMakerScheduler) -> Callable[..., str]:
-    """Returns the text with which a request is refused."""
+def error_of(scheduler: AWSSageMakerScheduler) -> Callable[..., str]:
+    """Return a function that makes an invalid request and returns the text of the error."""
 
-    def refused(*roles: Role, app: AppDef | None = None, **cfg: Any) -> str:
+    def error_text(*roles: Role, app: AppDef | None = None, **cfg: Any) -> str:
         app = app or AppDef("app", list(roles or [command()]))
         with pytest.raises(RequestError) as caught:
             scheduler.submit_dryrun(app, {**CFG, **cfg})
         return str(caught.value)
 
-    return refused
+    return error_text
 
 
 def command(**fields: Any) -> Role:
@@ -83,10 +83,7 @@ def script(*args: str, **fields: Any) -> Role:
     return command(args=list(args), entrypoint="python", **fields)
 
 
-# -- the request
-
-
-def test_a_command(request_of: Request) -> None:
+def test_command_is_entrypoint_and_arguments(request_of: Request) -> None:
     job = request_of(command(num_replicas=2, env={"A": "b"}))
     name = job.job_name
     assert name.startswith("app-")
@@ -197,14 +194,14 @@ def test_every_option_has_its_field(request_of: Request) -> None:
     assert found["InfraCheckConfig"] == {"EnableInfraCheck": True}
 
 
-# what has no field of its own: whose name a job has, where it runs, what is not taken
+# what is covered elsewhere
 _WITHOUT_FIELD = {
     *("user", "launch", "source_dir", "git_config", "container_log_level", "code_location"),
     *("dependencies", "role", "instance_type", "output_path", "use_spot_instances", "max_wait"),
 }
 
 
-def test_the_test_above_names_every_option() -> None:
+def test_every_option_is_covered_by_the_test_above() -> None:
     source = Path(__file__).read_text("utf-8")
     body = source.partition("def test_every_option_has_its_field")[2].partition("\n# what")[0]
     options = set(AWSSageMakerOpts.as_runopts()._opts)
@@ -223,7 +220,7 @@ def test_the_test_above_names_every_option() -> None:
         ({"max_wait": 3600}, {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 3600}),
     ],
 )
-def test_spot_instances_have_a_time_to_wait(
+def test_spot_instances_have_a_maximum_wait_time(
     request_of: Request, cfg: dict[str, int], expected: dict[str, int]
 ) -> None:
     found = request_of(use_spot_instances=True, **cfg).job_def
@@ -231,7 +228,9 @@ def test_spot_instances_have_a_time_to_wait(
     assert found["StoppingCondition"] == expected
 
 
-def test_options_from_text(scheduler: AWSSageMakerScheduler, request_of: Request) -> None:
+def test_options_can_be_given_as_text(
+    scheduler: AWSSageMakerScheduler, request_of: Request
+) -> None:
     cfg = scheduler.run_opts().cfg_from_str(
         "tags=team:vision;cost:a b,environment=A:b;C:d,subnets=s-1;s-2,security_group_ids=g"
     )
@@ -244,7 +243,7 @@ def test_options_from_text(scheduler: AWSSageMakerScheduler, request_of: Request
     assert found["AlgorithmSpecification"]["MetricDefinitions"][0]["Regex"] == "loss=(.*);"
 
 
-def test_overlays_set_any_other_field(request_of: Request) -> None:
+def test_overlays_set_any_field(request_of: Request) -> None:
     app = AppDef("app", [command()])
     set_overlay(
         app,
@@ -278,16 +277,13 @@ def test_metadata_becomes_tags(request_of: Request) -> None:
     assert (tags["team"], tags["odd"]) == ("vision", "a_b")
 
 
-def test_retries_of_the_role(request_of: Request) -> None:
+def test_max_retries_become_a_retry_strategy(request_of: Request) -> None:
     found = request_of(command(max_retries=2)).job_def
     assert found["RetryStrategy"] == {"MaximumRetryAttempts": 2}
 
 
-# -- names, places
-
-
 @pytest.mark.parametrize(
-    ("name", "begin"),
+    ("name", "prefix"),
     [
         ("trainer", "trainer-"),
         ("exp/run", "run-"),
@@ -296,36 +292,38 @@ def test_retries_of_the_role(request_of: Request) -> None:
         ("x" * 80, "x" * 30),
     ],
 )
-def test_names_of_jobs(request_of: Request, name: str, begin: str) -> None:
+def test_job_name_is_made_from_the_app_name(request_of: Request, name: str, prefix: str) -> None:
     job = request_of(app=AppDef(name, [command()]))
-    assert job.job_name.startswith(begin)
+    assert job.job_name.startswith(prefix)
     assert len(job.job_name) <= 63
 
 
-def test_the_usual_bucket(request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_output_path_is_the_account_bucket(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     found = request_of(output_path=None).job_def
     assert found["OutputDataConfig"]["S3OutputPath"] == "s3://sagemaker-eu-west-1-123456789012/"
 
 
-def test_the_region_is_found_as_the_sdk_does(
+def test_region_is_read_from_the_sdk_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert find_region() == ""
+    assert configured_region() == ""
     config = tmp_path / ".aws" / "config"
     config.parent.mkdir()
     config.write_text("[default]\nregion = us-west-2\n[profile work]\nregion=eu-north-1\n")
-    assert find_region() == "us-west-2"
+    assert configured_region() == "us-west-2"
     monkeypatch.setenv("AWS_PROFILE", "work")
-    assert find_region() == "eu-north-1"
+    assert configured_region() == "eu-north-1"
     from boto3.session import Session
 
     assert Session().region_name == "eu-north-1"
     config.write_text("no ini file")
-    assert find_region() == ""
+    assert configured_region() == ""
 
 
-def test_macros(request_of: Request) -> None:
+def test_macros_are_substituted(request_of: Request) -> None:
     role = command(
         args=[macros.app_id, macros.rank0_env, macros.img_root], env={"J": macros.app_id}
     )
@@ -336,10 +334,7 @@ def test_macros(request_of: Request) -> None:
     assert job.job_def["Environment"]["TORCHX_RANK0_HOST"] == "localhost"
 
 
-# -- scripts
-
-
-def test_a_script_goes_as_hyperparameters(request_of: Request) -> None:
+def test_script_becomes_hyperparameters(request_of: Request) -> None:
     job = request_of(
         script("train.py", "--lr", "0.1", "--name=a b", "--neg", "-1"),
         hyperparameters={"lr": "1", "seed": "7"},
@@ -359,7 +354,7 @@ def test_a_script_goes_as_hyperparameters(request_of: Request) -> None:
     }
 
 
-def test_a_module_and_source_in_s3(request_of: Request) -> None:
+def test_module_with_source_in_s3(request_of: Request) -> None:
     job = request_of(script("-m", "pkg.train", "--a", "b"), source_dir="s3://b/source.tar.gz")
     found = job.job_def["HyperParameters"]
     assert found["sagemaker_program"] == '"-m pkg.train"'
@@ -369,24 +364,21 @@ def test_a_module_and_source_in_s3(request_of: Request) -> None:
 @pytest.mark.parametrize(
     "args", [["train.py", "positional"], ["train.py", "--flag"], ["-c", "print()"], ["-m"]]
 )
-def test_what_is_no_script_is_a_command(
-    request_of: Request, refusal: Callable[..., str], args: list[str]
+def test_other_arguments_run_as_a_command(
+    request_of: Request, error_of: Callable[..., str], args: list[str]
 ) -> None:
     algorithm = request_of(script(*args)).job_def["AlgorithmSpecification"]
     assert algorithm["ContainerEntrypoint"] == ["python"]
     assert algorithm["ContainerArguments"] == args
-    assert "launch=script" in refusal(script(*args), launch="script")
+    assert "launch=script" in error_of(script(*args), launch="script")
 
 
-def test_a_script_can_be_a_command(request_of: Request) -> None:
+def test_launch_command_runs_a_script_as_a_command(request_of: Request) -> None:
     algorithm = request_of(script("train.py"), launch="command").job_def["AlgorithmSpecification"]
     assert algorithm["ContainerEntrypoint"] == ["python"]
 
 
-# -- long commands
-
-
-# what ``sh`` is in one image or another, as far as it is here
+# Implementations of sh in common images, as far as installed here.
 SHELLS = [["sh"], *([*s] for s in (["bash"], ["busybox", "sh"]) if shutil.which(s[0]))]
 
 
@@ -397,29 +389,29 @@ def unpacked(
     tmp: Path | None = None,
     shell: Sequence[str] = ("sh",),
 ) -> list[str]:
-    """Runs what a container would run, and returns its arguments."""
+    """Run the command of a container and return the arguments that the program receives."""
     algorithm = job.job_def["AlgorithmSpecification"]
-    words = [*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", ())]
-    if words[0] == "sh":
-        words[:1] = shell
+    argv = [*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", ())]
+    if argv[0] == "sh":
+        argv[:1] = shell
     env = {"PATH": "/usr/bin:/bin", **job.job_def["Environment"]}
     if tmp is not None:
         folder = tmp / "input" / "config"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "resourceconfig.json").write_text(f'{{"current_host": "algo-{index + 1}"}}')
         env["SAGEMAKER_BASE_DIR"] = str(tmp)
-    done = subprocess.run(words, env=env, capture_output=True, check=True)
+    done = subprocess.run(argv, env=env, capture_output=True, check=True)
     return done.stdout.decode().split("\0")[:-1]
 
 
-def printing(*words: str, **fields: Any) -> Role:
-    args = ["-c", r'for w; do printf "%s\0" "$w"; done', "sh", *words]
+def printing(*argv: str, **fields: Any) -> Role:
+    args = ["-c", r'for w; do printf "%s\0" "$w"; done', "sh", *argv]
     return command(entrypoint="sh", args=args, **fields)
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [
         ["x" * 257],
         ["a\nb\r", "\u2028\u0085"],
@@ -428,19 +420,19 @@ def printing(*words: str, **fields: Any) -> Role:
         ["w"] * 250,
     ],
 )
-def test_words_that_the_api_does_not_take_arrive(
-    request_of: Request, words: list[str], shell: list[str]
+def test_arguments_beyond_the_limits_arrive(
+    request_of: Request, argv: list[str], shell: list[str]
 ) -> None:
-    job = request_of(printing(*words))
+    job = request_of(printing(*argv))
     algorithm = job.job_def["AlgorithmSpecification"]
     sent = [*algorithm["ContainerEntrypoint"], *algorithm["ContainerArguments"]]
-    assert all(len(word) <= 256 and len(word.splitlines()) <= 1 for word in sent)
+    assert all(len(argument) <= 256 and len(argument.splitlines()) <= 1 for argument in sent)
     assert len(algorithm["ContainerEntrypoint"]) <= 100
     assert len(algorithm["ContainerArguments"]) <= 100
-    assert unpacked(job, shell=shell) == words
+    assert unpacked(job, shell=shell) == argv
 
 
-def test_long_variables_and_the_replica_arrive(request_of: Request, tmp_path: Path) -> None:
+def test_long_variables_and_the_replica_index_arrive(request_of: Request, tmp_path: Path) -> None:
     env = {"LONG": "it's\n" * 200, "K": f"<{macros.replica_id}>"}
     args = ["-c", r'printf "%s\0" "$1" "$K" "$LONG"', "sh", macros.replica_id]
     job = request_of(command(entrypoint="sh", args=args, env=env, num_replicas=12))
@@ -451,13 +443,13 @@ def test_long_variables_and_the_replica_arrive(request_of: Request, tmp_path: Pa
             assert found == [str(k), f"<{k}>", env["LONG"]]
 
 
-def test_names_that_the_api_does_not_take_arrive(request_of: Request) -> None:
+def test_unusual_variable_names_arrive(request_of: Request) -> None:
     job = request_of(command(entrypoint="env", args=["-0"], env={"odd.name": "v"}))
     assert "odd.name" not in job.job_def["Environment"]
     assert "odd.name=v" in unpacked(job)
 
 
-def test_a_hundred_variables_and_more(request_of: Request) -> None:
+def test_more_than_a_hundred_variables_arrive(request_of: Request) -> None:
     env = {f"V{i}": str(i) for i in range(150)}
     role = command(entrypoint="env", args=["-0"], env=env)
     job = request_of(role)
@@ -466,7 +458,7 @@ def test_a_hundred_variables_and_more(request_of: Request) -> None:
     assert env.items() <= found.items()
 
 
-def test_the_limits_are_those_of_the_model() -> None:
+def test_limits_match_the_model() -> None:
     import botocore.session
 
     model = botocore.session.get_session().get_service_model("sagemaker")
@@ -474,18 +466,18 @@ def test_the_limits_are_those_of_the_model() -> None:
     def most(name: str) -> Any:
         return model.shape_for(name).metadata["max"]
 
-    assert most("TrainingContainerArgument") == sagemaker_command.LONGEST_WORD
-    assert most("TrainingContainerEntrypointString") == sagemaker_command.LONGEST_WORD
-    assert most("TrainingContainerArguments") == sagemaker_command.MOST_WORDS
-    assert most("TrainingContainerEntrypoint") == sagemaker_command.MOST_WORDS
-    assert most("TrainingEnvironmentKey") == sagemaker_command.LONGEST_NAME
-    assert most("TrainingEnvironmentValue") == sagemaker_command.LONGEST_VALUE
-    assert most("TrainingEnvironmentMap") == sagemaker_command.MOST_VARIABLES
-    assert most("HyperParameters") == sagemaker_checks._MOST_HYPERPARAMETERS
-    assert most("HyperParameterValue") == sagemaker_checks._LONGEST_VALUE
-    assert most("HyperParameterKey") == sagemaker_checks._LONGEST_KEY
-    assert most("MetricDefinitionList") == sagemaker_request._MOST_METRICS
-    assert most("AlgorithmImage") == sagemaker_checks._LONGEST_IMAGE
+    assert most("TrainingContainerArgument") == sagemaker_command.MAX_ARGUMENT_LENGTH
+    assert most("TrainingContainerEntrypointString") == sagemaker_command.MAX_ARGUMENT_LENGTH
+    assert most("TrainingContainerArguments") == sagemaker_command.MAX_ARGUMENTS
+    assert most("TrainingContainerEntrypoint") == sagemaker_command.MAX_ARGUMENTS
+    assert most("TrainingEnvironmentKey") == sagemaker_command.MAX_NAME_LENGTH
+    assert most("TrainingEnvironmentValue") == sagemaker_command.MAX_VALUE_LENGTH
+    assert most("TrainingEnvironmentMap") == sagemaker_command.MAX_VARIABLES
+    assert most("HyperParameters") == sagemaker_checks._MAX_HYPERPARAMETERS
+    assert most("HyperParameterValue") == sagemaker_checks._MAX_VALUE_LENGTH
+    assert most("HyperParameterKey") == sagemaker_checks._MAX_KEY_LENGTH
+    assert most("MetricDefinitionList") == sagemaker_request._MAX_METRICS
+    assert most("AlgorithmImage") == sagemaker_checks._MAX_IMAGE_LENGTH
     keep = most("KeepAlivePeriodInSeconds")
     assert keep == sagemaker_options._RANGES["keep_alive_period_in_seconds"][1]
     assert most("MaximumRetryAttempts") == sagemaker_options._RANGES["max_retry_attempts"][1]
@@ -495,10 +487,7 @@ def test_the_limits_are_those_of_the_model() -> None:
     assert modes == set(sagemaker_options.ACCESS_MODES)
 
 
-# -- printing
-
-
-def test_the_dry_run_prints_plain_yaml_without_secrets(
+def test_printed_request_is_yaml_without_secrets(
     scheduler: AWSSageMakerScheduler,
 ) -> None:
     env = {"MY_TOKEN": "hush", "LONG_SECRET": "hush" * 200, "PLAIN": "seen"}
@@ -511,16 +500,15 @@ def test_the_dry_run_prints_plain_yaml_without_secrets(
     assert printed["job_def"]["Environment"]["PLAIN"] == "seen"
     assert printed["job_def"]["Tags"] == info.request.job_def["Tags"]
     assert str(info.request) == text
-    # what is sent is not masked
     assert info.request.job_def["Environment"]["MY_TOKEN"] == "hush"
 
 
-def test_a_request_without_secrets_is_printed_as_it_is(request_of: Request) -> None:
+def test_printed_request_without_secrets_is_complete(request_of: Request) -> None:
     job = request_of()
     assert yaml.safe_load(str(job))["job_def"] == job.job_def
 
 
-def test_a_dry_run_changes_nothing_and_imports_no_sdk() -> None:
+def test_dry_run_imports_no_sdk() -> None:
     code = f"""
 import sys
 from torchx_specs import AppDef, Role
@@ -533,7 +521,7 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_app_and_options_stay_as_they_are(request_of: Request) -> None:
+def test_dry_run_does_not_change_app_and_options(request_of: Request) -> None:
     app = AppDef("app", [command(env={"A": macros.app_id})], {"k": "v"})
     before = copy.deepcopy(app)
     environment = {"B": "c"}
@@ -542,56 +530,56 @@ def test_app_and_options_stay_as_they_are(request_of: Request) -> None:
     assert environment == {"B": "c"}
 
 
-# -- bad input
-
-
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"image": ""}, "no image"),
-        ({"image": "x" * 300}, "255 characters"),
+        ({"image": "x" * 300}, "SageMaker allows 255"),
         ({"num_replicas": 0}, "num_replicas is 0"),
         ({"mounts": [BindMount("/a", "/b")]}, "InputDataConfig"),
-        ({"max_retries": 31}, "30 times"),
-        ({"max_retries": 1, "retry_policy": RetryPolicy.REPLICA}, "not one replica"),
+        ({"max_retries": 31}, "at most 30 times"),
+        ({"max_retries": 1, "retry_policy": RetryPolicy.REPLICA}, "only restart the whole job"),
         ({"entrypoint": "<MISSING>"}, "no entrypoint"),
         ({"args": ["\0"]}, "NUL"),
         ({"args": ["\udcff"]}, "not UTF-8"),
         ({"env": {"A": "\udcff"}}, "not UTF-8"),
         ({"env": {"A=B": "c"}}, "not a valid variable name"),
         ({"image": "a b"}, "contains a space"),
-        ({"args": ["x" * 60_000]}, "SageMaker carries 50176"),
+        ({"args": ["x" * 60_000]}, "SageMaker allows 50176"),
     ],
 )
-def test_roles_that_sagemaker_cannot_run(
-    refusal: Callable[..., str], fields: dict[str, Any], said: str
+def test_invalid_role_is_an_error(
+    error_of: Callable[..., str], fields: dict[str, Any], message: str
 ) -> None:
-    text = refusal(command(**fields))
-    assert said in text
+    text = error_of(command(**fields))
+    assert message in text
     assert "role 'r'" in text
 
 
-def test_several_roles_are_refused(refusal: Callable[..., str]) -> None:
+def test_several_roles_are_an_error(error_of: Callable[..., str]) -> None:
     app = AppDef("app", [command(name="a"), command(name="b")])
-    assert "one role, the app has 2: a, b" in refusal(app=app)
+    assert "the app has 2 roles (a, b)" in error_of(app=app)
 
 
 @pytest.mark.parametrize(
-    ("cfg", "said"),
+    ("cfg", "message"),
     [
         ({"role": "arn:aws:s3:::bucket"}, "IAM role"),
-        ({"instance_type": "p4d.24xlarge"}, "begin with ml."),
+        ({"instance_type": "p4d.24xlarge"}, "begin with 'ml.'"),
         ({"launch": "scripts"}, "did you mean 'script'"),
         ({"input_mode": "file"}, "did you mean 'File'"),
-        ({"instance_count": 0}, "instance_count=0 must be 1 or more"),
+        ({"instance_count": 0}, "instance_count=0 is not valid; it must be at least 1"),
         ({"max_retry_attempts": 31}, "at most 30"),
         ({"output_path": "/local"}, "s3://BUCKET/PREFIX"),
         ({"max_wait": 60}, "use_spot_instances"),
-        ({"use_spot_instances": True, "max_run": 90, "max_wait": 60}, "less than max_run"),
-        ({"use_spot_instances": True, "keep_alive_period_in_seconds": 9}, "cannot be kept"),
-        ({"checkpoint_local_path": "/a"}, "needs checkpoint_s3_uri"),
-        ({"subnets": ["a"]}, "belong together"),
-        ({"model_channel_name": "a"}, "needs model_uri"),
+        ({"use_spot_instances": True, "max_run": 90, "max_wait": 60}, "includes max_run=90"),
+        (
+            {"use_spot_instances": True, "keep_alive_period_in_seconds": 9},
+            "cannot be used with use_spot_instances",
+        ),
+        ({"checkpoint_local_path": "/a"}, "requires checkpoint_s3_uri"),
+        ({"subnets": ["a"]}, "must be set together"),
+        ({"model_channel_name": "a"}, "requires model_uri"),
         ({"git_config": {"repo": "a"}}, "--workspace"),
         ({"dependencies": ["../lib"]}, "../lib: lib"),
         ({"source_dir": "src"}, "--workspace src"),
@@ -603,29 +591,29 @@ def test_several_roles_are_refused(refusal: Callable[..., str]) -> None:
         ({"hyperparameters": {"a": "x" * 2501}}, "2501 characters"),
         ({"hyperparameters": {"a": "x\ny"}}, "line end"),
         ({"hyperparameters": {f"h{i}": "" for i in range(101)}}, "101 hyperparameters"),
-        ({"output_path": None}, "output_path is needed"),
+        ({"output_path": None}, "output_path is missing"),
         ({"training_repository_access_mode": "VPC"}, "did you mean 'Vpc'"),
     ],
 )
-def test_options_that_are_wrong(
-    refusal: Callable[..., str], cfg: dict[str, Any], said: str
+def test_invalid_option_is_an_error(
+    error_of: Callable[..., str], cfg: dict[str, Any], message: str
 ) -> None:
-    assert said in refusal(**cfg)
+    assert message in error_of(**cfg)
 
 
-def test_all_problems_come_in_one_error(refusal: Callable[..., str]) -> None:
-    text = refusal(command(image=""), instance_type="x", output_path="y")
-    assert all(said in text for said in ("no image", "instance_type", "output_path"))
+def test_all_problems_are_reported_together(error_of: Callable[..., str]) -> None:
+    text = error_of(command(image=""), instance_type="x", output_path="y")
+    assert all(message in text for message in ("no image", "instance_type", "output_path"))
 
 
-def test_scripts_cannot_have_everything(refusal: Callable[..., str]) -> None:
+def test_scripts_reject_replica_index_and_long_variables(error_of: Callable[..., str]) -> None:
     role = script("train.py", "--k", macros.replica_id, env={"L": "x" * 600})
-    text = refusal(role)
-    assert "is not known to launch=script" in text
+    text = error_of(role)
+    assert "cannot be used with launch=script" in text
     assert "environment variable 'L'" in text
 
 
-def test_required_and_unknown_options(scheduler: AWSSageMakerScheduler) -> None:
+def test_missing_and_unknown_options_are_errors(scheduler: AWSSageMakerScheduler) -> None:
     app = AppDef("app", [command()])
     with pytest.raises(InvalidRunConfigException, match="role"):
         scheduler.submit_dryrun(app, {"instance_type": "ml.m5.large"})
@@ -633,12 +621,14 @@ def test_required_and_unknown_options(scheduler: AWSSageMakerScheduler) -> None:
         scheduler.submit_dryrun(app, {**CFG, "instance_typ": "a"})
 
 
-def test_ignored_upload_is_told(request_of: Request, caplog: pytest.LogCaptureFixture) -> None:
+def test_code_location_logs_a_warning(
+    request_of: Request, caplog: pytest.LogCaptureFixture
+) -> None:
     request_of(code_location="s3://bucket/code")
     assert "code_location is ignored" in caplog.text
 
 
-def test_a_role_without_a_resource_is_fine(scheduler: AWSSageMakerScheduler) -> None:
+def test_role_needs_no_resource(scheduler: AWSSageMakerScheduler) -> None:
     role = command()
     assert role.resource != Resource(cpu=1, gpu=0, memMB=1)
     scheduler._validate(AppDef("app", [role]), "aws_sagemaker")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_aws.sagemaker.states import exit_code_of, job_state, reason_of, restarts_of
+from torchx_sched_aws.sagemaker.states import exit_code, job_state, restart_count, state_reason
 from torchx_specs import AppState
 
 
@@ -33,7 +33,7 @@ def transitions(*statuses: str) -> list[dict[str, Any]]:
         ("SomethingNew", "", AppState.UNKNOWN),
     ],
 )
-def test_states(status: str, secondary: str, state: AppState) -> None:
+def test_job_state_maps_sagemaker_statuses(status: str, secondary: str, state: AppState) -> None:
     assert job_state(status, secondary) == state
 
 
@@ -45,16 +45,16 @@ def test_states(status: str, secondary: str, state: AppState) -> None:
         ("ClientError: no such image", None),
     ],
 )
-def test_exit_codes(reason: str, code: int | None) -> None:
-    assert exit_code_of({"TrainingJobStatus": "Failed", "FailureReason": reason}) == code
+def test_exit_code_is_read_from_the_failure_reason(reason: str, code: int | None) -> None:
+    assert exit_code({"TrainingJobStatus": "Failed", "FailureReason": reason}) == code
 
 
-def test_reasons_and_restarts() -> None:
-    walked = transitions("Starting", "Training", "Interrupted", "Starting", "Training")
-    job = {"SecondaryStatus": "Training", "SecondaryStatusTransitions": walked}
-    assert reason_of(job) == "Training: m Training"
-    assert restarts_of(job) == 1
+def test_state_reason_and_restart_count() -> None:
+    history = transitions("Starting", "Training", "Interrupted", "Starting", "Training")
+    job = {"SecondaryStatus": "Training", "SecondaryStatusTransitions": history}
+    assert state_reason(job) == "Training: m Training"
+    assert restart_count(job) == 1
     failed = {"TrainingJobStatus": "Failed", "FailureReason": "a\n  b"}
-    assert reason_of(failed) == "a b"
-    assert reason_of({"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}) == ""
-    assert exit_code_of({"TrainingJobStatus": "Completed"}) == 0
+    assert state_reason(failed) == "a b"
+    assert state_reason({"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}) == ""
+    assert exit_code({"TrainingJobStatus": "Completed"}) == 0

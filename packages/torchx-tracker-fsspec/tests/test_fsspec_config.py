@@ -14,7 +14,7 @@ from torchx_tracker_fsspec import FsspecTracker, create
 from torchx_tracker_fsspec.config import parse, read_config
 
 
-def test_lines_are_settings_and_dots_nest() -> None:
+def test_parse_nests_keys_with_dots() -> None:
     text = "# c=1\nprotocol = s3 \n root_path=b/p\nclient_kwargs.endpoint_url=http://h:1\nnothing\na=b=c\n"
     assert parse(text, "x") == {
         "protocol": "s3",
@@ -24,7 +24,7 @@ def test_lines_are_settings_and_dots_nest() -> None:
     }
 
 
-def test_values_are_text_except_true_and_false() -> None:
+def test_parse_returns_text_and_booleans() -> None:
     assert parse("a=true\nb=False\nc=1\nd=null", "x") == {
         "a": True,
         "b": False,
@@ -34,36 +34,36 @@ def test_values_are_text_except_true_and_false() -> None:
 
 
 @pytest.mark.parametrize("line", ["a.=1", ".a=1", "=1", "a..b=1"])
-def test_a_key_that_is_none_is_named_with_its_line(line: str) -> None:
-    with pytest.raises(TrackerValueError, match=r"conf, line 2: '.*' is no key"):
+def test_invalid_key_is_an_error_with_its_line(line: str) -> None:
+    with pytest.raises(TrackerValueError, match=r"conf, line 2: '.*' is not a valid key"):
         parse("x=1\n" + line, "conf")
 
 
 @pytest.mark.parametrize("text", ["a=1\na.b=2", "a.b=2\na=1"])
-def test_a_key_with_a_value_and_keys_of_its_own_is_an_error(text: str) -> None:
-    with pytest.raises(TrackerValueError, match="line 2: 'a' has a value and keys"):
+def test_key_with_value_and_own_keys_is_an_error(text: str) -> None:
+    with pytest.raises(TrackerValueError, match="line 2: 'a' has both a value and keys"):
         parse(text, "conf")
 
 
 @pytest.mark.parametrize("config", [None, "", "  "])
-def test_no_configuration_says_what_is_needed(config: str | None) -> None:
-    with pytest.raises(TrackerValueError, match=r"\[tracker:fsspec\] config"):
+def test_missing_configuration_is_an_error(config: str | None) -> None:
+    with pytest.raises(TrackerValueError, match=r"set config in \[tracker:fsspec\]"):
         read_config(config)
 
 
-def test_what_is_missing_is_named_with_the_file(tmp_path: Path) -> None:
+def test_missing_setting_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "conf"
     file.write_text("protocol=file\n")
-    with pytest.raises(TrackerValueError, match=f"{file}.* needs root_path"):
+    with pytest.raises(TrackerValueError, match=f"{file}.* root_path must be set"):
         read_config(str(file))
 
 
-def test_a_missing_file_is_named() -> None:
+def test_missing_file_is_an_error() -> None:
     with pytest.raises(TrackerValueError, match="'/no/such/conf' does not exist"):
         read_config("/no/such/conf")
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_binary_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "conf").write_bytes(b"\xff\xfe")
     with pytest.raises(TrackerValueError, match="conf' cannot be read"):
         read_config(str(tmp_path / "conf"))
@@ -71,7 +71,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
         read_config(str(tmp_path))
 
 
-def test_every_form_of_a_configuration_gives_the_same(tmp_path: Path) -> None:
+def test_all_forms_of_a_configuration_are_equivalent(tmp_path: Path) -> None:
     file = tmp_path / "conf"
     file.write_text("protocol=file\nroot_path=/r\n")
     expected = {"protocol": "file", "root_path": "/r"}
@@ -82,7 +82,7 @@ def test_every_form_of_a_configuration_gives_the_same(tmp_path: Path) -> None:
     assert read_config("data:,protocol%3Dfile%0Aroot_path%3D/r") == expected
 
 
-def test_a_url_is_read_through_fsspec() -> None:
+def test_url_is_read_with_fsspec() -> None:
     import fsspec
 
     fsspec.filesystem("memory").pipe_file("/conf", b"protocol=file\nroot_path=/r\n")
@@ -91,7 +91,7 @@ def test_a_url_is_read_through_fsspec() -> None:
         read_config("memory://nope")
 
 
-def test_a_file_is_inlined_for_the_job(tmp_path: Path) -> None:
+def test_inline_config_inlines_a_file(tmp_path: Path) -> None:
     file = tmp_path / "conf"
     file.write_text(f"protocol=file\nroot_path={tmp_path}\n")
     inlined = inline_config("torchx_tracker_fsspec:create", str(file))
@@ -102,11 +102,11 @@ def test_a_file_is_inlined_for_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("config", ["s3://b/conf", "protocol=file;root_path=/r", "data:,a%3D1"])
-def test_what_needs_no_file_is_left_as_it_is(config: str) -> None:
+def test_inline_config_keeps_other_forms(config: str) -> None:
     assert inline_config("torchx_tracker_fsspec:create", config) == config
 
 
-def test_a_file_that_is_only_in_the_image_is_left_as_it_is(
+def test_inline_config_keeps_the_path_of_a_missing_file(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -114,30 +114,30 @@ def test_a_file_that_is_only_in_the_image_is_left_as_it_is(
     assert "'/no/conf' does not exist" in caplog.text
 
 
-def test_a_root_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TrackerValueError, match=f"'{tmp_path}/no' does not exist: make it"):
+def test_missing_root_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TrackerValueError, match=f"'{tmp_path}/no' does not exist; create it"):
         create(f"protocol=file;root_path={tmp_path}/no")
     (tmp_path / "file").touch()
-    with pytest.raises(TrackerValueError, match="is no folder"):
+    with pytest.raises(TrackerValueError, match="is not a directory"):
         create(f"protocol=file;root_path={tmp_path}/file")
 
 
-def test_a_root_is_made_if_asked_for(tmp_path: Path) -> None:
+def test_auto_mkdir_creates_the_root(tmp_path: Path) -> None:
     create(f"protocol=file;root_path={tmp_path}/a/b;auto_mkdir=true").add_metadata("run", x=1)
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_an_unknown_protocol_is_named() -> None:
+def test_unknown_protocol_is_an_error() -> None:
     with pytest.raises(TrackerValueError, match="nosuch"):
         create("protocol=nosuch;root_path=/x")
 
 
-def test_an_option_that_the_file_system_refuses_is_named() -> None:
+def test_invalid_option_of_the_file_system_is_an_error() -> None:
     with pytest.raises((TrackerValueError, TrackerBackendError), match=r"sftp|paramiko|host"):
         create("protocol=sftp;root_path=/x;bogus=1")
 
 
-def test_the_constructor_of_older_code(tmp_path: Path) -> None:
+def test_constructor_accepts_a_file_system(tmp_path: Path) -> None:
     import fsspec
 
     tracker = FsspecTracker(fsspec.filesystem("file"), str(tmp_path))
@@ -146,7 +146,7 @@ def test_the_constructor_of_older_code(tmp_path: Path) -> None:
     assert tracker.metadata("run") == {"a": 1}
 
 
-def test_a_local_disk_needs_no_fsspec(tmp_path: Path) -> None:
+def test_local_disk_does_not_import_fsspec(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from torchx_tracker_fsspec import create\n"
@@ -157,7 +157,7 @@ def test_a_local_disk_needs_no_fsspec(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_registering_loads_no_tracker() -> None:
+def test_plugin_does_not_import_the_tracker() -> None:
     code = (
         "import sys, torchx_tracker_fsspec.plugin\n"
         "print([m for m in sys.modules if m.startswith('torchx_tracker_fsspec.')])"

@@ -19,18 +19,18 @@ ANY_TEXT = st.text(st.characters(), min_size=1)
 @example("a\0b")
 @example("é" * 200)
 @example("\udcff")
-def test_any_id_is_one_safe_name(run_id: str) -> None:
+def test_any_id_becomes_one_valid_file_name(run_id: str) -> None:
     name = names.encode(run_id)
     assert len(name) <= 255
     assert set(name) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567=")
     (decoded,) = names.decode([name.encode()])
-    # what older tools do with it
+    # Older tools decode the name like this.
     assert base64.b32decode(name).decode("utf-8") == decoded
     assert decoded == (names.alias(run_id) or run_id)
 
 
 @given(st.lists(st.one_of(ANY_TEXT.map(names.encode).map(str.encode), st.binary(max_size=40))))
-def test_many_names_decode_as_one_by_one(mixed: list[bytes]) -> None:
+def test_decoding_many_names_equals_decoding_each(mixed: list[bytes]) -> None:
     one_by_one = [decoded for name in mixed for decoded in names.decode([name])]
     assert names.decode(mixed) == one_by_one
 
@@ -48,33 +48,33 @@ def test_many_names_decode_as_one_by_one(mixed: list[bytes]) -> None:
         b"YPUQ====",
     ],
 )
-def test_a_foreign_folder_decodes_to_nothing(foreign: bytes) -> None:
+def test_other_directories_decode_to_none(foreign: bytes) -> None:
     assert names.decode([b"OJ2W4===", foreign, b"ME======"]) == ["run", None, "a"]
 
 
-def test_short_ids_are_the_base32_that_older_tools_write() -> None:
+def test_short_ids_are_plain_base32() -> None:
     assert names.encode("local_cwd://s/job1") == "NRXWGYLML5RXOZB2F4XXGL3KN5RDC==="
 
 
-def test_an_empty_id_is_refused() -> None:
+def test_empty_id_is_an_error() -> None:
     with pytest.raises(TrackerValueError, match="empty"):
         names.encode("")
 
 
-def test_nobody_can_claim_the_alias_of_another() -> None:
+def test_id_that_looks_like_an_alias_gets_its_own_alias() -> None:
     long = "x" * 500
     alias = names.alias(long)
     assert alias is not None
     assert names.encode(alias) != names.encode(long)
 
 
-def test_record_names_are_new_and_in_order() -> None:
+def test_record_names_are_unique_and_ordered() -> None:
     made = [names.record_names.new() for _ in range(10_000)]
     assert len(set(made)) == len(made)
     assert sorted(made) == made
 
 
-def test_record_names_are_in_order_even_if_the_clock_steps_back(
+def test_record_names_are_ordered_if_the_clock_steps_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     maker = names.RecordNames()
@@ -85,18 +85,18 @@ def test_record_names_are_in_order_even_if_the_clock_steps_back(
 
 @given(st.lists(st.one_of(st.none(), ANY_TEXT), min_size=1, unique=True))
 @example(["a\nb", "\x1fa", " a", "a\u2028b", '"a"', None])
-def test_lines_hold_any_name(artifacts: list[str | None]) -> None:
+def test_lines_encode_any_name(artifacts: list[str | None]) -> None:
     text = "".join(names.encode_line(artifact) + "\n" for artifact in artifacts)
     assert names.decode_lines(text) == artifacts
     assert text.count("\n") == len(artifacts)
     text.encode()
 
 
-def test_a_file_without_lines_links_the_whole_run() -> None:
+def test_empty_file_links_the_whole_run() -> None:
     assert names.decode_lines("") == [None]
     assert names.decode_lines("a\r\nb") == ["a", "b"]
 
 
-def test_an_empty_artifact_name_is_refused() -> None:
+def test_empty_artifact_name_is_an_error() -> None:
     with pytest.raises(TrackerValueError):
         names.encode_line("")

@@ -45,13 +45,13 @@ ODD = [
 
 
 class FoldersFileSystem(LocalFileSystem):
-    """A local disk that is not known for one: stands for SFTP and its like."""
+    """A local disk without its own protocol name, in place of SFTP and similar file systems."""
 
     protocol = ("folders",)
 
 
 class ObjectFileSystem(MemoryFileSystem):
-    """Memory as an object store: no appending, and a store of its own for each test."""
+    """An object store in memory, new for each test."""
 
     protocol = ("s3",)
 
@@ -81,16 +81,13 @@ def local(tmp_path: Path) -> FsspecTracker:
     return create(f"protocol=file;root_path={tmp_path}")
 
 
-# -- what is written is read ------------------------------------------------------------------
-
-
-def test_metadata_is_merged_and_the_last_wins(tracker: FsspecTracker) -> None:
+def test_metadata_is_merged_and_the_last_value_wins(tracker: FsspecTracker) -> None:
     tracker.add_metadata("run", a=1, b="x")
     tracker.add_metadata("run", a=2, c=[1, {"d": None}])
     assert tracker.metadata("run") == {"a": 2, "b": "x", "c": [1, {"d": None}]}
 
 
-def test_the_last_wins_of_many(tracker: FsspecTracker) -> None:
+def test_last_of_many_values_wins(tracker: FsspecTracker) -> None:
     for number in range(60):
         tracker.add_metadata("run", n=number)
         tracker.add_artifact("run", "model", f"/{number}", {"n": number})
@@ -98,7 +95,7 @@ def test_the_last_wins_of_many(tracker: FsspecTracker) -> None:
     assert tracker.artifacts("run") == {"model": TrackerArtifact("model", "/59", {"n": 59})}
 
 
-def test_artifacts(tracker: FsspecTracker) -> None:
+def test_artifacts_are_returned_by_name(tracker: FsspecTracker) -> None:
     tracker.add_artifact("run", "model", "/m.pt", {"epoch": 1})
     tracker.add_artifact("run", "log", "s3://b/log")
     assert tracker.artifacts("run") == {
@@ -107,12 +104,12 @@ def test_artifacts(tracker: FsspecTracker) -> None:
     }
 
 
-def test_an_artifact_may_be_a_path(local: FsspecTracker) -> None:
+def test_artifact_path_may_be_a_path_object(local: FsspecTracker) -> None:
     local.add_artifact("run", "model", Path("/m.pt"))  # type: ignore[arg-type]
     assert local.artifacts("run")["model"].path == "/m.pt"
 
 
-def test_sources(tracker: FsspecTracker) -> None:
+def test_sources_can_be_filtered_by_artifact(tracker: FsspecTracker) -> None:
     for artifact in ("model", None, "vocab", "model", None):
         tracker.add_source("run", "parent", artifact)
     tracker.add_source("run", "other")
@@ -125,7 +122,7 @@ def test_sources(tracker: FsspecTracker) -> None:
     assert list(tracker.sources("run", "model")) == [TrackerSource("parent", "model")]
 
 
-def test_a_run_that_nothing_is_known_of_has_nothing(tracker: FsspecTracker) -> None:
+def test_unknown_run_is_empty(tracker: FsspecTracker) -> None:
     assert tracker.metadata("nope") == {}
     assert tracker.artifacts("nope") == {}
     assert list(tracker.sources("nope")) == []
@@ -134,7 +131,7 @@ def test_a_run_that_nothing_is_known_of_has_nothing(tracker: FsspecTracker) -> N
     assert tracker.lineage("nope").sources == []
 
 
-def test_runs_and_those_of_a_parent(tracker: FsspecTracker) -> None:
+def test_run_ids_can_be_filtered_by_parent(tracker: FsspecTracker) -> None:
     tracker.add_metadata("parent", a=1)
     for number in range(5):
         tracker.add_source(f"child-{number}", "parent", None if number % 2 else "model")
@@ -143,13 +140,13 @@ def test_runs_and_those_of_a_parent(tracker: FsspecTracker) -> None:
     assert sorted(tracker.run_ids(parent_run_id="parent")) == [f"child-{n}" for n in range(5)]
 
 
-def test_runs_cannot_be_filtered_by_anything_else(tracker: FsspecTracker) -> None:
+def test_unknown_filter_is_an_error(tracker: FsspecTracker) -> None:
     with pytest.raises(TrackerValueError, match="parent_run_id"):
         tracker.run_ids(user="me")
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_ids_and_names_are_kept_and_stay_inside(odd: str, tracker: FsspecTracker) -> None:
+def test_unusual_ids_and_names_are_preserved(odd: str, tracker: FsspecTracker) -> None:
     tracker.add_metadata(odd, **{odd: odd})
     tracker.add_artifact(odd, odd, odd, {odd: odd})
     tracker.add_source(odd, "parent" + odd, odd)
@@ -177,10 +174,7 @@ def test_nothing_is_written_outside_of_the_root(tmp_path: Path) -> None:
     assert all(re.fullmatch("[A-Z2-7]+=*", folder.name) for folder in root.iterdir())
 
 
-# -- lineage ----------------------------------------------------------------------------------
-
-
-def test_lineage_over_generations(tracker: FsspecTracker) -> None:
+def test_lineage_spans_generations(tracker: FsspecTracker) -> None:
     tracker.add_source("run", "parent", "model")
     tracker.add_source("run", "dataset")
     tracker.add_source("parent", "grandparent")
@@ -206,13 +200,10 @@ def test_lineage_tolerates_cycles(tracker: FsspecTracker) -> None:
     assert found.descendants == ["c", "b"]
 
 
-def test_lineage_finds_children_that_began_before_their_parent(tracker: FsspecTracker) -> None:
+def test_lineage_includes_children_that_started_before_their_parent(tracker: FsspecTracker) -> None:
     tracker.add_source("child", "parent")
     tracker.add_metadata("parent", a=1)
     assert tracker.lineage("parent").descendants == ["child"]
-
-
-# -- with older tools -------------------------------------------------------------------------
 
 
 def lay_out(root: Path) -> None:
@@ -223,7 +214,7 @@ def lay_out(root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["local", "folders"])
-def test_what_older_tools_wrote_reads_as_before(kind: str, tmp_path: Path) -> None:
+def test_records_of_older_tools_are_read(kind: str, tmp_path: Path) -> None:
     lay_out(tmp_path)
     tracker = (
         create(f"protocol=file;root_path={tmp_path}")
@@ -236,13 +227,13 @@ def test_what_older_tools_wrote_reads_as_before(kind: str, tmp_path: Path) -> No
     metadata = dict(tracker.metadata(RUN))
     assert metadata.pop("nan") != metadata
     assert metadata == reads["metadata"]
-    # the older tool goes by the order of the folder's entries, and gave the first 'model' here
+    # The older tool uses the order of directory entries, and returned the first 'model' here.
     assert {a.name: [a.path, a.metadata] for a in tracker.artifacts(RUN).values()} == {
         **reads["artifacts"],
         "model": ["/p/model-2.pt", None],
     }
     sources = [[s.source_run_id, s.artifact_name] for s in tracker.sources(RUN)]
-    # the older tool loses the link to a whole run where there is one to its artifacts too
+    # The older tool loses the link to a whole run if there is one to its artifacts.
     assert [s for s in sources if s not in reads["sources"]] == [["both", None]]
     assert [s for s in reads["sources"] if s not in sources] == []
     assert list(tracker.sources(RUN, "weights")) == [TrackerSource("src", "weights")]
@@ -250,7 +241,7 @@ def test_what_older_tools_wrote_reads_as_before(kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["local", "folders"])
-def test_the_same_calls_leave_the_same_files(kind: str, tmp_path: Path) -> None:
+def test_layout_equals_that_of_older_tools(kind: str, tmp_path: Path) -> None:
     tracker = (
         create(f"protocol=file;root_path={tmp_path}")
         if kind == "local"
@@ -272,7 +263,7 @@ def test_the_same_calls_leave_the_same_files(kind: str, tmp_path: Path) -> None:
     tracker.add_source("child", RUN)
 
     def seen(files: dict[str, str]) -> list[tuple[str, str]]:
-        # names of records differ: the time, and here what makes them unique
+        # The names of records differ.
         return sorted((re.sub(r"/\d{19}[-0-9a-f]*$", "/TIME", n), t) for n, t in files.items())
 
     files = {
@@ -283,7 +274,7 @@ def test_the_same_calls_leave_the_same_files(kind: str, tmp_path: Path) -> None:
     assert seen(files) == seen(PEER["files"])
 
 
-def test_both_write_to_one_run(local: FsspecTracker, tmp_path: Path) -> None:
+def test_older_tools_may_write_to_the_same_run(local: FsspecTracker, tmp_path: Path) -> None:
     lay_out(tmp_path)
     local.add_metadata(RUN, loss=0.125)
     local.add_artifact(RUN, "new", "/n")
@@ -295,9 +286,7 @@ def test_both_write_to_one_run(local: FsspecTracker, tmp_path: Path) -> None:
     assert TrackerSource("src", "weights") in local.sources(RUN)
 
 
-def test_an_unfinished_line_of_another_writer_is_not_glued_to(
-    local: FsspecTracker, tmp_path: Path
-) -> None:
+def test_line_is_appended_after_an_incomplete_line(local: FsspecTracker, tmp_path: Path) -> None:
     local.add_source("run", "parent", "one")
     file = tmp_path / encode("run") / "sources" / encode("parent")
     file.write_text("one\ntwo")
@@ -305,7 +294,7 @@ def test_an_unfinished_line_of_another_writer_is_not_glued_to(
     assert file.read_text() == "one\ntwo\nthree\n"
 
 
-def test_a_root_moved_to_another_kind_of_store_reads_the_same(tmp_path: Path) -> None:
+def test_root_can_move_to_another_kind_of_store(tmp_path: Path) -> None:
     here = create(f"protocol=file;root_path={tmp_path}")
     here.add_source("run", "x" * 400, "model")
     there = FsspecTracker(FoldersFileSystem(), str(tmp_path))
@@ -316,12 +305,9 @@ def test_a_root_moved_to_another_kind_of_store_reads_the_same(tmp_path: Path) ->
     assert len(list(here.sources("run"))) == 3
 
 
-# -- damage -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"metadata": 1}', "{}", '{"metadata": {}},{}'])
 @pytest.mark.parametrize("kind", ["local", "folders"])
-def test_a_damaged_metadata_file_is_named_and_the_rest_served(
+def test_damaged_metadata_file_is_skipped_with_a_warning(
     kind: str, content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = (
@@ -338,13 +324,13 @@ def test_a_damaged_metadata_file_is_named_and_the_rest_served(
     assert [str(damaged) in record.getMessage() for record in caplog.records] == [True]
 
 
-def test_a_file_that_may_not_be_read_is_named(
+def test_unreadable_file_is_skipped_with_a_warning(
     local: FsspecTracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     local.add_metadata("run", a=1)
     folder = next((tmp_path / encode("run") / "metadata").iterdir())
     folder.unlink()
-    folder.mkdir()  # reading a folder fails for everybody, root included
+    folder.mkdir()  # reading a directory fails for every user
     local.add_metadata("run", b=2)
     with caplog.at_level(logging.WARNING):
         assert local.metadata("run") == {"b": 2}
@@ -352,7 +338,7 @@ def test_a_file_that_may_not_be_read_is_named(
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"name": "x"}', '{"name": [], "path": "/"}'])
-def test_a_damaged_artifact_file_is_named_and_the_rest_served(
+def test_damaged_artifact_file_is_skipped_with_a_warning(
     content: str, local: FsspecTracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     local.add_artifact("run", "a", "/a")
@@ -375,7 +361,7 @@ def test_a_damaged_artifact_file_is_named_and_the_rest_served(
         lambda data: b"[1]\n{}\n3\n" + data,
     ],
 )
-def test_the_index_may_be_lost_or_torn(
+def test_index_may_be_missing_or_damaged(
     tear: Callable[[bytes], bytes],
     local: FsspecTracker,
     tmp_path: Path,
@@ -393,7 +379,7 @@ def test_the_index_may_be_lost_or_torn(
     assert list(local.artifacts("run")) == ["a0", "a1", "a2", "a3"]
 
 
-def test_an_artifact_that_was_removed_is_gone(local: FsspecTracker, tmp_path: Path) -> None:
+def test_artifact_of_a_deleted_file_is_not_returned(local: FsspecTracker, tmp_path: Path) -> None:
     local.add_artifact("run", "a", "/a")
     local.add_artifact("run", "b", "/b")
     min((tmp_path / encode("run") / "artifacts").iterdir()).unlink()
@@ -401,7 +387,7 @@ def test_an_artifact_that_was_removed_is_gone(local: FsspecTracker, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["lost+found", ".git", "lower", "MFRGG", "YPUQ====", "é"])
-def test_foreign_folders_and_files_are_tolerated(
+def test_other_directories_and_files_are_ignored(
     name: str, local: FsspecTracker, tmp_path: Path
 ) -> None:
     local.add_source("run", "parent")
@@ -419,15 +405,14 @@ def test_foreign_folders_and_files_are_tolerated(
     assert local.lineage("parent").descendants == ["run"]
 
 
-# -- what cannot be recorded ------------------------------------------------------------------
-
-
 class Thing:
     pass
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", Thing(), {"deep": [Thing()]}, {(1, 2): 3}])
-def test_what_json_cannot_hold_names_the_key(value: object, tracker: FsspecTracker) -> None:
+def test_value_that_json_lacks_is_an_error_with_its_key(
+    value: object, tracker: FsspecTracker
+) -> None:
     with pytest.raises(TrackerValueError, match="'bad' of run 'run' cannot be recorded"):
         tracker.add_metadata("run", good=1, bad=value)
     with pytest.raises(TrackerValueError, match="'bad' of run 'run'"):
@@ -436,14 +421,14 @@ def test_what_json_cannot_hold_names_the_key(value: object, tracker: FsspecTrack
     assert tracker.artifacts("run") == {}
 
 
-def test_what_holds_itself_names_the_key(local: FsspecTracker) -> None:
+def test_recursive_value_is_an_error_with_its_key(local: FsspecTracker) -> None:
     loop: list[object] = []
     loop.append(loop)
     with pytest.raises(TrackerValueError, match="'bad' of run"):
         local.add_metadata("run", bad=loop)
 
 
-def test_an_empty_run_id_is_refused(tracker: FsspecTracker) -> None:
+def test_empty_run_id_is_an_error(tracker: FsspecTracker) -> None:
     for call in (
         lambda: tracker.add_metadata("", a=1),
         lambda: tracker.add_artifact("", "a", "/a"),
@@ -455,7 +440,7 @@ def test_an_empty_run_id_is_refused(tracker: FsspecTracker) -> None:
     assert list(tracker.run_ids()) == []
 
 
-def test_a_root_that_vanished_is_told(local: FsspecTracker, tmp_path: Path) -> None:
+def test_deleted_root_is_an_error(local: FsspecTracker, tmp_path: Path) -> None:
     tmp_path.rename(tmp_path.with_name("elsewhere"))
     for call in (
         lambda: local.add_metadata("run", a=1),
@@ -463,12 +448,12 @@ def test_a_root_that_vanished_is_told(local: FsspecTracker, tmp_path: Path) -> N
         lambda: local.add_source("run", "parent"),
         lambda: list(local.run_ids()),
     ):
-        with pytest.raises(TrackerBackendError, match="is gone"):
+        with pytest.raises(TrackerBackendError, match="does not exist"):
             call()
 
 
-def test_a_root_that_may_not_be_written_is_told(local: FsspecTracker, tmp_path: Path) -> None:
-    (tmp_path / encode("run")).touch()  # in the way, for root too
+def test_unwritable_root_is_an_error(local: FsspecTracker, tmp_path: Path) -> None:
+    (tmp_path / encode("run")).touch()  # blocks the directory, also for root
     with pytest.raises(TrackerBackendError, match="cannot write"):
         local.add_metadata("run", a=1)
     with pytest.raises(TrackerBackendError, match="cannot write"):
@@ -476,7 +461,7 @@ def test_a_root_that_may_not_be_written_is_told(local: FsspecTracker, tmp_path: 
 
 
 class FailingFileSystem(MemoryFileSystem):
-    """Raises what an object store raises without credentials."""
+    """A file system that raises the errors of an object store without credentials."""
 
     protocol = ("s3",)
 
@@ -487,7 +472,7 @@ class FailingFileSystem(MemoryFileSystem):
         raise RuntimeError("Unable to locate credentials")
 
 
-def test_a_store_that_refuses_is_one_error_with_its_reason() -> None:
+def test_errors_of_the_store_are_translated() -> None:
     tracker = FsspecTracker(FailingFileSystem(), "bucket/root")
     with pytest.raises(TrackerBackendError, match=r"cannot write .*Unable to locate credentials"):
         tracker.add_metadata("run", a=1)
@@ -497,13 +482,11 @@ def test_a_store_that_refuses_is_one_error_with_its_reason() -> None:
         list(tracker.run_ids())
 
 
-def test_a_missing_bucket_is_told() -> None:
+def test_missing_bucket_is_an_error() -> None:
     fs = ObjectFileSystem(0)
-    with pytest.raises(TrackerBackendError, match="no bucket 'missing'"):
+    with pytest.raises(TrackerBackendError, match="bucket 'missing' does not exist"):
         list(FsspecTracker(fs, "missing/root").run_ids())
 
-
-# -- many writers -----------------------------------------------------------------------------
 
 WRITER = """
 import sys
@@ -542,7 +525,7 @@ def writers(root: Path, count: int, each: int) -> list[subprocess.Popen[str]]:
     return started
 
 
-def test_many_writers_lose_nothing(local: FsspecTracker, tmp_path: Path) -> None:
+def test_many_writers_lose_no_record(local: FsspecTracker, tmp_path: Path) -> None:
     for process in writers(tmp_path, 8, 25):
         process.communicate()
         assert process.returncode == 0
@@ -556,7 +539,7 @@ def test_many_writers_lose_nothing(local: FsspecTracker, tmp_path: Path) -> None
     assert sorted(local.run_ids(parent_run_id="run")) == [f"child-{me}" for me in range(8)]
 
 
-def test_a_killed_writer_leaves_whole_records(
+def test_killed_writer_leaves_complete_records(
     local: FsspecTracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (process,) = writers(tmp_path, 1, 1_000_000)
@@ -571,13 +554,13 @@ def test_a_killed_writer_leaves_whole_records(
         sources = list(local.sources("run"))
     assert not caplog.records
     _, last = metadata.pop("last")
-    # every record but perhaps the one in flight, and nothing but whole ones
+    # All records are complete; at most the last one is missing.
     assert sorted(metadata) == sorted(f"0-{number}" for number in range(last + 1))
     assert last + 1 - len(artifacts) in (0, 1)
     assert last + 1 - len(sources) in (0, 1)
 
 
-def test_a_forked_process_has_a_file_system_of_its_own() -> None:
+def test_forked_process_has_its_own_file_system() -> None:
     made: list[int] = []
 
     def connect() -> object:
@@ -593,14 +576,14 @@ def test_a_forked_process_has_a_file_system_of_its_own() -> None:
         try:
             store.names("run", "metadata")
             code = 0 if made == [os.getppid(), os.getpid()] else 1
-        finally:  # a child must never become a second pytest
+        finally:  # the child must not return to pytest
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     store.names("run", "metadata")
     assert made == [os.getpid()]
 
 
-def test_forked_processes_do_not_share_names(local: FsspecTracker) -> None:
+def test_forked_processes_create_different_names(local: FsspecTracker) -> None:
     local.add_metadata("run", parent=1)
     pids = []
     for number in range(4):

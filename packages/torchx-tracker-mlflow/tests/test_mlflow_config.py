@@ -25,14 +25,14 @@ artifact_location =
 """
 
 
-def test_a_folder_or_its_file_is_read(tmp_path: Path) -> None:
+def test_directory_or_file_is_read(tmp_path: Path) -> None:
     (tmp_path / ".torchxconfig").write_text(FILE, "utf-8")
     expected = {"tracking_uri": "http://user:pass%word@host:5000", "experiment_name": "é"}
     assert read_config(str(tmp_path)) == expected
     assert read_config(str(tmp_path / ".torchxconfig")) == expected
 
 
-def test_every_other_form() -> None:
+def test_all_other_forms_are_read() -> None:
     assert read_config(None) == read_config("") == {}
     assert read_config("http://host:5000") == {"tracking_uri": "http://host:5000"}
     assert read_config("databricks") == {"tracking_uri": "databricks"}
@@ -41,7 +41,7 @@ def test_every_other_form() -> None:
     assert read_config("data:,experiment_name%3De") == {"experiment_name": "e"}
 
 
-def test_a_file_is_inlined_for_the_job(tmp_path: Path) -> None:
+def test_inline_config_inlines_a_file(tmp_path: Path) -> None:
     (tmp_path / ".torchxconfig").write_text(FILE, "utf-8")
     inlined = inline_config(FACTORY, str(tmp_path))
     assert (from_data_uri(inlined) or "").splitlines() == [
@@ -54,7 +54,7 @@ def test_a_file_is_inlined_for_the_job(tmp_path: Path) -> None:
     assert tracker.experiment_name == "é"
 
 
-def test_a_folder_that_is_only_in_the_image_is_left_as_it_is(
+def test_inline_config_keeps_the_path_of_a_missing_directory(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -63,7 +63,7 @@ def test_a_folder_that_is_only_in_the_image_is_left_as_it_is(
     assert inline_config(FACTORY, "http://host") == "http://host"
 
 
-def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+def test_invalid_configuration_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / ".torchxconfig"
     file.write_text("[other]\n")
     with pytest.raises(TrackerValueError, match=r"has no section \[tracker:mlflow\]"):
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         create_tracker(str(tmp_path))
 
 
-def test_the_experiment_of_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experiment_of_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = MLflowTracker(experiment_name="mine")
     assert tracker.experiment_name == "mine"
     monkeypatch.setenv("TORCHX_TRACKING_EXPERIMENT_NAME", "theirs")
@@ -85,14 +85,14 @@ def test_the_experiment_of_the_environment_wins(monkeypatch: pytest.MonkeyPatch)
     assert MLflowTracker().experiment_name.startswith("default-experiment/")
 
 
-def test_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_of_the_uri_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = MLflowTracker(tracking_uri="http://user:secret@host:1")
     assert repr(tracker) == "<MLflowTracker: tracking_uri=http://host:1>"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere")
     assert repr(MLflowTracker()) == "<MLflowTracker: tracking_uri=http://elsewhere>"
 
 
-def test_registering_loads_no_tracker() -> None:
+def test_plugin_does_not_import_the_tracker() -> None:
     code = (
         "import sys, torchx_tracker_mlflow.plugin\n"
         "print([m for m in sys.modules if m.startswith('torchx_tracker_mlflow.')])"

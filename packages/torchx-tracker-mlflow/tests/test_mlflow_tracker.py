@@ -1,4 +1,4 @@
-"""The tracker on MLflow's own file store; a real server is in integration/trackers."""
+"""The tracker with MLflow's file store; integration/trackers has a real server."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_metadata_are_tags(tracker: MLflowTracker) -> None:
+def test_metadata_become_tags(tracker: MLflowTracker) -> None:
     tracker.add_metadata("run/1", a=1, b="x", c=[1, {"d": None}], e=True)
     tracker.add_metadata("run/1", a=2)
     assert tracker.metadata("run/1") == {"a": "2", "b": "x", "c": '[1, {"d": null}]', "e": "True"}
     assert tracker.get_run("run/1").data.tags["a"] == "2"
 
 
-def test_more_than_mlflow_takes_at_once(tracker: MLflowTracker) -> None:
+def test_many_tags_are_sent_in_batches(tracker: MLflowTracker) -> None:
     pairs = {f"k{number}": str(number) for number in range(250)}
     tracker.add_metadata("run", **pairs)
     assert tracker.metadata("run") == pairs
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_ids_and_names_are_kept(odd: str, tracker: MLflowTracker, file: Path) -> None:
+def test_unusual_ids_and_names_are_preserved(odd: str, tracker: MLflowTracker, file: Path) -> None:
     tracker.add_metadata(odd, **{odd: odd})
     tracker.add_artifact(odd, odd, str(file), {odd: odd})
     tracker.add_source(odd, "parent" + odd, odd)
@@ -75,7 +75,7 @@ def test_odd_ids_and_names_are_kept(odd: str, tracker: MLflowTracker, file: Path
     assert list(tracker.run_ids(parent_run_id=odd)) == ["child"]
 
 
-def test_a_file_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
+def test_file_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
     tracker.add_artifact("run", "models/best", str(file), {"epoch": 3})
     uri = tracker.get_run("run").info.artifact_uri
     assert tracker.artifacts("run") == {
@@ -88,7 +88,7 @@ def test_a_file_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
     assert tags["torchx.artifact.metadata.models/best.epoch"] == "3"
 
 
-def test_a_folder_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
+def test_directory_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
     folder = file.parent / "checkpoint"
     (folder / "shards").mkdir(parents=True)
     (folder / "shards" / "0").write_text("0")
@@ -99,13 +99,13 @@ def test_a_folder_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
     assert (Path(uri.removeprefix("file://")) / "checkpoint/shards/0").exists()
 
 
-def test_what_is_not_here_is_recorded_by_its_path(tracker: MLflowTracker) -> None:
+def test_remote_artifact_is_recorded_by_its_path(tracker: MLflowTracker) -> None:
     tracker.add_artifact("run", "data", "s3://bucket/data", {"rows": 5})
     expected = TrackerArtifact("data", "s3://bucket/data", {"rows": 5})
     assert tracker.artifacts("run") == {"data": expected}
 
 
-def test_the_last_artifact_of_a_name_wins(tracker: MLflowTracker, file: Path) -> None:
+def test_last_artifact_of_a_name_wins(tracker: MLflowTracker, file: Path) -> None:
     tracker.add_artifact("run", "model", str(file), {"epoch": 1})
     second = file.with_name("second.pt")
     second.write_text("more weights")
@@ -152,14 +152,14 @@ def test_sources_parents_and_lineage(tracker: MLflowTracker) -> None:
     assert tracker.get_run("run").data.tags["mlflow.parentRunId"] == parent
 
 
-def test_cycles_are_tolerated(tracker: MLflowTracker) -> None:
+def test_lineage_tolerates_cycles(tracker: MLflowTracker) -> None:
     for run, source in (("a", "b"), ("b", "a"), ("a", "a")):
         tracker.add_source(run, source)
     assert tracker.lineage("a").descendants == ["b"]
     assert [s.source_run_id for s in tracker.lineage("a").sources] == ["b"]
 
 
-def test_runs_nested_by_mlflow_are_parents_too(tracker: MLflowTracker) -> None:
+def test_parent_of_a_nested_run_is_a_source(tracker: MLflowTracker) -> None:
     tracker.add_metadata("parent", a=1)
     tags = {"mlflow.parentRunId": tracker.get_run_id("parent")}
     tracker._client.create_run(tracker.experiment_id, run_name="nested", tags=tags)
@@ -167,13 +167,13 @@ def test_runs_nested_by_mlflow_are_parents_too(tracker: MLflowTracker) -> None:
     assert list(tracker.sources("nested")) == [TrackerSource("parent", None)]
 
 
-def test_reading_makes_nothing(tracker: MLflowTracker) -> None:
+def test_reading_creates_no_run(tracker: MLflowTracker) -> None:
     assert tracker.metadata("nope") == {}
     assert tracker.artifacts("nope") == {}
     assert list(tracker.sources("nope")) == []
     assert list(tracker.run_ids()) == []
     assert tracker.lineage("nope").descendants == []
-    assert tracker._found_experiment() is None
+    assert tracker._find_experiment() is None
 
 
 @dataclasses.dataclass
@@ -217,7 +217,9 @@ def test_close_ends_the_runs(tracker: MLflowTracker) -> None:
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {"deep": {1}}])
-def test_what_json_cannot_hold_names_the_key(value: object, tracker: MLflowTracker) -> None:
+def test_value_that_json_lacks_is_an_error_with_its_key(
+    value: object, tracker: MLflowTracker
+) -> None:
     with pytest.raises(TrackerValueError, match="'bad' of run 'run' cannot be recorded"):
         tracker.add_metadata("run", good=1, bad=value)
     with pytest.raises(TrackerValueError, match="'bad' of run 'run' cannot be recorded"):
@@ -225,7 +227,7 @@ def test_what_json_cannot_hold_names_the_key(value: object, tracker: MLflowTrack
     assert list(tracker.run_ids()) == []
 
 
-def test_empty_names_are_refused(tracker: MLflowTracker) -> None:
+def test_empty_names_are_an_error(tracker: MLflowTracker) -> None:
     for call in (
         lambda: tracker.add_metadata("", a=1),
         lambda: tracker.add_source("run", ""),
@@ -236,21 +238,21 @@ def test_empty_names_are_refused(tracker: MLflowTracker) -> None:
             call()
 
 
-def test_runs_cannot_be_filtered_by_anything_else(tracker: MLflowTracker) -> None:
+def test_unknown_filter_is_an_error(tracker: MLflowTracker) -> None:
     with pytest.raises(TrackerValueError, match="parent_run_id"):
         tracker.run_ids(user="me")
 
 
-def test_a_deleted_experiment_is_told(tracker: MLflowTracker) -> None:
+def test_deleted_experiment_is_an_error(tracker: MLflowTracker) -> None:
     experiment_id = tracker.experiment_id
     tracker._client.delete_experiment(experiment_id)
-    # by its name MLflow's file store finds a deleted one in some versions only; its servers do
+    # Only some versions of MLflow's file store find a deleted experiment by name; servers do.
     tracker._experiment = tracker._client.get_experiment(experiment_id)
     with pytest.raises(TrackerBackendError, match="'experiment' is deleted"):
         tracker.add_metadata("run", a=1)
 
 
-def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     tracker = MLflowTracker("e", "http://user:secret@127.0.0.1:9")
     with pytest.raises(TrackerBackendError, match="cannot find experiment 'e'") as raised:
@@ -265,8 +267,8 @@ def _write(uri: str, rank: int, barrier: Any) -> None:
     tracker.add_metadata("run", **{f"rank{rank}": rank})
 
 
-def test_ranks_that_start_at_once_write_to_one_run(tracker: MLflowTracker) -> None:
-    tracker.experiment_id  # noqa: B018 - the file store itself has no lock for that
+def test_concurrent_ranks_write_to_one_run(tracker: MLflowTracker) -> None:
+    tracker.experiment_id  # noqa: B018 - the file store cannot create it concurrently
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(4)
     ranks = [
@@ -281,14 +283,14 @@ def test_ranks_that_start_at_once_write_to_one_run(tracker: MLflowTracker) -> No
     assert list(tracker.run_ids()) == ["run"]
 
 
-def test_threads_that_start_at_once_make_one_run(tracker: MLflowTracker) -> None:
+def test_concurrent_threads_create_one_run(tracker: MLflowTracker) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: tracker.add_metadata("run", **{f"k{n}": str(n)}), range(16)))
     assert tracker.metadata("run") == {f"k{number}": str(number) for number in range(16)}
     assert len(tracker._find("run")) == 1
 
 
-def test_of_several_runs_the_oldest_is_written_and_all_are_read(tracker: MLflowTracker) -> None:
+def test_writes_go_to_the_oldest_run_and_reads_use_all(tracker: MLflowTracker) -> None:
     experiment = tracker.experiment_id
     made = [
         tracker._client.create_run(experiment, start_time=time, run_name="run").info.run_id
@@ -302,7 +304,7 @@ def test_of_several_runs_the_oldest_is_written_and_all_are_read(tracker: MLflowT
     assert list(tracker.run_ids()) == ["run"]
 
 
-def test_other_ranks_wait_for_the_first(
+def test_other_ranks_wait_for_rank_0(
     tracker: MLflowTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = MLflowTracker("experiment", tracker._uri)

@@ -23,7 +23,7 @@ MADE: list[DictTracker] = []
 
 
 class DictTracker(TrackerBase):
-    """A tracker in dictionaries, which fails with ``error`` where that is set."""
+    """A tracker in memory; every method raises ``error`` if it is set."""
 
     def __init__(self, config: str | None = None) -> None:
         self.config = config
@@ -105,7 +105,7 @@ def two() -> tuple[AppRun, DictTracker, DictTracker]:
 # -- from the environment ---------------------------------------------------------------------
 
 
-def test_without_trackers_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
+def test_calls_without_trackers_do_nothing(caplog: pytest.LogCaptureFixture) -> None:
     run = app_run_from_env()
     run.add_metadata(a=1)
     run.add_artifact("model", "/m")
@@ -119,7 +119,7 @@ def test_without_trackers_nothing_happens(caplog: pytest.LogCaptureFixture) -> N
     assert not caplog.records
 
 
-def test_without_trackers_nothing_is_loaded() -> None:
+def test_import_without_trackers_loads_few_modules() -> None:
     code = (
         "import sys, torchx_tracker\n"
         "torchx_tracker.app_run_from_env().add_metadata(a=1)\n"
@@ -130,7 +130,7 @@ def test_without_trackers_nothing_is_loaded() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_run_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_from_env_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"{HERE}:DictTracker"
     monkeypatch.setenv("TORCHX_JOB_ID", "local_cwd://s/job")
     monkeypatch.setenv("TORCHX_TRACKERS", f" {name} , nope")
@@ -144,7 +144,7 @@ def test_the_run_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(run.sources()) == [AppRunTrackableSource(AppRun("parent", [tracker]), None)]
 
 
-def test_the_run_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_from_env_returns_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_JOB_ID", "first")
     run = AppRun.run_from_env()
     monkeypatch.setenv("TORCHX_JOB_ID", "second")
@@ -152,7 +152,7 @@ def test_the_run_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
     assert app_run_from_env() is run
 
 
-def test_a_missing_id_is_told_where_there_are_trackers(
+def test_missing_id_is_a_warning_if_there_are_trackers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TORCHX_TRACKERS", f"{HERE}:DictTracker")
@@ -165,7 +165,7 @@ def test_a_missing_id_is_told_where_there_are_trackers(
         app_run_from_env()
 
 
-def test_a_tracker_that_cannot_be_made_is_left_out(
+def test_tracker_that_cannot_be_created_is_skipped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TORCHX_JOB_ID", "run")
@@ -183,7 +183,7 @@ def test_a_tracker_that_cannot_be_made_is_left_out(
 # -- several trackers -------------------------------------------------------------------------
 
 
-def test_all_are_told() -> None:
+def test_writes_go_to_all_trackers() -> None:
     run, first, second = two()
     run.add_metadata(a=1)
     run.add_artifact("model", "/m", {"k": 1})
@@ -196,7 +196,7 @@ def test_all_are_told() -> None:
         assert tracker.kept_sources == {"run": [TrackerSource("parent", "weights")]}
 
 
-def test_the_first_that_answers_is_asked() -> None:
+def test_reads_come_from_the_first_working_tracker() -> None:
     run, first, second = two()
     run.add_source("parent", "weights")
     AppRun("child", run.backends).add_source("run")
@@ -213,7 +213,7 @@ def test_the_first_that_answers_is_asked() -> None:
 # -- failures ---------------------------------------------------------------------------------
 
 
-def test_a_tracker_that_fails_warns_once_and_the_others_go_on(
+def test_failing_tracker_logs_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run, first, second = two()
@@ -233,7 +233,7 @@ def test_a_tracker_that_fails_warns_once_and_the_others_go_on(
     assert first.kept == {"run": {"back": "again"}}
 
 
-def test_each_mistake_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_invalid_value_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     run, first, _ = two()
     with caplog.at_level(logging.WARNING):
         for key in ("a", "b", "a", "b"):
@@ -243,19 +243,17 @@ def test_each_mistake_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("key", ["self", "run_id"])
-def test_a_key_that_is_a_parameter_of_trackers_is_named(
-    key: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reserved_metadata_key_is_an_error(key: str, caplog: pytest.LogCaptureFixture) -> None:
     run, first, _ = two()
     with caplog.at_level(logging.WARNING):
         run.add_metadata(**{key: 1})
         run.add_metadata(fine=1)
     assert len(caplog.records) == 1
-    assert f"'{key}' cannot be a key" in caplog.text
+    assert f"'{key}' is not a valid metadata key" in caplog.text
     assert first.kept == {"run": {"fine": 1}}
 
 
-def test_strict_raises_the_error_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strict_mode_raises_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     run, first, _ = two()
     first.error = TrackerBackendError("disk full")
     monkeypatch.setenv(ENV_TORCHX_TRACKER_STRICT, "true")
@@ -265,14 +263,14 @@ def test_strict_raises_the_error_itself(monkeypatch: pytest.MonkeyPatch) -> None
         run.sources()
 
 
-def test_interrupts_are_not_swallowed() -> None:
+def test_interrupts_are_raised() -> None:
     run, first, _ = two()
     first.error = KeyboardInterrupt()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         run.add_metadata(a=1)
 
 
-def test_a_tracker_that_is_slow_to_fail_is_left_alone_for_a_while(
+def test_slowly_failing_tracker_is_paused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, first, second = two()
@@ -298,7 +296,7 @@ def test_a_tracker_that_is_slow_to_fail_is_left_alone_for_a_while(
 # -- values -----------------------------------------------------------------------------------
 
 
-def test_runs_compare_and_print_as_values() -> None:
+def test_runs_compare_and_print_like_values() -> None:
     tracker = DictTracker()
     assert AppRun("a", [tracker]) == AppRun("a", (tracker,))
     assert AppRun("a", []) != AppRun("b", [])

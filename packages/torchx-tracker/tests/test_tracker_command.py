@@ -1,4 +1,4 @@
-"""``torchx tracker`` on trackers in memory; in integration/trackers it is the real command."""
+"""The command ``torchx tracker`` with trackers in memory; integration/trackers has real ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERE = __name__
 
 
 class Recorded(TrackerBase):
-    """A tracker that was told all there is beforehand."""
+    """A read-only tracker with fixed records."""
 
     def __init__(self, config: str | None = None) -> None:
         self.pairs: dict[str, object] = {
@@ -73,7 +73,7 @@ class Recorded(TrackerBase):
 
 
 class Failing(Recorded):
-    """A tracker whose store is down."""
+    """A tracker whose every method fails."""
 
     def metadata(self, run_id: str) -> Mapping[str, object]:
         raise TrackerBackendError("no route to host")
@@ -81,7 +81,7 @@ class Failing(Recorded):
 
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
-    """What stands in for the configuration files, which are the runner's."""
+    """Return the configured trackers, in place of the runner's configuration files."""
     configs: dict[str, str | None] = {f"{HERE}:Recorded": None}
     runner = type(sys)("torchx_runner.config.trackers")
     runner.get_configured_trackers = lambda: configs  # type: ignore[attr-defined]
@@ -92,11 +92,11 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     return configs
 
 
-def call(*words: str) -> Result:
-    return CliRunner().invoke(command, words)
+def call(*argv: str) -> Result:
+    return CliRunner().invoke(command, argv)
 
 
-def test_runs(configured: dict[str, str | None]) -> None:
+def test_list_runs(configured: dict[str, str | None]) -> None:
     expected = "JOB ID\n--------\nchild\nrun\n"
     assert call("list", "jobs").stdout == expected
     assert call("list", "runs").stdout == expected
@@ -104,7 +104,7 @@ def test_runs(configured: dict[str, str | None]) -> None:
     assert only.stdout == "JOB ID\n--------\nchild\n"
 
 
-def test_metadata(configured: dict[str, str | None]) -> None:
+def test_list_metadata(configured: dict[str, str | None]) -> None:
     assert call("list", "metadata", "run").stdout == (
         "ID      VALUE\n"
         "------  ----------------\n"
@@ -115,14 +115,14 @@ def test_metadata(configured: dict[str, str | None]) -> None:
     )
 
 
-def test_artifacts(configured: dict[str, str | None]) -> None:
+def test_list_artifacts(configured: dict[str, str | None]) -> None:
     header = "ARTIFACT    PATH    METADATA\n----------  ------  ----------\n"
     model = "model       /m      {'k': 1}\n"
     assert call("list", "artifacts", "run").stdout == header + model + "log         /l\n"
     assert call("list", "artifacts", "--artifact", "model", "run").stdout == header + model
 
 
-def test_lineage_is_a_tree(configured: dict[str, str | None]) -> None:
+def test_lineage_prints_a_tree(configured: dict[str, str | None]) -> None:
     tree = (
         "run\n"
         "├─ made from\n"
@@ -137,7 +137,7 @@ def test_lineage_is_a_tree(configured: dict[str, str | None]) -> None:
     assert call("list", "lineage", "run").stdout == tree
 
 
-def test_a_long_cycle_is_drawn_once() -> None:
+def test_tree_shows_each_run_of_a_cycle_once() -> None:
     links = [LineageLink(str(n), str((n + 1) % 3000)) for n in range(3000)]
     drawn = format_tree(lineage_from_links("0", links)).splitlines()
     assert len(drawn) == 1 + 2 * 3001
@@ -145,7 +145,7 @@ def test_a_long_cycle_is_drawn_once() -> None:
     assert drawn[3001].endswith("└─ 0 ...")
 
 
-def test_json_and_yaml(configured: dict[str, str | None]) -> None:
+def test_output_as_json_and_yaml(configured: dict[str, str | None]) -> None:
     name = f"{HERE}:Recorded"
     data = json.loads(call("list", "metadata", "-o", "json", "run").stdout)
     assert data == {
@@ -166,7 +166,7 @@ def test_json_and_yaml(configured: dict[str, str | None]) -> None:
     assert {"run_id": "dataset", "source": "raw", "artifact": None} in lineage["links"]
 
 
-def test_all_trackers_are_asked_and_equal_rows_shown_once(
+def test_equal_rows_of_several_trackers_are_shown_once(
     configured: dict[str, str | None],
 ) -> None:
     configured[f"{HERE}:other"] = "other"
@@ -182,7 +182,7 @@ def other(config: str | None) -> TrackerBase:
     return Recorded(config)
 
 
-def test_one_that_fails_is_told_of_and_the_other_answers(
+def test_failing_tracker_is_reported_beside_the_results_of_others(
     configured: dict[str, str | None],
 ) -> None:
     configured[f"{HERE}:Failing"] = None
@@ -192,7 +192,7 @@ def test_one_that_fails_is_told_of_and_the_other_answers(
     assert result.stderr == f"torchx: error: tracker '{HERE}:Failing': no route to host\n"
 
 
-def test_only_failures(configured: dict[str, str | None]) -> None:
+def test_exit_code_if_every_tracker_fails(configured: dict[str, str | None]) -> None:
     configured.clear()
     configured["no.such.module:create"] = None
     result = call("list", "jobs")
@@ -202,42 +202,42 @@ def test_only_failures(configured: dict[str, str | None]) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_no_trackers(configured: dict[str, str | None]) -> None:
+def test_no_configured_tracker_is_an_error(configured: dict[str, str | None]) -> None:
     configured.clear()
     result = call("list", "jobs")
     assert "no trackers are configured" in str(result.exception)
 
 
-def test_an_unknown_tracker_names_the_configured_ones(configured: dict[str, str | None]) -> None:
+def test_unknown_tracker_is_an_error(configured: dict[str, str | None]) -> None:
     result = call("list", "jobs", "--tracker", "nope")
     assert f"configured trackers: {HERE}:Recorded" in str(result.exception)
 
 
-def test_nothing_recorded_is_said_beside_an_empty_table(
+def test_missing_records_are_noted_on_stderr(
     configured: dict[str, str | None],
 ) -> None:
     result = call("list", "metadata", "nope")
     assert result.exit_code == 0
     assert result.stdout == "ID    VALUE\n----  -------\n"
-    assert result.stderr == "torchx: no metadata is recorded of run 'nope'\n"
+    assert result.stderr == "torchx: run 'nope' has no metadata\n"
     assert "no artifact 'x'" in call("list", "artifacts", "--artifact", "x", "run").stderr
     alone = call("lineage", "alone")
     assert alone.stdout == "alone\n"
-    assert "neither sources nor descendants" in alone.stderr
+    assert "no sources and no descendants" in alone.stderr
 
 
-@pytest.mark.parametrize("words", [[], ["list"]])
-def test_alone_it_shows_its_help(words: list[str]) -> None:
-    result = call(*words)
+@pytest.mark.parametrize("argv", [[], ["list"]])
+def test_group_without_subcommand_shows_help(argv: list[str]) -> None:
+    result = call(*argv)
     assert result.exit_code == 0
     assert "lineage" in result.stdout
 
 
-def test_what_is_recorded_cannot_drive_the_terminal() -> None:
+def test_control_characters_are_escaped() -> None:
     assert printable("a\x1b[2Jb\nc\udcff é") == "a\\x1b[2Jb\\nc\\udcff é"
 
 
-def test_the_command_is_listed_without_importing_click() -> None:
+def test_listing_the_command_does_not_import_click() -> None:
     from torchx_tracker import plugin
 
     (record,) = plugin.torchx_commands()

@@ -1,13 +1,10 @@
-"""Which module a component has Python run for the programs of torchx-apps.
+"""Names of the modules that components run for the programs of torchx-apps.
 
-A component cannot know what the image of the job holds, so this settles what holds for most:
+A component does not know the content of the job's image, so it chooses the module like this:
 
-* Users of the ``torchx`` distribution run on the image published upstream, on images built from
-  it, on one built from this repository's ``docker/Dockerfile``, and on their own machine with
-  ``local_cwd``. All of these have ``torchx.apps``, and only the last two have ``torchx_apps``.
-  It is also what older releases emit, and what is compared in tests of code that uses them.
-* Where ``torchx`` is not installed (a choice of our distributions only), there is no
-  ``torchx.apps`` on this machine; an image for such users has ``torchx_apps``.
+* If the ``torchx`` distribution is installed, use ``torchx.apps``. The published images, images
+  built from ``images/Dockerfile`` and this machine have it. Older releases use the same names.
+* Otherwise use ``torchx_apps``, because only our single distributions are in use.
 """
 
 from __future__ import annotations
@@ -20,8 +17,8 @@ _MODULES = {
 }
 
 
-def module_of(program: str) -> str:
-    """Returns the module to run for ``copy``, ``booth``, ``process_monitor`` or ``serve``."""
+def program_module(program: str) -> str:
+    """Return the module of the program ``copy``, ``booth``, ``process_monitor`` or ``serve``."""
     in_facade, own = _MODULES[program]
     return in_facade if _has_facade() else own
 
@@ -31,7 +28,7 @@ def _has_facade() -> bool:
 
     try:
         spec = find_spec("torchx")
-    except ValueError:  # imported in a way that left no specification: it is there
+    except ValueError:  # it was imported without a module specification
         return True
-    # A folder of that name in the working directory is found too, and has no origin.
+    # A directory named torchx in the working directory is found too, but has no origin.
     return spec is not None and spec.origin is not None

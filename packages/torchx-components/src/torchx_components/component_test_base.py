@@ -1,4 +1,4 @@
-"""A base for tests of components, ours and those that users write.
+"""Base class for tests of components, built-in ones and your own.
 
 ::
 
@@ -30,33 +30,35 @@ if TYPE_CHECKING:
 
 
 class ComponentTestCase(unittest.TestCase):
-    """Checks components.
+    """A test case that checks and runs components.
 
     Attributes:
-        test_dir: A folder for this test, removed after it.
-        old_cwd: The working directory at its start, gone back to after it.
+        test_dir: A temporary directory, removed after the test.
+        old_cwd: The working directory before the test, restored after it.
     """
 
     def setUp(self) -> None:
+        """Create the temporary directory."""
         self.test_dir = tempfile.mkdtemp("torchx_component_test")
         self.old_cwd = os.getcwd()
 
     def tearDown(self) -> None:
+        """Restore the working directory and remove the temporary directory."""
         os.chdir(self.old_cwd)
         shutil.rmtree(self.test_dir)
 
     def validate(self, module: ModuleType, function_name: str) -> None:
-        """Checks that a function can be run as a component, and shown by ``--help``.
+        """Check that a function can be run as a component and that ``--help`` can describe it.
 
         Args:
-            module: The module that defines it.
-            function_name: Its name.
+            module: The module that defines the function.
+            function_name: Name of the function.
 
         Raises:
             ComponentNotFoundException: The module has no such function.
-            ComponentValidationException: It breaks the rules for components; all that is wrong is
-                in the text.
-            ComponentTypeError: No command line can fill its parameters.
+            ComponentValidationException: The function breaks the rules for components; the error
+                lists every violation.
+            ComponentTypeError: A parameter has a type that the command line cannot express.
         """
         from torchx_specs import file_linter
         from torchx_specs.components import component_help
@@ -66,11 +68,13 @@ class ComponentTestCase(unittest.TestCase):
             raise ComponentNotFoundException(
                 f"Function {function_name} does not exist in {module.__file__ or module.__name__}"
             )
-        # Where it is defined, which need not be the module it was asked from (torchx.components).
+        # The function may be defined in another module than `module` (torchx.components).
         path = inspect.getsourcefile(inspect.unwrap(function)) or module.__name__
         problems = file_linter.validate(path, function_name)
         if problems:
-            listed = "; ".join(f"line {one.line}: {one.description}" for one in problems)
+            listed = "; ".join(
+                f"line {problem.line}: {problem.description}" for problem in problems
+            )
             raise ComponentValidationException(
                 f"Component {path}:{function_name} has validation errors: {listed}"
             )
@@ -85,21 +89,23 @@ class ComponentTestCase(unittest.TestCase):
         interval: float = 0.1,
         timeout: float = 1,
     ) -> specs.AppStatus | None:
-        """Runs a component until its job ends; needs torchx-runner and the scheduler installed.
+        """Run a component until its job ends.
+
+        The runner and the scheduler must be installed.
 
         Args:
             component: The component.
-            args: Its arguments, by name.
-            scheduler_params: For the scheduler's factory.
+            args: Arguments of the component, by name.
+            scheduler_params: Parameters of the scheduler's factory.
             scheduler: Name of the scheduler.
-            interval: Seconds between two looks at the job.
-            timeout: Seconds to wait for its end.
+            interval: Time between two polls of the job, in seconds.
+            timeout: Cancel the job after this time, in seconds.
 
         Returns:
-            The last status that was seen: the job may still be running when the time is over, and
-            is ended then. None if the scheduler does not know the job.
+            The last status, or None if the scheduler does not know the job. It may be RUNNING if
+            the job was cancelled after the timeout.
         """
-        # By name, as components stand below the runner and must not need it.
+        # Components must not depend on the runner, so import it only here.
         runner_api = importlib.import_module("torchx_runner")
         app = component(**(args or {}))
         with runner_api.get_runner(**(scheduler_params or {})) as runner:

@@ -1,12 +1,12 @@
-"""Components for distributed PyTorch: they start torchrun on every node of the job.
+"""Components for distributed PyTorch, which start torchrun on every node of the job.
 
 ::
 
     torchx run dist.ddp -j 2x4 --script main.py
     torchx run dist.ddp -j 1:4x8 -m trainers.main -- --lr 0.1      # elastic: 1 to 4 nodes
-    torchx run dist.spmd -h aws_p4d.24xlarge -j 2 -m trainers.main  # a process for each GPU
+    torchx run dist.spmd -h aws_p4d.24xlarge -j 2 -m trainers.main  # one process per GPU
 
-The image needs torch and bash. Every argument for the script reaches it as it is.
+The image must contain torch and bash. Arguments reach the script unchanged.
 """
 
 # ruff: noqa: N803 - memMB is the documented name
@@ -17,7 +17,7 @@ import re
 import warnings
 
 import torchx_specs as specs
-from torchx_components.shell_words import Unquoted, joined
+from torchx_components.shell_command import Unquoted, shell_command
 from torchx_components.structured_arg import (
     StructuredJArgument,
     StructuredNameArgument,
@@ -37,9 +37,9 @@ _TORCH_DEBUG_FLAGS: dict[str, str] = {
 
 _J = re.compile(r"(?:(?:(?P<min>[0-9]+):)?(?P<nodes>[0-9]+)x)?(?P<nproc>[0-9]+)")
 
-# The names that in-house launchers import.
+# Names that in-house launchers import.
 _noquote = Unquoted
-_args_join = joined
+_args_join = shell_command
 get_role_name = main_name
 
 
@@ -64,35 +64,37 @@ def ddp(
     debug: bool = False,
     tee: int = 3,
 ) -> specs.AppDef:
-    """Runs a script or module on every node with torchrun (distributed data parallel).
+    """Run a script or module with torchrun on every node (distributed data parallel).
 
     Args:
-        script_args: arguments of the script or module
-        script: script or binary to run within the image
-        m: the python module to run, instead of a script
-        image: image (e.g. docker)
-        name: job name as [experiment]/[run]; a missing run is named after the script or module
-        h: a registered named resource (if specified takes precedence over cpu, gpu, memMB)
-        cpu: number of cpus per node
-        gpu: number of gpus per node
-        memMB: memory in MB per node
-        j: [min_nnodes:]nnodesxnproc_per_node, or nproc_per_node alone for one node
-        env: environment variables for the script (e.g. ENV1=v1,ENV2=v2)
-        metadata: metadata for the scheduler (e.g. KEY1=v1,KEY2=v2)
-        max_retries: how often the scheduler starts the job again
-        rdzv_port: port of the rendezvous on the host of rank 0; one node takes any free port
-        rdzv_backend: rendezvous backend of torchrun
-        rdzv_conf: more configuration of the rendezvous (e.g. join_timeout=600,timeout=600)
-        mounts: mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly])
-        debug: whether to set torch's debugging flags
-        tee: what to show and also write to files: 0 nothing, 1 stdout, 2 stderr, 3 both
+        script_args: Arguments of the script or module.
+        script: Script or binary in the image to run.
+        m: Python module to run, instead of a script.
+        image: Container image to run in.
+        name: Job name as [experiment]/[run]; the run defaults to the name of the script or module.
+        h: Named resource of each node; overrides cpu, gpu and memMB.
+        cpu: Number of CPUs per node.
+        gpu: Number of GPUs per node.
+        memMB: Memory per node in MB.
+        j: Nodes and processes as [min_nnodes:]nnodesxnproc_per_node, or nproc_per_node alone for
+            one node.
+        env: Environment variables of the script (e.g. ENV1=v1,ENV2=v2).
+        metadata: Metadata to pass to the scheduler (e.g. KEY1=v1,KEY2=v2).
+        max_retries: How often the scheduler restarts a failed job.
+        rdzv_port: Port of the rendezvous on the host of rank 0; a job of one node uses any free
+            port.
+        rdzv_backend: Rendezvous backend of torchrun.
+        rdzv_conf: Further settings of the rendezvous (e.g. join_timeout=600,timeout=600).
+        mounts: Mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly]).
+        debug: Set the debug flags of torch.
+        tee: Output to show and also write to files: 0 none, 1 stdout, 2 stderr, 3 both.
     """
     resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
     nproc_per_node = parse_nnodes(j)[2]
     if nproc_per_node > resource.gpu > 0:
         warnings.warn(
-            f"-j {j} starts {nproc_per_node} processes on a node with {resource.gpu} GPUs,"
-            " so that some have to share one",
+            f"-j {j} starts {nproc_per_node} processes on each node, which has {resource.gpu} GPUs;"
+            " some processes share a GPU",
             stacklevel=2,
         )
     return _job(
@@ -136,29 +138,31 @@ def torchrun(
     debug: bool = False,
     tee: int = 3,
 ) -> specs.AppDef:
-    """Runs a script or module on every node with torchrun; with ``-h``, ``-j 2`` means 2 nodes.
+    """Run a script or module with torchrun on every node; with ``-h``, ``-j 2`` means two nodes.
 
     Args:
-        script_args: arguments of the script or module
-        script: script or binary to run within the image
-        m: the python module to run, instead of a script
-        image: image (e.g. docker)
-        name: job name as [experiment]/[run]; a missing run is named after the script or module
-        h: a registered named resource (if specified takes precedence over cpu, gpu, memMB)
-        cpu: number of cpus per node
-        gpu: number of gpus per node
-        memMB: memory in MB per node
-        j: [min_nnodes:]nnodesxnproc_per_node; without nproc_per_node a process for each GPU of h,
-            and without h one number means processes on one node
-        env: environment variables for the script (e.g. ENV1=v1,ENV2=v2)
-        metadata: metadata for the scheduler (e.g. KEY1=v1,KEY2=v2)
-        max_retries: how often the scheduler starts the job again
-        rdzv_port: port of the rendezvous on the host of rank 0; one node takes any free port
-        rdzv_backend: rendezvous backend of torchrun
-        rdzv_conf: more configuration of the rendezvous (e.g. join_timeout=600,timeout=600)
-        mounts: mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly])
-        debug: whether to set torch's debugging flags
-        tee: what to show and also write to files: 0 nothing, 1 stdout, 2 stderr, 3 both
+        script_args: Arguments of the script or module.
+        script: Script or binary in the image to run.
+        m: Python module to run, instead of a script.
+        image: Container image to run in.
+        name: Job name as [experiment]/[run]; the run defaults to the name of the script or module.
+        h: Named resource of each node; overrides cpu, gpu and memMB.
+        cpu: Number of CPUs per node.
+        gpu: Number of GPUs per node.
+        memMB: Memory per node in MB.
+        j: Nodes and processes as [min_nnodes:]nnodesxnproc_per_node. With h, nproc_per_node may be
+            left out and defaults to the number of GPUs. Without h, a single number is
+            nproc_per_node on one node.
+        env: Environment variables of the script (e.g. ENV1=v1,ENV2=v2).
+        metadata: Metadata to pass to the scheduler (e.g. KEY1=v1,KEY2=v2).
+        max_retries: How often the scheduler restarts a failed job.
+        rdzv_port: Port of the rendezvous on the host of rank 0; a job of one node uses any free
+            port.
+        rdzv_backend: Rendezvous backend of torchrun.
+        rdzv_conf: Further settings of the rendezvous (e.g. join_timeout=600,timeout=600).
+        mounts: Mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly]).
+        debug: Set the debug flags of torch.
+        tee: Output to show and also write to files: 0 none, 1 stdout, 2 stderr, 3 both.
     """
     if h and "x" not in j:
         j = str(StructuredJArgument.parse_from(h, j))
@@ -199,21 +203,22 @@ def spmd(
     mounts: list[str] | None = None,
     debug: bool = False,
 ) -> specs.AppDef:
-    """Runs a script or module on every node of a named resource, by default a process for each GPU.
+    """Run a script or module on every node of a named resource, by default one process per GPU.
 
     Args:
-        args: arguments of the script or module
-        script: script or binary to run within the image
-        m: the python module to run, instead of a script
-        image: image (e.g. docker)
-        name: job name as [experiment]/[run]; a missing run is named after the script or module
-        h: a registered named resource, the type of host
-        j: [min_nnodes:]nnodes[xnproc_per_node]; without nproc_per_node a process for each GPU
-        env: environment variables for the script (e.g. ENV1=v1,ENV2=v2)
-        metadata: metadata for the scheduler (e.g. KEY1=v1,KEY2=v2)
-        max_retries: how often the scheduler starts the job again
-        mounts: mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly])
-        debug: whether to set torch's debugging flags
+        args: Arguments of the script or module.
+        script: Script or binary in the image to run.
+        m: Python module to run, instead of a script.
+        image: Container image to run in.
+        name: Job name as [experiment]/[run]; the run defaults to the name of the script or module.
+        h: Named resource of each node.
+        j: Nodes and processes as [min_nnodes:]nnodes[xnproc_per_node]; nproc_per_node defaults to
+            the number of GPUs.
+        env: Environment variables of the script (e.g. ENV1=v1,ENV2=v2).
+        metadata: Metadata to pass to the scheduler (e.g. KEY1=v1,KEY2=v2).
+        max_retries: How often the scheduler restarts a failed job.
+        mounts: Mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly]).
+        debug: Set the debug flags of torch.
     """
     return _job(
         args,
@@ -232,17 +237,18 @@ def spmd(
 
 
 def parse_nnodes(j: str) -> tuple[int, int, int, str]:
-    """Reads ``[min_nnodes:]nnodesxnproc_per_node``, or ``nproc_per_node`` alone for one node.
+    """Parse ``[min_nnodes:]nnodesxnproc_per_node``, or ``nproc_per_node`` alone for one node.
 
     >>> parse_nnodes("1:2x4"), parse_nnodes("2x4"), parse_nnodes("4")
     ((1, 2, 4, '1:2'), (2, 2, 4, '2'), (1, 1, 4, '1'))
 
     Returns:
-        The minimum and maximum of nodes, processes on each node, and torchrun's ``--nnodes``.
+        The smallest and largest number of nodes, the number of processes per node, and the value of
+        torchrun's ``--nnodes``.
 
     Raises:
-        ComponentArgumentError: ``j`` is malformed, a count is 0, or the minimum exceeds the
-            maximum (also a ValueError).
+        ComponentArgumentError: ``j`` is malformed, a number is 0, or the smallest number of nodes
+            exceeds the largest (also a ValueError).
     """
     parsed = _J.fullmatch(j)
     if not parsed:
@@ -284,10 +290,10 @@ def _job(
     structured_name = StructuredNameArgument.parse_from(name, m, script)
 
     if max_nnodes == 1:
-        endpoint: str = "localhost:0"  # port 0: any free one, so that jobs can share a host
+        endpoint: str = "localhost:0"  # 0 is any free port, so that jobs can share a host
     else:
-        # The shell of the job looks the host up, in the variable that the scheduler names. On the
-        # node of rank 0 some schedulers leave it unset.
+        # The job's shell reads the host from the variable that the scheduler names. Some schedulers
+        # do not set it on the node of rank 0.
         endpoint = Unquoted(f"$${{{macros.rank0_env}:=localhost}}:{rdzv_port}")
 
     command = ["torchrun", "--rdzv_backend", rdzv_backend]
@@ -312,7 +318,7 @@ def _job(
                 image=image,
                 min_replicas=min_nnodes,
                 entrypoint="bash",
-                args=["-c", joined(command)],
+                args=["-c", shell_command(command)],
                 env=_environment(env, structured_name, debug),
                 num_replicas=max_nnodes,
                 max_retries=max_retries,

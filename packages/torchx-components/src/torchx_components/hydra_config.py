@@ -1,4 +1,4 @@
-"""An ``AppDef`` from a Hydra configuration; needs the extra ``hydra``."""
+"""An ``AppDef`` from a Hydra configuration; requires the extra ``hydra``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torchx_specs as specs
-from torchx_specs.errors import ComponentArgumentError, ComponentError, TorchXError
+from torchx_specs.errors import ComponentArgumentError, ComponentError, TorchXError, one_line
 from torchx_specs.model.templates import macros
 
 _MACROS = {
@@ -20,18 +20,18 @@ _MACROS = {
 }
 
 
-# Not a public name: every public function of this package that returns an AppDef is a component.
+# Private, because each public function of this package that returns an AppDef is a component.
 def _app_from_config(config_dir: str, config_name: str, overrides: list[str]) -> specs.AppDef:
-    """Composes a configuration and makes the ``AppDef`` under its key ``app``.
+    """Compose a configuration and return the ``AppDef`` under its key ``app``.
 
     Args:
-        config_dir: The folder of the configuration.
-        config_name: Its name, with or without ``.yaml``.
+        config_dir: Directory of the configuration.
+        config_name: Name of the configuration, with or without ``.yaml``.
         overrides: Hydra overrides.
 
     Raises:
-        ComponentError: Hydra is not installed, the configuration cannot be composed, or does not
-            hold an ``AppDef``.
+        ComponentError: Hydra is not installed, the configuration cannot be composed, or it does not
+            describe an ``AppDef``.
     """
     try:
         from hydra import compose, initialize_config_dir
@@ -42,12 +42,14 @@ def _app_from_config(config_dir: str, config_name: str, overrides: list[str]) ->
             f"utils.hydra needs Hydra ({error}): pip install 'torchx-components[hydra]'"
         ) from None
 
-    folder = os.path.abspath(config_dir)
+    directory = os.path.abspath(config_dir)
     where = f"{config_dir}/{config_name.removesuffix('.yaml')}.yaml"
-    if not os.path.isdir(folder):
-        raise ComponentArgumentError(f"no such folder: {config_dir}", parameter="config_dir")
+    if not os.path.isdir(directory):
+        raise ComponentArgumentError(
+            f"--config_dir: directory '{config_dir}' does not exist", parameter="config_dir"
+        )
     try:
-        with _fresh_hydra(), initialize_config_dir(config_dir=folder, version_base="1.3"):
+        with _fresh_hydra(), initialize_config_dir(config_dir=directory, version_base="1.3"):
             config = compose(config_name=config_name, overrides=overrides)
         _add_macros(config)
         if os.environ.get("TORCHX_DEBUG", "0") not in ("", "0"):
@@ -57,8 +59,8 @@ def _app_from_config(config_dir: str, config_name: str, overrides: list[str]) ->
         app = instantiate(config.app, _convert_="all")
     except TorchXError:
         raise
-    except Exception as error:  # of Hydra, OmegaConf, YAML, or raised by what the file names
-        raise ComponentError(f"{where}: {_one_line(error)}") from error
+    except Exception as error:  # from Hydra, OmegaConf, YAML or the target of `app`
+        raise ComponentError(f"{where}: {_describe_error(error)}") from error
     if not isinstance(app, specs.AppDef):
         raise ComponentError(
             f"{where}: 'app' must describe an AppDef (_target_: torchx_specs.AppDef),"
@@ -69,27 +71,27 @@ def _app_from_config(config_dir: str, config_name: str, overrides: list[str]) ->
 
 @contextlib.contextmanager
 def _fresh_hydra() -> Iterator[None]:
-    """Keeps our use of Hydra's one global instance from that of a program around us."""
+    """Replace Hydra's global instance for a while, and restore that of the calling program."""
     from hydra.core.global_hydra import GlobalHydra
 
-    around = GlobalHydra.instance().hydra
+    outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
         yield
     finally:
-        GlobalHydra.instance().hydra = around
+        GlobalHydra.instance().hydra = outer
 
 
 def _add_macros(config: Any) -> None:
-    """Lets the configuration name macros, as ``${torchx.app_id:}`` or ``${torchx.app_id}``.
+    """Add macros to the configuration, as ``${torchx.app_id:}`` and ``${torchx.app_id}``.
 
-    OmegaConf takes ``${app_id}`` for a reference of its own, so that a macro cannot stand there
-    as it is. The form with a colon calls a resolver; the other one reads a key, which leads to it.
+    OmegaConf would read ``${app_id}`` as its own reference. The form with a colon calls a resolver;
+    the form without one reads a key whose value is that resolver.
     """
     from omegaconf import OmegaConf, open_dict
 
     for name, macro in _MACROS.items():
-        # Escaped, since Hydra reads what comes out of a resolver for references once more.
+        # Hydra interpolates the result of a resolver again, so escape it.
         escaped = f"\\{macro}"
         OmegaConf.register_new_resolver(
             f"torchx.{name}", lambda escaped=escaped: escaped, replace=True
@@ -100,13 +102,13 @@ def _add_macros(config: Any) -> None:
 
 
 def _with_text(app: specs.AppDef) -> specs.AppDef:
-    """Turns numbers among arguments and variables into text: YAML reads ``--lr`` ``0.1`` as one."""
+    """Convert numbers in arguments and variables to text; YAML reads ``0.1`` as a number."""
     for role in app.roles:
         role.args = [str(arg) for arg in role.args]
         role.env = {name: str(value) for name, value in role.env.items()}
     return app
 
 
-def _one_line(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     cause = f" ({error.__cause__})" if error.__cause__ else ""
-    return " ".join(f"{error}{cause}".split())
+    return one_line(f"{error}{cause}")

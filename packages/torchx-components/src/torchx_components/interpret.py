@@ -1,8 +1,8 @@
-"""How to explain a model's results.
+r"""How to explain the results of a model.
 
-There is no component for interpretation as such: an analysis, for example with Captum, is a
-script, and ``utils.python`` runs it::
+There is no component for this. Write a script, for example with Captum, and run it with
+``utils.python``::
 
-    torchx run utils.python --script interpret.py -- --load_path s3://bucket/model.pt \\
+    torchx run utils.python --script interpret.py -- --load_path s3://bucket/model.pt \
         --output_path s3://bucket/attributions
 """

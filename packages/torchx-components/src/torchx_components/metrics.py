@@ -1,9 +1,9 @@
-"""Components that show what a training measured."""
+"""Components that show metrics of training jobs."""
 
 from __future__ import annotations
 
 import torchx_specs as specs
-from torchx_components.app_programs import module_of
+from torchx_components.app_programs import program_module
 from torchx_specs.images import IMAGE
 
 
@@ -15,17 +15,17 @@ def tensorboard(
     start_on_file: str = "",
     exit_on_file: str = "",
 ) -> specs.AppDef:
-    """Runs a TensorBoard server; the image needs the tensorboard package.
+    """Run a TensorBoard server; the image must contain the tensorboard package.
 
     Args:
-        logdir: where the events are, a path or a location that TensorBoard reads
-        image: image to use
-        timeout: seconds after which the server ends
-        port: port to listen on
-        start_on_file: an fsspec location; the server starts once it exists
-        exit_on_file: an fsspec location; the server ends once it exists
+        logdir: Directory of the events, a path or a URL that TensorBoard can read.
+        image: Container image to run in.
+        timeout: Stop the server after this many seconds.
+        port: Port to listen on.
+        start_on_file: Start the server when this fsspec URL exists.
+        exit_on_file: Stop the server when this fsspec URL exists.
     """
-    args = ["-m", module_of("process_monitor")]
+    args = ["-m", program_module("process_monitor")]
     args += ["--timeout", str(timeout)]
     args += ["--start_on_file", start_on_file]
     args += ["--exit_on_file", exit_on_file]

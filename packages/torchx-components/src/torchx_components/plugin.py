@@ -1,4 +1,4 @@
-"""Registers the components of this package, under their plain names (``dist.ddp``)."""
+"""Registers the built-in components under their plain names, such as ``dist.ddp``."""
 
 from __future__ import annotations
 
@@ -9,4 +9,5 @@ from torchx_specs.hookspecs import ComponentPlugin, hookimpl
 
 @hookimpl
 def torchx_components() -> Iterator[ComponentPlugin]:
+    """Yield this package."""
     yield ComponentPlugin(group="", module="torchx_components", builtin=True)

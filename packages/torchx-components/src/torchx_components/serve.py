@@ -1,9 +1,9 @@
-"""Components that put a trained model into service."""
+"""Components that serve trained models."""
 
 from __future__ import annotations
 
 import torchx_specs as specs
-from torchx_components.app_programs import module_of
+from torchx_components.app_programs import program_module
 from torchx_specs.errors import ComponentArgumentError, nearest
 from torchx_specs.images import IMAGE
 
@@ -29,31 +29,31 @@ def torchserve(
     params: dict[str, str] | None = None,
     dryrun: bool = False,
 ) -> specs.AppDef:
-    """Registers a model archive with a TorchServe instance, which fetches it from this job.
+    r"""Register a model archive with a TorchServe instance, which downloads it from this job.
 
     ::
 
-        torchx run serve.torchserve --model_path s3://bucket/mnist.mar \\
+        torchx run serve.torchserve --model_path s3://bucket/mnist.mar \
             --management_api http://torchserve:8081 --params model_name=mnist,initial_workers=1
 
     Args:
-        model_path: the model archive, an fsspec location
-        management_api: address of TorchServe's management API (e.g. http://torchserve:8081)
-        image: image to use
-        params: parameters of TorchServe's call that registers a model (model_name, handler,
-            runtime, batch_size, max_batch_delay, initial_workers, synchronous, response_timeout),
-            and timeout in seconds and port of the job that serves the archive
-        dryrun: whether the job is only to say that it would work
+        model_path: fsspec URL of the model archive.
+        management_api: Address of TorchServe's management API (e.g. http://torchserve:8081).
+        image: Container image to run in.
+        params: Parameters of TorchServe's "register model" request (model_name, handler, runtime,
+            batch_size, max_batch_delay, initial_workers, synchronous, response_timeout), and the
+            job's own: timeout in seconds, and port to serve the archive on.
+        dryrun: Only check and print the request.
     """
     given = {name: str(value) for name, value in (params or {}).items() if value is not None}
     for name in given:
         if name not in _PARAMS:
             raise ComponentArgumentError(
-                f"unknown parameter '{name}' in --params;{nearest(name, _PARAMS)}"
-                f" there are {', '.join(_PARAMS)}",
+                f"--params: unknown parameter '{name}';{nearest(name, _PARAMS)}"
+                f" valid parameters: {', '.join(_PARAMS)}",
                 parameter="params",
             )
-    args = ["-m", module_of("serve")]
+    args = ["-m", program_module("serve")]
     args += ["--model_path", model_path, "--management_api", management_api]
     for name, value in given.items():
         args += [f"--{name}", value]
@@ -79,6 +79,6 @@ def _port(text: str | None) -> int:
         return _PORT
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
         raise ComponentArgumentError(
-            f"port in --params must be from 1 to 65535, got '{text}'", parameter="params"
+            f"--params: port '{text}' is not a number from 1 to 65535", parameter="params"
         )
     return int(text)

@@ -1,4 +1,4 @@
-"""Arguments of components that hold more than one value: ``-j 2x8``, ``--name experiment/run``."""
+"""Component arguments with several parts: ``-j 2x8`` and ``--name experiment/run``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _J = re.compile(r"(?:(?P<min>[0-9]+):)?(?P<nodes>[0-9]+)(?:x(?P<nproc>[0-9]+))?"
 
 @dataclass
 class StructuredNameArgument:
-    """The experiment and the run that ``--name`` gives.
+    """The experiment and run of ``--name``.
 
     >>> StructuredNameArgument.parse_from("mnist/lr-0.1", m="trainers.main")
     StructuredNameArgument(experiment_name='mnist', run_name='lr-0.1')
@@ -23,8 +23,8 @@ class StructuredNameArgument:
     'mnist/main'
 
     Attributes:
-        experiment_name: What runs are grouped by.
-        run_name: This run, which is also the name of the job.
+        experiment_name: Name of the experiment, a group of runs.
+        run_name: Name of the run, and of the job.
     """
 
     experiment_name: str
@@ -40,16 +40,16 @@ class StructuredNameArgument:
         script: str | None = None,
         default_experiment_name: str = "default-experiment",
     ) -> StructuredNameArgument:
-        """Reads ``experiment/run``, ``experiment/``, ``/run`` or ``run``.
+        """Parse ``experiment/run``, ``experiment/``, ``/run`` or ``run``.
 
         Args:
-            name: The argument; what follows the first ``/`` is the run's name.
-            m: The main module, whose last part is the name of a run without one.
-            script: Or the main script, whose file name without suffix is it.
-            default_experiment_name: The name of an experiment without one.
+            name: The argument; the first ``/`` separates experiment and run.
+            m: The main module; its last part is the default name of the run.
+            script: The main script; its file name without suffix is the default name of the run.
+            default_experiment_name: Name of the experiment if the argument has none.
 
         Raises:
-            ComponentArgumentError: Not exactly one of ``m`` and ``script`` is given (also a
+            ComponentArgumentError: Neither or both of ``m`` and ``script`` are given (also a
                 ValueError).
         """
         if not m and not script:
@@ -71,7 +71,7 @@ class StructuredNameArgument:
 
 @dataclass
 class StructuredJArgument:
-    """The nodes, and the processes on each, that ``-j`` gives.
+    """The nodes and processes per node of ``-j``.
 
     >>> str(StructuredJArgument.parse_from("gpu.medium", "2"))
     '2x2'
@@ -79,9 +79,9 @@ class StructuredJArgument:
     '1:2x4'
 
     Attributes:
-        nnodes: Nodes, the most there can be if the job is elastic.
-        nproc_per_node: Processes on each.
-        min_nnodes: With how many nodes an elastic job goes on; None if it is not elastic.
+        nnodes: Number of nodes; the largest number if the job is elastic.
+        nproc_per_node: Number of processes per node.
+        min_nnodes: Smallest number of nodes of an elastic job, otherwise None.
     """
 
     nnodes: int
@@ -94,16 +94,16 @@ class StructuredJArgument:
 
     @staticmethod
     def parse_from(h: str, j: str) -> StructuredJArgument:
-        """Reads ``[min_nnodes:]nnodes[xnproc_per_node]``.
+        """Parse ``[min_nnodes:]nnodes[xnproc_per_node]``.
 
         Args:
-            h: A named resource; its GPUs are the processes on each node unless ``j`` says them.
+            h: A named resource; its number of GPUs is the default of ``nproc_per_node``.
             j: The argument.
 
         Raises:
-            ComponentArgumentError: ``j`` is malformed or holds a 0, or ``h`` has no GPU to
-                count (also a ValueError).
-            NamedResourceNotFoundError: There is no resource ``h`` (also a KeyError).
+            ComponentArgumentError: ``j`` is malformed or contains a 0, or ``nproc_per_node`` is
+                missing and ``h`` has no GPU (also a ValueError).
+            NamedResourceNotFoundError: The resource ``h`` does not exist (also a KeyError).
         """
         parsed = _J.fullmatch(j)
         if not parsed:
@@ -136,10 +136,10 @@ class StructuredJArgument:
 
 
 def check_counts(j: str, min_nnodes: int, max_nnodes: int, nproc_per_node: int) -> None:
-    """Raises if what ``-j`` says cannot be run.
+    """Raise an error unless the numbers of ``-j`` are valid.
 
     Raises:
-        ComponentArgumentError: A count is 0, or the minimum exceeds the maximum.
+        ComponentArgumentError: A number is 0, or the smallest number of nodes exceeds the largest.
     """
     if min(min_nnodes, max_nnodes, nproc_per_node) < 1:
         raise ComponentArgumentError(
@@ -154,7 +154,7 @@ def check_counts(j: str, min_nnodes: int, max_nnodes: int, nproc_per_node: int) 
 
 
 def main_name(script: str | None, m: str | None) -> str:
-    """Names a job's main program: a script's file name without suffix, a module's last part.
+    """Return a script's file name without suffix, or the last part of a module's name.
 
     >>> main_name("trainers/main.py", None), main_name(None, "trainers.main")
     ('main', 'main')

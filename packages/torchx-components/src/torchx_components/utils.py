@@ -1,4 +1,4 @@
-"""Components for everyday jobs: a command, a script, a copy.
+"""Components for common jobs: a command, a script, a copy.
 
 ::
 
@@ -15,29 +15,29 @@ import os
 from typing import Annotated
 
 import torchx_specs as specs
-from torchx_components.app_programs import module_of
-from torchx_components.shell_words import joined
+from torchx_components.app_programs import program_module
+from torchx_components.shell_command import shell_command
 from torchx_specs.errors import ComponentArgumentError
 from torchx_specs.images import IMAGE
 
 
 def echo(msg: str = "hello world", image: str = IMAGE, num_replicas: int = 1) -> specs.AppDef:
-    """Prints a message.
+    """Print a message.
 
     Args:
-        msg: message to print
-        image: image to use
-        num_replicas: number of replicas to run
+        msg: Message to print.
+        image: Container image to run in.
+        num_replicas: Number of replicas.
     """
     return _job("echo", image, "echo", [msg], num_replicas=num_replicas)
 
 
 def touch(file: str, image: str = IMAGE) -> specs.AppDef:
-    """Makes an empty file, or sets the time of one that exists.
+    """Create an empty file, or update the modification time of an existing one.
 
     Args:
-        file: file to make
-        image: image to use
+        file: Path of the file.
+        image: Container image to run in.
     """
     return _job("touch", image, "touch", [file])
 
@@ -55,22 +55,22 @@ def sh(
     mounts: list[str] | None = None,
     entrypoint: str | None = None,
 ) -> specs.AppDef:
-    """Runs a command in a shell; what is special to a shell reaches the command as it is.
+    """Run a command in a shell, which passes the arguments to the command unchanged.
 
-    ``torchx run utils.sh -- sh -c 'echo $HOME | wc -c'`` has the job's shell interpret a line.
+    To have the shell interpret a line: ``torchx run utils.sh -- sh -c 'echo $HOME | wc -c'``.
 
     Args:
-        args: the command and its arguments
-        image: image to use
-        num_replicas: number of replicas to run
-        cpu: number of cpus per replica
-        gpu: number of gpus per replica
-        memMB: memory in MB per replica
-        h: a registered named resource (if specified takes precedence over cpu, gpu, memMB)
-        env: environment variables for the command (e.g. ENV1=v1,ENV2=v2)
-        max_retries: how often the scheduler starts the job again
-        mounts: mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly])
-        entrypoint: a program to run with the arguments instead, without a shell
+        args: The command and its arguments.
+        image: Container image to run in.
+        num_replicas: Number of replicas.
+        cpu: Number of CPUs per replica.
+        gpu: Number of GPUs per replica.
+        memMB: Memory per replica in MB.
+        h: Named resource of each replica; overrides cpu, gpu and memMB.
+        env: Environment variables of the command (e.g. ENV1=v1,ENV2=v2).
+        max_retries: How often the scheduler restarts a failed job.
+        mounts: Mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly]).
+        entrypoint: Program to run with the arguments, instead of a shell.
     """
     environment = dict(env or {})
     environment.setdefault("LOGLEVEL", os.environ.get("LOGLEVEL", "WARNING"))
@@ -78,7 +78,7 @@ def sh(
         "sh",
         image,
         entrypoint or "sh",
-        list(args) if entrypoint else ["-c", joined(args)],
+        list(args) if entrypoint else ["-c", shell_command(args)],
         num_replicas=num_replicas,
         resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
         env=environment,
@@ -103,32 +103,30 @@ def python(
     env: dict[str, str] | None = None,
     max_retries: int = 0,
 ) -> specs.AppDef:
-    """Runs a module, a script or a line of Python.
+    """Run a Python module, script or command.
 
     Args:
-        args: arguments of the program, its ``sys.argv[1:]``
-        m: run library module as a script
-        c: program passed in as a string
-        script: the .py script to run
-        image: image to use
-        name: name of the job
-        cpu: number of cpus per replica
-        gpu: number of gpus per replica
-        memMB: memory in MB per replica
-        h: a registered named resource (if specified takes precedence over cpu, gpu, memMB)
-        num_replicas: number of replicas to run
-        mounts: mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly])
-        env: environment variables for the program (e.g. ENV1=v1,ENV2=v2)
-        max_retries: how often the scheduler starts the job again
+        args: Arguments of the program (``sys.argv[1:]``).
+        m: Module to run.
+        c: Python code to run.
+        script: Path of the script to run.
+        image: Container image to run in.
+        name: Name of the job.
+        cpu: Number of CPUs per replica.
+        gpu: Number of GPUs per replica.
+        memMB: Memory per replica in MB.
+        h: Named resource of each replica; overrides cpu, gpu and memMB.
+        num_replicas: Number of replicas.
+        mounts: Mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly]).
+        env: Environment variables of the program (e.g. ENV1=v1,ENV2=v2).
+        max_retries: How often the scheduler restarts a failed job.
     """
     if sum(given is not None for given in (m, c, script)) != 1:
-        raise ComponentArgumentError(
-            "exactly one of `-m`, `-c` and `--script` needs to be specified"
-        )
+        raise ComponentArgumentError("exactly one of `-m`, `-c` and `--script` must be specified")
     environment = dict(env or {})
     if m is not None:
         program = ["-m", m]
-        # Hydra looks for its configuration beside the main module, and with -m cannot tell it.
+        # Hydra reads its configuration next to the main module, which it cannot find with -m.
         environment.setdefault("HYDRA_MAIN_MODULE", m)
     elif c is not None:
         program = ["-c", c]
@@ -158,17 +156,17 @@ def binary(
     memMB: int = 1024,
     h: str | None = None,
 ) -> specs.AppDef:
-    """Runs a program that is there already, without an image.
+    """Run an installed program without an image.
 
     Args:
-        args: arguments of the program
-        entrypoint: the program
-        name: name of the job
-        num_replicas: number of replicas to run
-        cpu: number of cpus per replica
-        gpu: number of gpus per replica
-        memMB: memory in MB per replica
-        h: a registered named resource (if specified takes precedence over cpu, gpu, memMB)
+        args: Arguments of the program.
+        entrypoint: The program.
+        name: Name of the job.
+        num_replicas: Number of replicas.
+        cpu: Number of CPUs per replica.
+        gpu: Number of GPUs per replica.
+        memMB: Memory per replica in MB.
+        h: Named resource of each replica; overrides cpu, gpu and memMB.
     """
     return _job(
         name,
@@ -182,15 +180,15 @@ def binary(
 
 
 def copy(src: str, dst: str, image: str = IMAGE, mounts: list[str] | None = None) -> specs.AppDef:
-    """Copies a file or a folder between fsspec locations.
+    """Copy a file or directory between fsspec URLs.
 
     Args:
-        src: the source, an fsspec location (e.g. s3://bucket/data)
-        dst: the destination, an fsspec location; folders above it are made
-        image: image to use
-        mounts: mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly])
+        src: fsspec URL of the source (e.g. s3://bucket/data).
+        dst: fsspec URL of the destination; missing parent directories are created.
+        image: Container image to run in.
+        mounts: Mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly]).
     """
-    program = ["-m", module_of("copy"), "--src", src, "--dst", dst]
+    program = ["-m", program_module("copy"), "--src", src, "--dst", dst]
     return _job("torchx-utils-copy", image, "python", program, mounts=mounts)
 
 
@@ -201,19 +199,19 @@ def booth(
     tracker_base: str = "/tmp/torchx-util-booth",  # noqa: S108 - the default of older releases
     image: str = IMAGE,
 ) -> specs.AppDef:
-    """Evaluates the Booth function, ``(x1 + 2*x2 - 7)^2 + (2*x1 + x2 - 5)^2``.
+    """Evaluate the Booth function, ``(x1 + 2*x2 - 7)^2 + (2*x1 + x2 - 5)^2``.
 
-    The value is stored by :class:`torchx_apps.results.FsspecResultTracker` under the key
-    ``trial_idx`` as ``{"booth_eval": value}``.
+    :class:`torchx_apps.results.FsspecResultTracker` stores the value under the key ``trial_idx`` as
+    ``{"booth_eval": value}``.
 
     Args:
-        x1: first coordinate
-        x2: second coordinate
-        trial_idx: key of the result
-        tracker_base: fsspec location to store the result under
-        image: image to use
+        x1: First coordinate.
+        x2: Second coordinate.
+        trial_idx: Key of the result.
+        tracker_base: fsspec URL of the directory for results.
+        image: Container image to run in.
     """
-    program = ["-m", module_of("booth")]
+    program = ["-m", program_module("booth")]
     program += ["--x1", str(x1), "--x2", str(x2)]
     program += ["--trial_idx", str(trial_idx), "--tracker_base", tracker_base]
     return _job("torchx-utils-booth", image, "python", program)
@@ -224,15 +222,15 @@ def hydra(
     config_name: Annotated[str, "-cn"],
     config_dir: Annotated[str, "-cd"] = ".torchx",
 ) -> specs.AppDef:
-    """Runs the job that a Hydra configuration describes under its key ``app``.
+    """Run the job that a Hydra configuration describes under its key ``app``.
 
-    Macros are written as ``${torchx.app_id}``, ``${torchx.replica_id}``, ``${torchx.rank0_env}``
-    and ``${torchx.img_root}``. Set TORCHX_DEBUG to see the composed configuration.
+    Write macros as ``${torchx.app_id}``, ``${torchx.replica_id}``, ``${torchx.rank0_env}`` and
+    ``${torchx.img_root}``. Set TORCHX_DEBUG=1 to print the composed configuration.
 
     Args:
-        overrides: Hydra overrides (e.g. app.name=other +lr=0.1)
-        config_name: name of the configuration, without .yaml
-        config_dir: folder of the configuration
+        overrides: Hydra overrides (e.g. app.name=other +lr=0.1).
+        config_name: Name of the configuration, without .yaml.
+        config_dir: Directory of the configuration.
     """
     from torchx_components.hydra_config import _app_from_config
 
@@ -252,7 +250,6 @@ def _job(
     max_retries: int = 0,
     mounts: list[str] | None = None,
 ) -> specs.AppDef:
-    """A job of one role, by default small."""
     return specs.AppDef(
         name=name,
         roles=[

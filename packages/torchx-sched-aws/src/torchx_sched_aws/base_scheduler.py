@@ -1,4 +1,4 @@
-"""What both schedulers are: clients of AWS, workspaces in images, logs in CloudWatch."""
+"""Base class of the AWS schedulers: boto3 clients, container images, CloudWatch logs."""
 
 from __future__ import annotations
 
@@ -22,46 +22,44 @@ if TYPE_CHECKING:
 
 
 class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
-    """A scheduler of AWS.
+    """A scheduler that runs apps on an AWS service.
 
     Args:
-        backend: its name
-        session_name: who submits
-        clients: of AWS
-        log_settle: how long after the end of a replica its log may grow, in seconds
+        backend: Name of the scheduler.
+        session_name: Name of the TorchX session.
+        clients: The boto3 clients to use.
+        log_delay: How long after the end of a replica its last log lines may arrive, in seconds.
     """
 
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
-    def __init__(
-        self, backend: str, session_name: str, clients: Clients, log_settle: float
-    ) -> None:
+    def __init__(self, backend: str, session_name: str, clients: Clients, log_delay: float) -> None:
         super().__init__(backend, session_name)
         self._clients = clients
-        self._log_settle = log_settle
+        self._log_delay = log_delay
 
     def close(self) -> None:
-        """Closes the connections; jobs run on."""
+        """Close the connections to AWS; jobs keep running."""
         self._clients.close()
 
     def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
-        """Nothing more than the dry run checks: which resources a role needs is said there."""
+        """Accept every app; the dry run checks the resources."""
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
-        """Builds what the workspace still needs, and submits.
+        """Build and push the pending image of the workspace, then submit the job.
 
         Raises:
-            RequestError: AWS finds something wrong with the request
-            AwsError: AWS refuses, or does not answer
-            WorkspaceError: the workspace cannot be built
+            RequestError: The request is not valid.
+            AwsError: AWS refused the request or did not answer.
+            WorkspaceError: The workspace image could not be built or pushed.
         """
         self.build_pending(dryrun_info)
         return self._submit_request(dryrun_info.request)
 
     @abstractmethod
     def _submit_request(self, request: Any) -> str:
-        """Submits the request of a dry run and returns the app's id."""
+        """Submit the request of a dry run and return the app id."""
 
     def log_iter(
         self,
@@ -74,26 +72,26 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Returns the lines of a replica, those of all its starts one after the other.
+        """Return the log lines of a replica, all its attempts in order.
 
-        CloudWatch keeps both outputs together, so ``streams`` may only be both.
+        CloudWatch stores stdout and stderr together, so ``streams`` must be None or COMBINED.
 
         Raises:
-            UnknownAppException: no such app
-            RequestError: no such role or replica, or one output by itself
-            AwsError: AWS refuses, or is silent for long
+            UnknownAppException: The app does not exist.
+            RequestError: The role or replica does not exist, or ``streams`` is stdout or stderr.
+            AwsError: AWS refused the request, or did not answer for several minutes.
         """
         check_streams(self.backend, streams)
         log = self._log(app_id, role_name, k)
         if log is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
-        lines: Iterable[str] = log.lines(should_tail, since, until, self._log_settle)
+        lines: Iterable[str] = log.lines(should_tail, since, until, self._log_delay)
         return filter_regex(regex, lines) if regex else lines
 
     @abstractmethod
     def _log(self, app_id: str, role_name: str, k: int) -> ReplicaLog | None:
-        """Returns the log of a replica, None if there is no such app.
+        """Return the log of a replica, or None if the app does not exist.
 
         Raises:
-            RequestError: no such role or replica
+            RequestError: The role or replica does not exist.
         """

@@ -1,7 +1,7 @@
-"""Reaching AWS: one session, one client per service, and the SDK's errors in our words.
+"""boto3 clients, and the translation of boto3's errors.
 
-boto3 is imported when the first request is made. Region, profile, credentials and endpoint
-(``AWS_ENDPOINT_URL``) are found as the SDK finds them.
+The first request imports boto3. Region, profile, credentials and endpoint (``AWS_ENDPOINT_URL``)
+come from where the AWS SDK looks for them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
-#: How often a request is sent at most: together with the SDK's growing pauses, about a minute of
-#: throttling is waited out.
+#: Attempts of a request; with the SDK's backoff they outlast about a minute of throttling.
 ATTEMPTS = 12
-#: How often at most if nobody answers at all.
+#: Attempts of a request to an endpoint that does not answer.
 UNREACHABLE_ATTEMPTS = 4
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
-#: Requests of one client at the same time.
+#: Concurrent requests of one client.
 CONNECTIONS = 20
 
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
-_UNKNOWN = frozenset(
+_INVALID = frozenset(
     {
         *("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure"),
         *("SignatureDoesNotMatch", "InvalidSignatureException", "MissingAuthenticationToken"),
@@ -45,10 +44,10 @@ _THROTTLED = frozenset(
 
 
 class AwsError(BackendError):
-    """AWS refuses, or cannot be asked.
+    """AWS refused a request or could not be reached.
 
     Attributes:
-        code: AWS's name for the error (``ClientException``), empty where it did not answer
+        code: AWS's error code, for example ``ClientException``; empty if AWS did not answer.
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -57,7 +56,7 @@ class AwsError(BackendError):
 
 
 class NoCredentialsError(AwsError):
-    """There are no credentials, or AWS does not know them."""
+    """No credentials are configured, or AWS does not recognize them."""
 
 
 class NoRegionError(AwsError):
@@ -65,26 +64,26 @@ class NoRegionError(AwsError):
 
 
 class ExpiredCredentialsError(AwsError):
-    """The credentials were valid, and are no longer."""
+    """The credentials have expired."""
 
 
 class AccessDeniedError(AwsError):
-    """The credentials do not allow it."""
+    """The credentials lack a permission."""
 
 
 class ThrottledError(AwsError):
-    """AWS still refused for too many requests after all attempts."""
+    """AWS throttled every attempt of a request."""
 
 
 class UnreachableError(AwsError):
-    """Nobody answers at the endpoint."""
+    """The endpoint does not answer."""
 
 
 class Clients:
-    """The clients of one scheduler; may be used from several threads.
+    """The boto3 clients of one scheduler, thread-safe.
 
     Args:
-        given: clients to use instead of new ones, by the name of their service
+        given: Clients to use instead of new ones, by name of their service.
     """
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
@@ -94,11 +93,10 @@ class Clients:
         self._lock = threading.RLock()
 
     def client(self, service: str) -> Any:
-        """Returns the client of a service (``batch``, ``logs``, ``sagemaker`` ...), the same each
-        time.
+        """Return the client of a service (``batch``, ``logs``, ``sagemaker`` ...), made once.
 
         Raises:
-            AwsError: no region, or a profile that does not exist
+            AwsError: No region is configured, or the configured profile does not exist.
         """
         with self._lock:
             client = self._given.get(service) or self._made.get(service)
@@ -110,7 +108,7 @@ class Clients:
 
     @property
     def region(self) -> str:
-        """The region of the clients, empty if there is none."""
+        """The region of the clients, or an empty string if none is configured."""
         with self._lock:
             for client in (*self._given.values(), *self._made.values()):
                 region = getattr(getattr(client, "meta", None), "region_name", None)
@@ -120,15 +118,15 @@ class Clients:
                 return str(self._boto3_session().region_name or "")
 
     def renew(self) -> None:
-        """Forgets session and clients, so that the next request looks for credentials anew.
+        """Drop the session and its clients, so that the next request reads the credentials again.
 
-        Clients that were given stay.
+        Clients passed to the constructor are kept.
         """
         with self._lock:
             self.close()
 
     def close(self) -> None:
-        """Closes the connections; clients that were given stay open."""
+        """Close the connections, except those of clients passed to the constructor."""
         with self._lock:
             made, self._made, self._session = self._made, {}, None
         for client in made.values():
@@ -146,7 +144,7 @@ class Clients:
         from botocore.config import Config
 
         retries: dict[str, Any] = {}
-        # what the environment says stays; it would lose against what a client is given
+        # The SDK would let these settings override the user's environment variables.
         if "AWS_RETRY_MODE" not in os.environ:
             retries["mode"] = "adaptive"
         if "AWS_MAX_ATTEMPTS" not in os.environ:
@@ -166,10 +164,10 @@ class Clients:
 def _give_up_unreachable(
     attempts: int = 0, caught_exception: Exception | None = None, **_: Any
 ) -> None:
-    """Ends the SDK's attempts early where there is nobody to be throttled by.
+    """End the SDK's retries early if the endpoint is unreachable.
 
     Raises:
-        Exception: the SDK's own, that there was no connection
+        Exception: The SDK's connection error, after ``UNREACHABLE_ATTEMPTS`` attempts.
     """
     from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError
 
@@ -188,47 +186,48 @@ def aws_errors(action: str) -> AbstractContextManager[None]:
     Raises:
         AwsError: AWS refused the request or did not answer.
     """
-    return translated_errors(lambda error: translated(error, action))
+    return translated_errors(lambda error: translate_error(error, action))
 
 
-def translated(error: Exception, what: str) -> AwsError | None:
-    """Returns one of the SDK's errors as ours, None if it is none of the SDK's."""
+def translate_error(error: Exception, action: str) -> AwsError | None:
+    """Return our error for an error of the SDK, or None for any other error."""
     from botocore import exceptions as sdk
 
     if isinstance(error, sdk.ClientError):
-        return _of_answer(error, what)
+        return _translate_client_error(error, action)
     text = one_line(error)
     if isinstance(error, sdk.NoRegionError):
         return NoRegionError(
-            f"cannot {what}: no AWS region; set AWS_DEFAULT_REGION, or region in ~/.aws/config"
+            f"cannot {action}: no AWS region is configured; set AWS_DEFAULT_REGION, or region in"
+            " ~/.aws/config"
         )
     if isinstance(error, sdk.ProfileNotFound):
         return NoCredentialsError(
-            f"cannot {what}: {text}; AWS_PROFILE names it, aws configure list-profiles shows those"
-            " there are"
+            f"cannot {action}: {text}; set AWS_PROFILE to a profile that"
+            " `aws configure list-profiles` shows"
         )
     if isinstance(error, sdk.NoCredentialsError):
         return NoCredentialsError(
-            f"cannot {what}: no AWS credentials; run aws configure or aws sso login, or set"
-            " AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f"cannot {action}: no AWS credentials are configured; run `aws configure` or"
+            " `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if isinstance(error, (sdk.UnauthorizedSSOTokenError, sdk.SSOTokenLoadError)):
-        return ExpiredCredentialsError(f"cannot {what}: {text}; run aws sso login")
+        return ExpiredCredentialsError(f"cannot {action}: {text}; run `aws sso login`")
     if isinstance(error, (sdk.TokenRetrievalError, sdk.CredentialRetrievalError)):
         return ExpiredCredentialsError(
-            f"cannot {what}: the AWS credentials cannot be renewed ({text})"
+            f"cannot {action}: the AWS credentials cannot be renewed ({text})"
         )
     if isinstance(error, sdk.PartialCredentialsError):
-        return NoCredentialsError(f"cannot {what}: the AWS credentials are not complete ({text})")
+        return NoCredentialsError(f"cannot {action}: the AWS credentials are incomplete ({text})")
     if isinstance(error, sdk.ParamValidationError):
-        return AwsError(f"cannot {what}: {text}", "ParamValidation")
+        return AwsError(f"cannot {action}: {text}", "ParamValidation")
     if isinstance(error, (sdk.HTTPClientError, sdk.ConnectionError)):
         return UnreachableError(
-            f"cannot {what}: no answer from AWS ({text}); is the network there, and are region"
-            f" and AWS_ENDPOINT_URL{_endpoint()} right?"
+            f"cannot {action}: AWS did not answer ({text}); check the network, the region and"
+            f" AWS_ENDPOINT_URL{_endpoint()}"
         )
     if isinstance(error, sdk.BotoCoreError):
-        return AwsError(f"cannot {what}: {text}")
+        return AwsError(f"cannot {action}: {text}")
     return None
 
 
@@ -237,27 +236,27 @@ def _endpoint() -> str:
     return f" ({masked_text(endpoint)})" if endpoint else ""
 
 
-def _of_answer(error: Any, what: str) -> AwsError:
-    """Returns what AWS answered as our error; ``error`` is a ClientError."""
+def _translate_client_error(error: Any, action: str) -> AwsError:
+    """Return our error for a ``ClientError``, by its error code."""
     answer = error.response.get("Error") or {}
     code = str(answer.get("Code") or "")
-    said = one_line(answer.get("Message") or error)
+    message = one_line(answer.get("Message") or error)
     if code in _EXPIRED:
         return ExpiredCredentialsError(
-            f"cannot {what}: the AWS credentials have expired ({said}); renew them, for instance by"
-            " aws sso login",
+            f"cannot {action}: the AWS credentials have expired ({message}); renew them, for"
+            " example with `aws sso login`",
             code,
         )
-    if code in _UNKNOWN:
+    if code in _INVALID:
         return NoCredentialsError(
-            f"cannot {what}: AWS does not accept the credentials ({said}); check AWS_PROFILE and"
-            " the access key",
+            f"cannot {action}: AWS does not accept the credentials ({message}); check"
+            " AWS_PROFILE and the access key",
             code,
         )
-    if code in _DENIED or "is not authorized to" in said:
-        return AccessDeniedError(f"cannot {what}: access denied: {said}", code)
+    if code in _DENIED or "is not authorized to" in message:
+        return AccessDeniedError(f"cannot {action}: access denied: {message}", code)
     if code in _THROTTLED:
         return ThrottledError(
-            f"cannot {what}: AWS refuses more requests for now ({said}); try again later", code
+            f"cannot {action}: AWS throttles the requests ({message}); try again later", code
         )
-    return AwsError(f"cannot {what}: {said}", code)
+    return AwsError(f"cannot {action}: {message}", code)

@@ -1,4 +1,4 @@
-"""Logs in CloudWatch: whole lines of a stream, in order, none lost and none twice."""
+"""Logs in CloudWatch: the lines of log streams, in order, each exactly once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from torchx_specs.schedulers.api import Stream, split_lines
 if TYPE_CHECKING:
     from datetime import datetime
 
-#: Events of one page.
-PAGE = 10_000
-#: Seconds between two looks at a log that is followed: at first, and when it stays silent.
-PAUSES = (0.5, 5.0)
-#: How long after the end of a job its last lines may take to arrive, in seconds.
-SETTLE = 5.0
-#: How long a follower goes on without an answer, or without valid credentials, in seconds.
-PATIENCE = 300.0
+#: Log events in one response.
+PAGE_SIZE = 10_000
+#: Seconds between two polls of a followed log: the first pause and the longest.
+POLL_PAUSES = (0.5, 5.0)
+#: How long after the end of a job its last lines may arrive, in seconds.
+LOG_DELAY = 5.0
+#: How long a follower retries transient errors, in seconds.
+MAX_OUTAGE = 300.0
 
 _MILLISECOND = 1_000_000
 
@@ -43,21 +43,21 @@ class NoLogError(AwsError):
     """The log group or log stream does not exist.
 
     Attributes:
-        group: True if it is the group
+        group: Whether the log group is missing.
     """
 
     group = False
 
 
 class LogStream:
-    """One log stream, read on from where it was left.
+    """One log stream; each read continues after the previous one.
 
     Args:
-        clients: of AWS
-        group: the log group
-        stream: the log stream
-        since: only what was written at that time or later
-        until: only what was written before that time
+        clients: The boto3 clients to use.
+        group: Name of the log group.
+        stream: Name of the log stream.
+        since: Leave out lines written before this time.
+        until: Leave out lines written at or after this time.
     """
 
     def __init__(
@@ -71,88 +71,88 @@ class LogStream:
         self.group = group
         self.stream = stream
         self._clients = clients
-        self._since = milliseconds(since) if since is not None else None
-        # events have milliseconds: one that was written within the last one belongs to it
-        self._until = milliseconds(until, round_up=True) if until is not None else None
+        self._since = to_milliseconds(since) if since is not None else None
+        # Event times are whole milliseconds, so round up to keep events of the last one.
+        self._until = to_milliseconds(until, round_up=True) if until is not None else None
         self._token: str | None = None
-        # where to go on if the token is no longer valid: events have no number, only times that
-        # need not be unique
-        self._at = -1
-        self._count = 0
+        # Where to continue if the token expires. Events have no ids and their times are not unique,
+        # so count the events of the last time.
+        self._last_time = -1
+        self._last_count = 0
         self._start = 0
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines that are there and were not read before, each with its newline.
+        """Yield the unread lines, each with its newline.
 
         Raises:
-            NoLogError: no such group or stream
-            AwsError: AWS refuses, or does not answer; the next call goes on where this one ended
+            NoLogError: The group or stream does not exist.
+            AwsError: AWS refused the request or did not answer; the next call continues here.
         """
         for event in self._events():
-            stamp = event["timestamp"]
-            if self._since is not None and stamp < self._since:
+            time_ms = event["timestamp"]
+            if self._since is not None and time_ms < self._since:
                 continue
-            if self._until is not None and stamp >= self._until:
+            if self._until is not None and time_ms >= self._until:
                 continue
             message = event["message"]
             yield from split_lines(message if message.endswith("\n") else message + "\n")
 
     def is_past(self, now: float) -> bool:
-        """Returns True if nothing that is written now will be wanted.
+        """Return whether every line written from now on is later than ``until``.
 
         Args:
-            now: in seconds since 1970
+            now: The time, in seconds since 1970.
         """
         return self._until is not None and now * 1000 >= self._until
 
     def _events(self) -> Iterator[dict[str, Any]]:
         if self._until is not None and self._until <= (self._since or 0):
             return
-        skip = self._count if self._token is None else 0
+        skip = self._last_count if self._token is None else 0
         while True:
             try:
                 page = self._page()
             except AwsError as e:
-                # tokens are valid for a day
+                # A token expires after 24 hours.
                 if e.code != "InvalidParameterException" or self._token is None:
                     raise
                 self._token = None
-                skip = self._count
+                skip = self._last_count
                 continue
             for event in page["events"]:
-                stamp = event["timestamp"]
-                if stamp == self._at:
+                time_ms = event["timestamp"]
+                if time_ms == self._last_time:
                     if skip > 0:
                         skip -= 1
                         continue
-                    self._count += 1
+                    self._last_count += 1
                 else:
-                    self._at, self._count, skip = stamp, 1, 0
+                    self._last_time, self._last_count, skip = time_ms, 1, 0
                 yield event
             token = page.get("nextForwardToken")
             if token is None or token == self._token:
                 return
-            # pages may be empty and not be the last
+            # An empty page may not be the last one.
             self._token = token
 
     def _page(self) -> dict[str, Any]:
-        words: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "logGroupName": self.group,
             "logStreamName": self.stream,
             "startFromHead": True,
-            "limit": PAGE,
+            "limit": PAGE_SIZE,
         }
         if self._token is not None:
-            words["nextToken"] = self._token
+            parameters["nextToken"] = self._token
         else:
-            self._start = max(self._since or 0, self._at)
+            self._start = max(self._since or 0, self._last_time)
         if self._start > 0:
-            words["startTime"] = self._start
+            parameters["startTime"] = self._start
         if self._until is not None:
-            words["endTime"] = self._until
+            parameters["endTime"] = self._until
         try:
             with aws_errors(f"read the log {self.group} {self.stream}"):
-                page: dict[str, Any] = self._clients.client("logs").get_log_events(**words)
+                page: dict[str, Any] = self._clients.client("logs").get_log_events(**parameters)
         except AwsError as e:
             if e.code != "ResourceNotFoundException":
                 raise
@@ -163,18 +163,18 @@ class LogStream:
 
 
 class Follower:
-    """Follows log streams until their job has ended and everything has arrived.
+    """Follows log streams until their job has ended and its last lines have arrived.
 
-    Errors that may pass (credentials that have expired, throttling, a lost connection) are waited
-    out; credentials are looked for anew each time.
+    Transient errors (expired credentials, throttling, a lost connection) are retried; after an
+    error of the credentials they are read again.
 
     Args:
-        clients: of AWS
-        ended_at: when the job ended, in seconds since 1970; None while it runs
-        sleep: waits
-        clock: the time, in seconds since 1970
-        settle: how long after the end lines may arrive, in seconds
-        patience: how long to go on without an answer, in seconds
+        clients: The boto3 clients to use.
+        ended_at: Returns when the job ended, in seconds since 1970, or None while it runs.
+        sleep: Waits for a number of seconds.
+        clock: Returns the time, in seconds since 1970.
+        log_delay: How long after the end of the job its last lines may arrive, in seconds.
+        max_outage: How long to retry transient errors, in seconds.
     """
 
     def __init__(
@@ -183,53 +183,53 @@ class Follower:
         ended_at: Callable[[], float | None],
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
-        settle: float = SETTLE,
-        patience: float = PATIENCE,
+        log_delay: float = LOG_DELAY,
+        max_outage: float = MAX_OUTAGE,
     ) -> None:
         self._clients = clients
         self._ended_at = ended_at
         self._sleep = sleep
         self._clock = clock
-        self._settle = settle
-        self._patience = patience
+        self._log_delay = log_delay
+        self._max_outage = max_outage
 
     def follow(self, streams: Callable[[], list[LogStream]]) -> Iterator[str]:
-        """Yields lines as they arrive.
+        """Yield lines as they arrive.
 
         Args:
-            streams: returns the streams to read, always the same objects, in their order; more of
-                them may come up. One that others follow is read for what is left in it.
+            streams: Returns the streams to read, in order: always the same objects, and possibly
+                new ones at the end.
 
         Raises:
-            NoLogError: the job has ended, and its log group does not exist
-            AwsError: AWS refuses, or is silent for too long
+            NoLogError: The job has ended, and its log group does not exist.
+            AwsError: AWS refused a request, or transient errors lasted longer than ``max_outage``.
         """
-        shortest, longest = PAUSES
+        shortest, longest = POLL_PAUSES
         left = longest
         backoff = Backoff(
-            self._patience,
+            self._max_outage,
             first_pause=shortest,
             longest_pause=longest,
             sleep=lambda seconds: self._sleep(min(seconds, left)),
         )
-        told = False
+        warned = False
         ran = False
-        seen_at: float | None = None
+        observed_end: float | None = None
         while True:
             missing: NoLogError | None = None
             left = longest
             try:
-                # first this: what is written until then is read below
+                # Query the end before reading, so that every line written before it is read.
                 ended_at = self._ended_at()
                 now = self._clock()
                 if ended_at is None:
                     ran = True
-                elif ran and seen_at is None:
-                    seen_at = now  # AWS's clock may be another
-                wait_from = ended_at if seen_at is None else seen_at
-                done = wait_from is not None and now >= wait_from + self._settle
+                elif ran and observed_end is None:
+                    observed_end = now  # AWS's clock may differ from ours
+                wait_from = ended_at if observed_end is None else observed_end
+                done = wait_from is not None and now >= wait_from + self._log_delay
                 current = streams()
-                past = bool(current) and all(s.is_past(now - self._settle) for s in current)
+                past = bool(current) and all(s.is_past(now - self._log_delay) for s in current)
                 for stream in current:
                     try:
                         for line in stream.lines():
@@ -238,31 +238,31 @@ class Follower:
                     except NoLogError as e:
                         missing = e
             except AwsError as e:
-                if not _passes(e):
+                if not _is_transient(e):
                     raise
                 if isinstance(e, (ExpiredCredentialsError, NoCredentialsError)):
                     self._clients.renew()
-                if not told:
+                if not warned:
                     logger.warning("%s; trying again", e)
-                    told = True
+                    warned = True
                 backoff.pause_after(e)
                 continue
-            told = False
+            warned = False
             if done or past:
                 if missing is not None and missing.group:
                     raise missing
                 return
-            if wait_from is not None:  # and not longer than what is left to wait
-                left = max(wait_from + self._settle - now, shortest)
+            if wait_from is not None:  # do not sleep past the last poll
+                left = max(wait_from + self._log_delay - now, shortest)
             backoff.pause()
 
 
 class ReplicaLog(ABC):
-    """The log of one replica: log streams, one for each time that it was started.
+    """The log of one replica: one log stream for each attempt.
 
     Args:
-        clients: of AWS
-        group: the log group
+        clients: The boto3 clients to use.
+        group: Name of the log group.
     """
 
     def __init__(self, clients: Clients, group: str) -> None:
@@ -271,35 +271,38 @@ class ReplicaLog(ABC):
 
     @abstractmethod
     def ended_at(self) -> float | None:
-        """Looks at the replica, and returns when it ended for good in seconds since 1970, None if
-        it has not.
+        """Query the replica; return its end in seconds since 1970, or None while it may write.
 
         Raises:
-            AwsError: AWS refuses, or does not answer
+            AwsError: AWS refused the request or did not answer.
         """
 
     @abstractmethod
     def stream_names(self) -> Iterable[str]:
-        """Returns the names of the streams in their order; those it has named before may lack.
+        """Return the names of the streams in order; names returned earlier may be left out.
 
         Raises:
-            AwsError: AWS refuses, or does not answer
+            AwsError: AWS refused the request or did not answer.
         """
 
     def lines(
-        self, follow: bool, since: datetime | None, until: datetime | None, settle: float = SETTLE
+        self,
+        follow: bool,
+        since: datetime | None,
+        until: datetime | None,
+        log_delay: float = LOG_DELAY,
     ) -> Iterator[str]:
-        """Yields the lines, each with its newline.
+        """Yield the lines, each with its newline.
 
         Args:
-            follow: go on until the replica has ended for good
-            since: only what was written at that time or later
-            until: only what was written before that time
-            settle: how long after the end lines may arrive, in seconds
+            follow: Whether to continue until the last attempt has ended.
+            since: Leave out lines written before this time.
+            until: Leave out lines written at or after this time.
+            log_delay: How long after the end of the replica its last lines may arrive, in seconds.
 
         Raises:
-            NoLogError: the log group does not exist
-            AwsError: AWS refuses, or is silent for long
+            NoLogError: The log group does not exist.
+            AwsError: AWS refused a request, or did not answer for several minutes.
         """
         known: dict[str, LogStream] = {}
 
@@ -310,18 +313,18 @@ class ReplicaLog(ABC):
             return list(known.values())
 
         if follow:
-            follower = Follower(self._clients, self.ended_at, settle=settle)
+            follower = Follower(self._clients, self.ended_at, log_delay=log_delay)
             yield from follower.follow(streams)
         else:
-            yield from read(streams())
+            yield from read_streams(streams())
 
 
-def read(streams: list[LogStream]) -> Iterator[str]:
-    """Yields the lines that are there, stream by stream; a stream that is missing is empty.
+def read_streams(streams: list[LogStream]) -> Iterator[str]:
+    """Yield the lines of the streams in order; a missing stream has no lines.
 
     Raises:
-        NoLogError: the log group does not exist
-        AwsError: AWS refuses, or does not answer
+        NoLogError: The log group does not exist.
+        AwsError: AWS refused the request or did not answer.
     """
     for stream in streams:
         try:
@@ -332,22 +335,30 @@ def read(streams: list[LogStream]) -> Iterator[str]:
 
 
 def check_streams(scheduler: str, streams: Stream | None) -> None:
-    """Raises RequestError for one output by itself, as CloudWatch keeps both together."""
+    """Raise an error unless the combined output is requested.
+
+    Args:
+        scheduler: Name of the scheduler, for the message.
+        streams: The requested output; None means the combined one.
+
+    Raises:
+        RequestError: ``streams`` is stdout or stderr, which CloudWatch does not store apart.
+    """
     if streams not in (None, Stream.COMBINED):
         raise RequestError(
-            f"{scheduler} keeps no {streams.value} by itself: CloudWatch has both outputs"
-            " together; ask for combined"
+            f"{scheduler} cannot show {streams.value} alone: CloudWatch stores stdout and stderr"
+            " together; request the combined output"
         )
 
 
-def milliseconds(when: datetime, *, round_up: bool = False) -> int:
+def to_milliseconds(when: datetime, *, round_up: bool = False) -> int:
     """Return a time in milliseconds since 1970; a time without a zone is local time."""
     nanoseconds = to_nanoseconds(when)
     return -(-nanoseconds // _MILLISECOND) if round_up else nanoseconds // _MILLISECOND
 
 
-def _passes(error: AwsError) -> bool:
-    """Returns True if the same request may work later."""
+def _is_transient(error: AwsError) -> bool:
+    """Return whether the same request may succeed later."""
     if isinstance(
         error, (ExpiredCredentialsError, NoCredentialsError, ThrottledError, UnreachableError)
     ):

@@ -1,4 +1,4 @@
-"""Registers ``aws_batch`` and ``aws_sagemaker``."""
+"""Registers the schedulers ``aws_batch`` and ``aws_sagemaker``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 
 @hookimpl
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Gives the schedulers."""
+    """Yield the schedulers."""
     yield SchedulerPlugin(
         "aws_batch",
         "torchx_sched_aws.batch.scheduler:create_scheduler",

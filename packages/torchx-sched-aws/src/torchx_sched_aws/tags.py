@@ -1,4 +1,4 @@
-"""Tags of jobs: those of ours, and an app's metadata as far as AWS takes it."""
+"""Tags of jobs: TorchX's own, and an app's metadata."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from getpass import getuser
 from torchx_specs.errors import RequestError
 from torchx_specs.version import __version__
 
-#: The release of TorchX that submitted it.
+#: Tag with the TorchX release that submitted the job.
 TAG_TORCHX_VER = "torchx.pytorch.org/version"
-#: The app's name, as its AppDef has it.
+#: Tag with the name of the app.
 TAG_TORCHX_APPNAME = "torchx.pytorch.org/app-name"
-#: Who submitted it.
+#: Tag with the user who submitted the job.
 TAG_TORCHX_USER = "torchx.pytorch.org/user"
 
-#: How many tags one resource has at most.
-MOST_TAGS = 50
-_LONGEST_KEY = 128
-_LONGEST_VALUE = 256
+#: Largest number of tags of an AWS resource.
+MAX_TAGS = 50
+_MAX_KEY_LENGTH = 128
+_MAX_VALUE_LENGTH = 256
 _NOT_ALLOWED = re.compile(r"[^\w\s.:/=+\-@]")
 
 
 def current_user() -> str:
-    """Returns the name of who runs this; ``unknown`` where the system has none."""
+    """Return the name of the current user, or ``unknown`` if the system has none."""
     try:
         return getuser()
-    except (KeyError, OSError):  # what it raises depends on the Python
+    except (KeyError, OSError):  # KeyError before Python 3.13
         return "unknown"
 
 
 def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[str, str]:
-    """Returns the tags of a job.
+    """Return the tags of a job.
 
-    What a tag cannot hold becomes ``_``, and what is too long is cut. Metadata that is no text,
-    number or truth value (overlays, for instance) is left out.
+    Characters that AWS does not allow in a tag become ``_``, and long texts are cut. Metadata that
+    is not a string, number or boolean (for example an overlay) is left out.
 
     Args:
-        app_name: the app's name
-        user: who submits
-        metadata: the app's
+        app_name: Name of the app.
+        user: Name of the user who submits it.
+        metadata: Metadata of the app.
 
     Raises:
-        RequestError: more tags than AWS takes, or a key that is reserved
+        RequestError: There are too many tags, or a key is reserved.
     """
     tags = {
         TAG_TORCHX_VER: __version__,
@@ -54,13 +54,16 @@ def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[
     for key, value in metadata.items():
         if not isinstance(value, (str, int, float)):
             continue
-        name = _NOT_ALLOWED.sub("_", str(key))[:_LONGEST_KEY]
+        name = _NOT_ALLOWED.sub("_", str(key))[:_MAX_KEY_LENGTH]
         if name.lower().startswith("aws:") or not name.strip():
-            problems.append(f"metadata '{key}': AWS takes no tag of that name")
+            problems.append(
+                f"metadata '{key}' cannot be a tag: AWS reserves names that begin with 'aws:'"
+            )
         tags[name] = tag_value(str(value))
-    if len(tags) > MOST_TAGS:
+    if len(tags) > MAX_TAGS:
         problems.append(
-            f"{len(tags) - 3} entries of metadata: AWS takes {MOST_TAGS - 3} tags beside TorchX's"
+            f"{len(tags) - 3} metadata entries: AWS allows {MAX_TAGS} tags on a job,"
+            f" {MAX_TAGS - 3} besides TorchX's own"
         )
     if problems:
         raise RequestError(problems)
@@ -68,9 +71,9 @@ def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[
 
 
 def tag_value(text: str) -> str:
-    """Returns a text as the value of a tag.
+    """Return a text as the value of a tag.
 
     >>> tag_value("a,b")
     'a_b'
     """
-    return _NOT_ALLOWED.sub("_", text)[:_LONGEST_VALUE]
+    return _NOT_ALLOWED.sub("_", text)[:_MAX_VALUE_LENGTH]

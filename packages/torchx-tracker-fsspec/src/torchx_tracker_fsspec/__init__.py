@@ -1,4 +1,4 @@
-"""A tracker that writes small files, on a local disk or on anything that fsspec reaches."""
+"""A tracker that writes small files to a local disk or any fsspec file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tracker's configuration: ``key=value`` lines, in a file, behind a URL, or in the text itself.
+"""The tracker's configuration: ``key=value`` lines in a file, at a URL, or in the text itself.
 
 ::
 
@@ -16,45 +16,43 @@ from torchx_specs.trackers.api import TrackerValueError
 from torchx_specs.trackers.inline import from_data_uri, to_data_uri
 
 _REQUIRED = ("protocol", "root_path")
-_EXAMPLE = "e.g. a file with the lines protocol=file and root_path=/shared/experiments"
+_EXAMPLE = "for example a file with the lines protocol=file and root_path=/shared/experiments"
 
 
 def read_config(config: str | None) -> dict[str, object]:
-    """Returns the settings of a tracker; at least ``protocol`` and ``root_path`` are there.
+    """Return the settings of a tracker, with at least ``protocol`` and ``root_path``.
 
     Args:
-        config: the path or URL of a file, or a ``data:`` URI, or the text itself with ``;`` between
-            the lines: ``protocol=file;root_path=/tmp/experiments``
+        config: Path or URL of a file, a ``data:`` URI, or the text itself with ``;`` between the
+            lines: ``protocol=file;root_path=/tmp/experiments``.
 
     Raises:
-        TrackerValueError: there is no configuration, or it lacks what is required
+        TrackerValueError: There is no configuration, or a required setting is missing.
     """
     if not config or not config.strip():
         raise TrackerValueError(
-            f"the fsspec tracker needs a configuration in [tracker:fsspec] config, {_EXAMPLE}"
+            f"the fsspec tracker has no configuration; set config in [tracker:fsspec], {_EXAMPLE}"
         )
-    text, where = _text_of(config)
+    text, where = _read_text(config)
     settings = parse(text, where)
     missing = [key for key in _REQUIRED if not settings.get(key)]
     if missing:
-        raise TrackerValueError(
-            f"{where}: the fsspec tracker needs {' and '.join(missing)}, {_EXAMPLE}"
-        )
+        raise TrackerValueError(f"{where}: {' and '.join(missing)} must be set, {_EXAMPLE}")
     for key in _REQUIRED:
         if not isinstance(settings[key], str):
-            raise TrackerValueError(f"{where}: {key} takes a value, and no keys of its own")
+            raise TrackerValueError(f"{where}: {key} must be a text, it has keys of its own")
     return settings
 
 
 def inline_config(config: str) -> str:
-    """Returns a configuration that a job can read without the launcher's files.
+    """Return a configuration that a job can read without the launcher's files.
 
-    A file here becomes a ``data:`` URI of its text, which older in-job trackers understand too.
-    URLs and inline text stay as they are, and so does a file that is not here: it may be in the
-    job's image.
+    A local file becomes a ``data:`` URI of its text, which older trackers in jobs understand too.
+    URLs and inline text are returned unchanged. So is the path of a missing file, which may be in
+    the job's image.
 
     Args:
-        config: see :func:`read_config`
+        config: See :func:`read_config`.
     """
     if _is_inline(config) or _is_url(config):
         return config
@@ -63,22 +61,22 @@ def inline_config(config: str) -> str:
     except TrackerValueError as e:
         import logging
 
-        logging.getLogger("torchx_tracker_fsspec").warning("%s; the job gets its path", e)
+        logging.getLogger("torchx_tracker_fsspec").warning("%s; passing its path to the job", e)
         return config
 
 
 def parse(text: str, where: str) -> dict[str, object]:
-    """Returns the settings in ``key=value`` lines; ``a.b=1`` is ``b`` in a dict named ``a``.
+    """Return the settings in ``key=value`` lines; ``a.b=1`` sets ``b`` in a dictionary ``a``.
 
-    Values are text, except ``true`` and ``false``. A line that begins with ``#``, or has no ``=``,
-    does not count.
+    Values are text, except for ``true`` and ``false``. Lines that begin with ``#`` or have no ``=``
+    are ignored.
 
     Args:
-        text: the lines
-        where: what they are from, for errors
+        text: The lines.
+        where: Description of the source, for messages.
 
     Raises:
-        TrackerValueError: a key is empty, ends in a dot, or has both a value and keys of its own
+        TrackerValueError: A part of a key is empty, or a key has both a value and keys of its own.
     """
     settings: dict[str, object] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -87,34 +85,38 @@ def parse(text: str, where: str) -> dict[str, object]:
             continue
         *parents, last = [part.strip() for part in key.split(".")]
         if not last or not all(parents):
-            raise TrackerValueError(f"{where}, line {number}: '{key.strip()}' is no key")
+            raise TrackerValueError(
+                f"{where}, line {number}: '{key.strip()}' is not a valid key, a part of it is empty"
+            )
         inner = settings
         for part in parents:
-            below = inner.setdefault(part, {})
-            if not isinstance(below, dict):
-                raise _both(where, number, part)
-            inner = below
+            nested = inner.setdefault(part, {})
+            if not isinstance(nested, dict):
+                raise _value_and_keys_error(where, number, part)
+            inner = nested
         if isinstance(inner.get(last), dict):
-            raise _both(where, number, last)
+            raise _value_and_keys_error(where, number, last)
         inner[last] = _value(value.strip())
     return settings
 
 
-def _both(where: str, number: int, key: str) -> TrackerValueError:
-    return TrackerValueError(f"{where}, line {number}: '{key}' has a value and keys of its own")
+def _value_and_keys_error(where: str, number: int, key: str) -> TrackerValueError:
+    return TrackerValueError(
+        f"{where}, line {number}: '{key}' has both a value and keys of its own"
+    )
 
 
 def _value(text: str) -> str | bool:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def _text_of(config: str) -> tuple[str, str]:
-    """The text of a configuration, and how to call it in errors."""
+def _read_text(config: str) -> tuple[str, str]:
+    """Return the text of a configuration and a description of its source for messages."""
     inlined = from_data_uri(config)
     if inlined is not None:
-        return inlined, "the inlined tracker configuration"
+        return inlined, "tracker configuration in a data: URI"
     if _is_inline(config):
-        return config.replace(";", "\n"), "the inline tracker configuration"
+        return config.replace(";", "\n"), "inline tracker configuration"
     where = f"tracker configuration '{config}'"
     return (_read_url(config) if _is_url(config) else _read_local(_local_path(config))), where
 
@@ -142,8 +144,8 @@ def _read_local(path: str) -> str:
             return file.read()
     except FileNotFoundError:
         raise TrackerValueError(
-            f"tracker configuration '{path}' does not exist; it is needed where the job runs,"
-            " or where it is launched from"
+            f"tracker configuration '{path}' does not exist; create it where the job is launched or"
+            " where it runs"
         ) from None
     except (OSError, UnicodeDecodeError) as e:
         raise TrackerValueError(f"tracker configuration '{path}' cannot be read: {e}") from None
@@ -155,7 +157,7 @@ def _read_url(url: str) -> str:
     try:
         with fsspec.open(url, "r", encoding="utf-8") as file:
             return str(file.read())
-    except Exception as e:  # each file system has errors of its own
+    except Exception as e:  # each file system raises its own errors
         raise TrackerValueError(
             f"tracker configuration '{url}' cannot be read: {type(e).__name__}: {e}"
         ) from e

@@ -1,7 +1,7 @@
-"""The store on a local disk: plain system calls, no fsspec.
+"""The store on a local disk, which uses system calls instead of fsspec.
 
-What appears under its name is whole: it is written beside, and renamed. A process that is killed
-leaves at most a file ``.NAME.tmp`` in the run's folder, which nobody reads.
+Files are written under a temporary name and renamed, so that readers see only complete files. A
+killed process leaves at most a file ``.NAME.tmp`` in the run's directory, which readers ignore.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from itertools import islice
 from torchx_specs.trackers.api import TrackerBackendError, TrackerValueError
 from torchx_tracker_fsspec.names import record_names
 
-#: How many folders of runs are looked at together.
+#: Number of directories in one chunk.
 _CHUNK = 512
 _BLOCK = 1 << 16
 
 
 class LocalStore:
-    """A folder on a local disk.
+    """A directory on a local disk.
 
     Args:
-        root: the folder
-        make: whether to make it if it is not there
+        root: Path of the directory.
+        make: Whether to create the directory if it is missing.
 
     Raises:
-        TrackerValueError: it is not there, or is no folder
+        TrackerValueError: The path is missing or not a directory.
     """
 
-    #: Whether a line can be added to a file without reading it.
+    #: Whether the store can append to a file without reading it.
     appends = True
 
     def __init__(self, root: str, *, make: bool = False) -> None:
@@ -38,41 +38,41 @@ class LocalStore:
             try:
                 os.makedirs(self.root, exist_ok=True)
             except OSError as e:
-                raise self._failed("make", self.root, e) from e
+                raise self._backend_error("create", self.root, e) from e
         if not os.path.isdir(self.root):
-            what = "is no folder" if os.path.exists(self.root) else "does not exist"
+            problem = "is not a directory" if os.path.exists(self.root) else "does not exist"
             raise TrackerValueError(
-                f"the tracker's root_path '{root}' {what}: make it, or configure auto_mkdir=true"
+                f"the tracker's root_path '{root}' {problem}; create it or set auto_mkdir=true"
             )
 
     def put(self, run: str, category: str, name: str, data: bytes) -> None:
-        """Writes a new file ``RUN/CATEGORY/NAME``; it appears whole."""
-        folder = f"{self.root}/{run}"
-        temporary = f"{folder}/.{name}.tmp"
-        target = f"{folder}/{category}/{name}"
+        """Write a new file ``RUN/CATEGORY/NAME``; readers see it only when it is complete."""
+        directory = f"{self.root}/{run}"
+        temporary = f"{directory}/.{name}.tmp"
+        target = f"{directory}/{category}/{name}"
         try:
-            self._write_beside(run, temporary, data)
+            self._write_temporary(run, temporary, data)
             try:
                 os.rename(temporary, target)
             except FileNotFoundError:
-                self._make_folder(f"{folder}/{category}")
+                self._make_directory(f"{directory}/{category}")
                 os.rename(temporary, target)
         except OSError as e:
-            raise self._failed("write", target, e) from e
+            raise self._backend_error("write", target, e) from e
 
     def put_once(self, run: str, name: str, data: bytes) -> None:
-        """Writes ``RUN/NAME`` unless it is there."""
+        """Write ``RUN/NAME`` unless it exists."""
         path = f"{self.root}/{run}/{name}"
         if not os.path.exists(path):
             temporary = f"{self.root}/{run}/.{record_names.new()}.tmp"
             try:
-                self._write_beside(run, temporary, data)
+                self._write_temporary(run, temporary, data)
                 os.rename(temporary, path)
             except OSError as e:
-                raise self._failed("write", path, e) from e
+                raise self._backend_error("write", path, e) from e
 
     def append(self, run: str, name: str, data: bytes) -> None:
-        """Adds to ``RUN/NAME`` in one call; fails silently, for what can do without."""
+        """Append to ``RUN/NAME`` in one system call; errors are ignored."""
         try:
             descriptor = os.open(
                 f"{self.root}/{run}/{name}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
@@ -85,7 +85,7 @@ class LocalStore:
             pass
 
     def add_line(self, run: str, category: str, name: str, line: str) -> None:
-        """Adds a line to ``RUN/CATEGORY/NAME`` unless it is there, whoever else does the same."""
+        """Append a line to ``RUN/CATEGORY/NAME`` unless it exists, safely for many writers."""
         path = f"{self.root}/{run}/{category}/{name}"
         data = line.encode()
         try:
@@ -100,26 +100,26 @@ class LocalStore:
             finally:
                 os.close(descriptor)
         except OSError as e:
-            raise self._failed("write", path, e) from e
+            raise self._backend_error("write", path, e) from e
 
     def names(self, run: str, category: str) -> list[str]:
-        """Returns the files in ``RUN/CATEGORY``, in any order."""
+        """Return the names of the files in ``RUN/CATEGORY``, unordered."""
         path = f"{self.root}/{run}/{category}"
         try:
             return os.listdir(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as e:
-            raise self._failed("read", path, e) from e
+            raise self._backend_error("read", path, e) from e
 
     def names_of_many(self, runs: Sequence[str], category: str) -> list[list[str]]:
-        """Returns :meth:`names` for each of these runs."""
+        """Return :meth:`names` for each run."""
         return [self.names(run, category) for run in runs]
 
     def read(
         self, run: str, category: str, names: Sequence[str]
     ) -> list[tuple[str, bytes | Exception]]:
-        """Returns the files ``RUN/CATEGORY/NAME``; one that has gone is left out."""
+        """Return the content of each file ``RUN/CATEGORY/NAME``; a missing file is left out."""
         found: list[tuple[str, bytes | Exception]] = []
         for name in names:
             try:
@@ -131,35 +131,35 @@ class LocalStore:
         return found
 
     def read_file(self, run: str, name: str) -> bytes | None:
-        """Returns the file ``RUN/NAME``, None if there is none or it cannot be read."""
+        """Return the content of the file ``RUN/NAME``, or None if it cannot be read."""
         try:
             return _read(f"{self.root}/{run}/{name}")
         except OSError:
             return None
 
     def has_run(self, run: str) -> bool:
-        """Whether anything was recorded of a run."""
+        """Return whether the run has any record."""
         return os.path.isdir(f"{self.root}/{run}")
 
     def runs(self) -> Iterator[list[bytes]]:
-        """Yields the names of the folders in the root, some at a time."""
+        """Yield the names of the directories in the root, in chunks."""
         for entries in self._entries():
             yield [entry.name for entry in entries if entry.is_dir()]
 
     def runs_having(self, category: str, name: str) -> Iterator[list[bytes]]:
-        """Yields the names of those that have a file ``CATEGORY/NAME``, some at a time."""
-        below = f"/{category}/{name}".encode()
-        # One system call a run is all there is to this. Threads only get in each other's way, and
-        # a path from the root down is a third quicker to follow than a whole one.
+        """Yield the names of the runs that content a file ``CATEGORY/NAME``, in chunks."""
+        suffix = f"/{category}/{name}".encode()
+        # One system call per run. Threads would make it slower, and relative paths make it a third
+        # faster.
         access, exists = os.access, os.F_OK
         try:
             root = os.open(self.root, os.O_RDONLY)
         except OSError as e:
-            raise self._failed("read", self.root, e) from e
+            raise self._backend_error("read", self.root, e) from e
         try:
             for entries in self._entries():
-                names = [entry.name for entry in entries]  # what has such a file is a folder
-                yield [run for run in names if access(run + below, exists, dir_fd=root)]
+                names = [entry.name for entry in entries]
+                yield [run for run in names if access(run + suffix, exists, dir_fd=root)]
         finally:
             os.close(root)
 
@@ -169,17 +169,17 @@ class LocalStore:
                 while chunk := list(islice(entries, _CHUNK)):
                     yield chunk
         except OSError as e:
-            raise self._failed("read", self.root, e) from e
+            raise self._backend_error("read", self.root, e) from e
 
     def path(self, run: str, category: str, name: str) -> str:
-        """Returns where a file is, for messages."""
+        """Return the path of a file, for messages."""
         return f"{self.root}/{run}/{category}/{name}"
 
-    def _write_beside(self, run: str, temporary: str, data: bytes) -> None:
+    def _write_temporary(self, run: str, temporary: str, data: bytes) -> None:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileNotFoundError:
-            self._make_folder(f"{self.root}/{run}")
+            self._make_directory(f"{self.root}/{run}")
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             try:
@@ -193,18 +193,18 @@ class LocalStore:
             raise
 
     def _link_new(self, run: str, category: str, name: str, data: bytes) -> bool:
-        """Makes ``RUN/CATEGORY/NAME`` with this content; False if somebody else just did."""
-        folder = f"{self.root}/{run}"
-        temporary = f"{folder}/.{record_names.new()}.tmp"
-        target = f"{folder}/{category}/{name}"
-        self._write_beside(run, temporary, data)
+        """Create ``RUN/CATEGORY/NAME``; return False if another writer just created it."""
+        directory = f"{self.root}/{run}"
+        temporary = f"{directory}/.{record_names.new()}.tmp"
+        target = f"{directory}/{category}/{name}"
+        self._write_temporary(run, temporary, data)
         try:
-            self._make_folder(f"{folder}/{category}")
+            self._make_directory(f"{directory}/{category}")
             try:
                 os.link(temporary, target)
             except FileExistsError:
                 return False
-            except OSError:  # a file system without links
+            except OSError:  # the file system has no hard links
                 if os.path.exists(target):
                     return False
                 os.rename(temporary, target)
@@ -217,16 +217,16 @@ class LocalStore:
         return True
 
     @staticmethod
-    def _make_folder(path: str) -> None:
+    def _make_directory(path: str) -> None:
         try:
             os.mkdir(path)
         except FileExistsError:
             pass
 
-    def _failed(self, verb: str, path: str, error: OSError) -> TrackerBackendError:
+    def _backend_error(self, verb: str, path: str, error: OSError) -> TrackerBackendError:
         reason = error.strerror or str(error)
         if not os.path.isdir(self.root):
-            reason = f"its root '{self.root}' is gone"
+            reason = f"its root '{self.root}' does not exist"
         return TrackerBackendError(f"the fsspec tracker cannot {verb} '{path}': {reason}")
 
 
@@ -245,18 +245,18 @@ def _read(path: str) -> bytes:
 
 
 def _add_line(descriptor: int, line: bytes) -> None:
-    """Adds a line to an open file unless it is there; closing the file ends its lock."""
+    """Append a line to an open file unless it contains the line; closing the file ends the lock."""
     import fcntl
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:
-        pass  # no locks here: at worst a line stands there twice
-    have = b""
+        pass  # without locks, a line may be written twice, which does no harm
+    content = b""
     while part := os.read(descriptor, _BLOCK):
-        have += part
-    ended = not have or have.endswith(b"\n")
-    lines = have.split(b"\n")
+        content += part
+    ended = not content or content.endswith(b"\n")
+    lines = content.split(b"\n")
     if ended:
         lines.pop()
     if line in lines:

@@ -1,8 +1,8 @@
-"""How runs, records and links are named in the store.
+"""Names of runs, records and links in the store.
 
-A run's folder is named by the base32 of its id, so that any id is a safe name; older tools decode
-that name. An id that base32 would make longer than a file name can be, or that is no valid Unicode,
-has an alias for its name instead, and stands in a file.
+A run's directory is named with the base32 of its id, so that any id is a valid name; older tools
+decode that name. If an id is too long or not valid Unicode, the name is the base32 of an alias, and
+a file contains the id.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from itertools import count
 
 from torchx_specs.trackers.api import TrackerValueError
 
-#: The longest name that common file systems take, in bytes.
-_LONGEST = 255
+#: Longest name on common file systems, in bytes.
+_MAX_NAME_BYTES = 255
 _ALIAS = "torchx-sha256-"
 
-# int() reads base 32 in C, with other digits; whatever is no base32 digit becomes one that int()
-# refuses.
+# int() decodes base 32 in C, but with other digits. Bytes that are not base32 become "!", which
+# int() rejects.
 _BASE32 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _INT_DIGITS = bytearray(b"!" * 256)
 for _standard, _digit in zip(_BASE32, b"0123456789abcdefghijklmnopqrstuv", strict=True):
     _INT_DIGITS[_standard] = _digit
-#: How much padding a base32 name can have.
+#: Valid numbers of padding characters in base32.
 _PADDINGS = frozenset((0, 1, 3, 4, 6))
 
 
 def encode(run_id: str) -> str:
-    """Returns the name of a run's folder.
+    """Return the name of a run's directory.
 
     >>> encode("run"), decode([b"OJ2W4==="])
     ('OJ2W4===', ['run'])
 
     Raises:
-        TrackerValueError: the id is empty, and would name the root
+        TrackerValueError: The id is empty, which would name the root.
     """
     if not run_id:
-        raise TrackerValueError("a run needs an id, got an empty one")
+        raise TrackerValueError("the run id is empty")
     from base64 import b32encode
 
     return b32encode((alias(run_id) or run_id).encode()).decode("ascii")
 
 
 def alias(run_id: str) -> str | None:
-    """Returns what stands for an id in the name of its folder, None if that is the id itself."""
+    """Return the alias of a run id, or None if the id itself can be encoded."""
     try:
         data = run_id.encode()
-        # an alias itself is an id that needs one: nothing may be taken for another run's
-        if (len(data) + 4) // 5 * 8 <= _LONGEST and not is_alias(run_id):
+        # An id that looks like an alias needs an alias, or it could name another run.
+        if (len(data) + 4) // 5 * 8 <= _MAX_NAME_BYTES and not is_alias(run_id):
             return None
-    except UnicodeEncodeError:  # lone surrogates: bytes of the environment that are no UTF-8
+    except UnicodeEncodeError:  # lone surrogates, from environment variables that are not UTF-8
         data = run_id.encode("utf-8", "surrogatepass")
     from hashlib import sha256
 
@@ -59,15 +59,15 @@ def alias(run_id: str) -> str | None:
 
 
 def is_alias(run_id: str) -> bool:
-    """Whether what a folder's name says is an alias."""
+    """Return whether a decoded name is an alias."""
     return run_id.startswith(_ALIAS)
 
 
 def decode(names: Sequence[bytes]) -> list[str | None]:
-    """Returns the ids in names of folders, None for a folder that is not a run's.
+    """Return the run ids in names of directories; None for a directory that is not a run's.
 
-    All names are decoded at once, as one number; one by one, 10,000 of them take five times as
-    long.
+    All names are decoded at once as one number, which is five times as fast as one by one for
+    10,000 names.
     """
     stripped = [name.rstrip(b"=") for name in names]
     padded = b"".join(names).replace(b"=", b"A").translate(bytes(_INT_DIGITS))
@@ -92,10 +92,10 @@ def decode(names: Sequence[bytes]) -> list[str | None]:
 
 
 class RecordNames:
-    """Names for records: in the order of their making, and never the same twice.
+    """Unique names for records, which sort in the order of their creation.
 
-    A name begins with the time in nanoseconds, like those of older tools, which are nothing else.
-    Processes that write in the same nanosecond differ in what follows.
+    A name begins with the time in nanoseconds, like the names of older tools, which have nothing
+    else. The rest of the name tells apart processes that write in the same nanosecond.
     """
 
     def __init__(self) -> None:
@@ -105,9 +105,9 @@ class RecordNames:
         self._count = count()
 
     def new(self) -> str:
-        """Returns a name that sorts after all that this process has made."""
+        """Return a name that sorts after all earlier names of this process."""
         process = os.getpid()
-        if process != self._process:  # after a fork too
+        if process != self._process:  # also after a fork
             self._process = process
             self._token = f"{process:x}-{os.urandom(6).hex()}"
         self._last = max(time.time_ns(), self._last + 1)
@@ -118,33 +118,33 @@ record_names = RecordNames()
 
 
 def records(names: Sequence[str]) -> list[str]:
-    """Returns those names that are records', the oldest first; others' files are left out."""
+    """Return the names of records, oldest first; names of other files are left out."""
     return sorted(name for name in names if name[0].isdigit())
 
 
-_LINE_MARK = "\x1f"
+_JSON_MARKER = "\x1f"
 
 
 def encode_line(artifact_name: str | None) -> str:
-    """Returns the line for an artifact in a file of links; that of no artifact is empty.
+    """Return the line for an artifact in a file of links; empty for a run as a is_single_line.
 
-    A name that would not survive as a line is kept as JSON behind a mark.
+    A name that would not survive as a line is encoded as JSON after a marker.
 
     Raises:
-        TrackerValueError: the name is empty
+        TrackerValueError: The name is empty.
     """
     if artifact_name is None:
         return ""
     if not artifact_name:
         raise TrackerValueError(
-            "the artifact of a source has an empty name; None means no artifact"
+            "the artifact name of a source is empty; use None for the run as a is_single_line"
         )
-    whole = artifact_name.splitlines() == [artifact_name] == [artifact_name.strip()]
-    if whole and not artifact_name.startswith(_LINE_MARK) and _is_unicode(artifact_name):
+    is_single_line = artifact_name.splitlines() == [artifact_name] == [artifact_name.strip()]
+    if is_single_line and not artifact_name.startswith(_JSON_MARKER) and _is_unicode(artifact_name):
         return artifact_name
     import json
 
-    return _LINE_MARK + json.dumps(artifact_name)
+    return _JSON_MARKER + json.dumps(artifact_name)
 
 
 def _is_unicode(text: str) -> bool:
@@ -156,9 +156,9 @@ def _is_unicode(text: str) -> bool:
 
 
 def decode_lines(text: str) -> list[str | None]:
-    """Returns the artifacts in a file of links, None for the run as a whole; each once.
+    """Return the artifacts in a file of links, each once; None means the run as a is_single_line.
 
-    A file without lines links the run as a whole.
+    An empty file links the run as a is_single_line.
     """
     artifacts: dict[str | None, None] = {}
     for line in text.split("\n")[: -1 if text.endswith("\n") else None]:
@@ -167,7 +167,7 @@ def decode_lines(text: str) -> list[str | None]:
 
 
 def _decode_line(line: str) -> str | None:
-    if line.startswith(_LINE_MARK):
+    if line.startswith(_JSON_MARKER):
         import json
 
         try:

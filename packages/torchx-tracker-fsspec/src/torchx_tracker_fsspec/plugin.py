@@ -10,8 +10,9 @@ from torchx_specs.plugins.records import TrackerPlugin
 
 @hookimpl
 def torchx_trackers() -> Iterable[TrackerPlugin]:
+    """Yield the tracker."""
     yield TrackerPlugin(
         "fsspec",
         "torchx_tracker_fsspec.tracker:create",
-        "Files on a local disk, or on anything that fsspec reaches.",
+        "Files on a local disk or any fsspec file system.",
     )

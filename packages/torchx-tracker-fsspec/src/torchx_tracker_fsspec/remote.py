@@ -1,8 +1,8 @@
-"""The store on any file system that fsspec has: object stores, memory, SFTP, HDFS ...
+"""The store on any fsspec file system: object stores, memory, SFTP, HDFS ...
 
-An object store takes a file whole, and has neither folders nor appending. Where a file system does
-have folders, files are written beside and moved. What is read in numbers is read at the same time
-where the file system can.
+An object store writes whole files and has no directories and no appending. On file systems with
+directories, files are written under a temporary name and moved. Many files are read concurrently if
+the file system supports that.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: File systems that take a file whole, and where a folder is there once a file in it is.
-_WHOLE = frozenset(
+#: File systems that write whole files and content no directories of their own.
+_OBJECT_STORES = frozenset(
     (
         *("s3", "s3a", "r2"),
         *("gs", "gcs"),
@@ -29,26 +29,26 @@ _WHOLE = frozenset(
         "memory",
     )
 )
-#: Of these, the ones whose root may be made without harm: it lives and dies with the process.
+#: File systems of this process alone, whose root is always created.
 _TRANSIENT = frozenset(("memory",))
 _WORKERS = 16
 _CHUNK = 256
 
 
 class RemoteStore:
-    """A folder on a file system of fsspec.
+    """A directory on an fsspec file system.
 
     Args:
-        connect: makes the file system; called again in a forked process, which cannot share one
-        root: the folder
-        make: whether to make it if it is not there
+        connect: Creates the file system; called again in forked processes, which cannot share it.
+        root: Path of the directory.
+        make: Whether to create the directory if it is missing.
 
     Raises:
-        TrackerValueError: it is not there, on a file system that has folders
-        TrackerBackendError: the file system cannot be reached
+        TrackerValueError: The directory is missing, on a file system with directories.
+        TrackerBackendError: The file system cannot be reached.
     """
 
-    #: Whether a line can be added to a file without reading it.
+    #: Whether the store can append to a file without reading it.
     appends = False
 
     def __init__(
@@ -57,64 +57,63 @@ class RemoteStore:
         self._connect = connect
         self._process = os.getpid()
         try:
-            self._fs = self._trying("connect to", root, connect)
+            self._fs = self._call("connect to", root, connect)
         except TrackerBackendError as e:
             if isinstance(e.__cause__, (ImportError, ValueError, TypeError)):
-                # no such protocol, its library is not installed, or an option is not its own
+                # Unknown protocol, missing library or unknown option.
                 raise TrackerValueError(f"the fsspec tracker: {e.__cause__}") from e
             raise
         self.root = str(self._fs._strip_protocol(root)).rstrip("/")
         protocols = self._fs.protocol
         names = {protocols} if isinstance(protocols, str) else set(protocols)
-        self._whole = bool(names & _WHOLE)
-        self._folders: set[str] = set()
-        self._transient = bool(names & _TRANSIENT)
-        if make or self._transient:
-            self._trying("make", self.root, lambda: self.fs.makedirs(self.root, exist_ok=True))
-        if not self._whole and not self._exists(self.root):
+        self._is_object_store = bool(names & _OBJECT_STORES)
+        self._created: set[str] = set()
+        self._is_transient = bool(names & _TRANSIENT)
+        if make or self._is_transient:
+            self._call("create", self.root, lambda: self.fs.makedirs(self.root, exist_ok=True))
+        if not self._is_object_store and not self._exists(self.root):
             raise TrackerValueError(
-                f"the tracker's root_path '{root}' does not exist: make it, or configure"
-                " auto_mkdir=true"
+                f"the tracker's root_path '{root}' does not exist; create it or set auto_mkdir=true"
             )
 
     @property
     def fs(self) -> AbstractFileSystem:
-        """The file system, one for each process."""
+        """The file system of this process."""
         if os.getpid() != self._process:
             self._fs = self._connect()
             self._process = os.getpid()
         return self._fs
 
     def put(self, run: str, category: str, name: str, data: bytes) -> None:
-        """Writes a new file ``RUN/CATEGORY/NAME``; it appears whole."""
+        """Write a new file ``RUN/CATEGORY/NAME``; readers see it only when it is complete."""
         self._write(f"{self.root}/{run}/{category}", name, data)
 
     def put_once(self, run: str, name: str, data: bytes) -> None:
-        """Writes ``RUN/NAME`` unless it is there."""
+        """Write ``RUN/NAME`` unless it exists."""
         if not self._exists(f"{self.root}/{run}/{name}"):
             self._write(f"{self.root}/{run}", name, data)
 
     def append(self, run: str, name: str, data: bytes) -> None:
-        """Does nothing: this store does not append."""
+        """Do nothing: this store cannot append."""
 
     def add_line(self, run: str, category: str, name: str, line: str) -> None:
-        """Adds a line to ``RUN/CATEGORY/NAME`` unless it is there.
+        """Append a line to ``RUN/CATEGORY/NAME`` unless it contains the line.
 
-        Of two processes that add different lines at once one may win; see the links that are files
-        of their own.
+        If two processes append at once, one line may be lost; the files in ``links`` keep such
+        links.
         """
         path = f"{self.root}/{run}/{category}/{name}"
         try:
-            have = self._trying("read", path, lambda: self.fs.cat_file(path)).decode("utf-8")
+            content = self._call("read", path, lambda: self.fs.cat_file(path)).decode("utf-8")
         except FileNotFoundError:
-            have = ""
-        if have and not have.endswith("\n"):
-            have += "\n"
-        if line not in have.split("\n")[:-1]:
-            self._write(f"{self.root}/{run}/{category}", name, f"{have}{line}\n".encode())
+            content = ""
+        if content and not content.endswith("\n"):
+            content += "\n"
+        if line not in content.split("\n")[:-1]:
+            self._write(f"{self.root}/{run}/{category}", name, f"{content}{line}\n".encode())
 
     def names(self, run: str, category: str) -> list[str]:
-        """Returns the files in ``RUN/CATEGORY``, in any order."""
+        """Return the names of the files in ``RUN/CATEGORY``, unordered."""
         return [
             _base(entry["name"])
             for entry in self._list(f"{self.root}/{run}/{category}")
@@ -122,19 +121,19 @@ class RemoteStore:
         ]
 
     def names_of_many(self, runs: Sequence[str], category: str) -> list[list[str]]:
-        """Returns :meth:`names` for each of these runs."""
+        """Return :meth:`names` for each run."""
         return self._map(lambda run: self.names(run, category), runs)
 
     def read(
         self, run: str, category: str, names: Sequence[str]
     ) -> list[tuple[str, bytes | Exception]]:
-        """Returns the files ``RUN/CATEGORY/NAME``; one that has gone is left out."""
+        """Return the content of each file ``RUN/CATEGORY/NAME``; a missing file is left out."""
         paths = [f"{self.root}/{run}/{category}/{name}" for name in names]
         if not paths:
             return []
-        folder = f"{self.root}/{run}/{category}"
-        found = self._trying("read", folder, lambda: self.fs.cat(paths, on_error="return"))
-        if not isinstance(found, dict):  # some file systems make one file of a list of one
+        directory = f"{self.root}/{run}/{category}"
+        found = self._call("read", directory, lambda: self.fs.cat(paths, on_error="return"))
+        if not isinstance(found, dict):  # for a single path, some return its content
             found = {paths[0]: found}
         by_name = {_base(path): data for path, data in found.items()}
         return [
@@ -144,22 +143,27 @@ class RemoteStore:
         ]
 
     def read_file(self, run: str, name: str) -> bytes | None:
-        """Returns the file ``RUN/NAME``, None if there is none or it cannot be read."""
+        """Return the content of the file ``RUN/NAME``, or None if it cannot be read."""
         try:
             return bytes(self.fs.cat_file(f"{self.root}/{run}/{name}"))
         except Exception:
             return None
 
     def has_run(self, run: str) -> bool:
-        """Whether anything was recorded of a run."""
+        """Return whether the run has any record."""
         return self._exists(f"{self.root}/{run}")
 
     def runs(self) -> Iterator[list[bytes]]:
-        """Yields the names of the folders in the root, some at a time."""
+        """Yield the names of the directories in the root, in chunks."""
         entries = self._list(self.root)
         bucket = self.root.lstrip("/").partition("/")[0]
-        if not entries and self._whole and not self._transient and not self._exists(bucket):
-            raise TrackerBackendError(f"the fsspec tracker: there is no bucket '{bucket}'")
+        if (
+            not entries
+            and self._is_object_store
+            and not self._is_transient
+            and not self._exists(bucket)
+        ):
+            raise TrackerBackendError(f"the fsspec tracker: bucket '{bucket}' does not exist")
         folders = [
             _base(entry["name"]).encode("utf-8", "surrogateescape")
             for entry in entries
@@ -169,50 +173,50 @@ class RemoteStore:
             yield folders[begin : begin + _CHUNK]
 
     def runs_having(self, category: str, name: str) -> Iterator[list[bytes]]:
-        """Yields the names of those that have a file ``CATEGORY/NAME``, some at a time."""
+        """Yield the names of the runs that content a file ``CATEGORY/NAME``, in chunks."""
 
         def has(run: bytes) -> bool:
-            folder = run.decode("utf-8", "surrogateescape")
-            return self._exists(f"{self.root}/{folder}/{category}/{name}")
+            directory = run.decode("utf-8", "surrogateescape")
+            return self._exists(f"{self.root}/{directory}/{category}/{name}")
 
         for runs in self.runs():
-            yield [run for run, there in zip(runs, self._map(has, runs), strict=True) if there]
+            yield [run for run, exists in zip(runs, self._map(has, runs), strict=True) if exists]
 
     def path(self, run: str, category: str, name: str) -> str:
-        """Returns where a file is, for messages."""
+        """Return the URL of a file, for messages."""
         return str(self.fs.unstrip_protocol(f"{self.root}/{run}/{category}/{name}"))
 
-    def _write(self, folder: str, name: str, data: bytes) -> None:
-        path = f"{folder}/{name}"
-        if self._whole:
-            self._trying("write", path, lambda: self.fs.pipe_file(path, data))
+    def _write(self, directory: str, name: str, data: bytes) -> None:
+        path = f"{directory}/{name}"
+        if self._is_object_store:
+            self._call("write", path, lambda: self.fs.pipe_file(path, data))
             return
-        if folder not in self._folders:
-            self._trying("make", folder, lambda: self.fs.makedirs(folder, exist_ok=True))
-            self._folders.add(folder)
-        beside = f"{folder.rpartition('/')[0]}/.{record_names.new()}.tmp"
-        self._trying("write", path, lambda: self.fs.pipe_file(beside, data))
-        self._trying("write", path, lambda: self.fs.mv(beside, path))
+        if directory not in self._created:
+            self._call("create", directory, lambda: self.fs.makedirs(directory, exist_ok=True))
+            self._created.add(directory)
+        temporary = f"{directory.rpartition('/')[0]}/.{record_names.new()}.tmp"
+        self._call("write", path, lambda: self.fs.pipe_file(temporary, data))
+        self._call("write", path, lambda: self.fs.mv(temporary, path))
 
-    def _list(self, folder: str) -> list[dict[str, Any]]:
-        def ask() -> list[dict[str, Any]]:
-            self.fs.invalidate_cache(folder)
-            return list(self.fs.ls(folder, detail=True))
+    def _list(self, directory: str) -> list[dict[str, Any]]:
+        def request() -> list[dict[str, Any]]:
+            self.fs.invalidate_cache(directory)
+            return list(self.fs.ls(directory, detail=True))
 
         try:
-            return self._trying("list", folder, ask)
+            return self._call("list", directory, request)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def _exists(self, path: str) -> bool:
-        def ask() -> bool:
+        def request() -> bool:
             self.fs.invalidate_cache(path)
             return bool(self.fs.exists(path))
 
-        return self._trying("look for", path, ask)
+        return self._call("check", path, request)
 
     def _map(self, call: Callable[[Any], R], items: Sequence[Any]) -> list[R]:
-        """Calls for each item, several at a time where the file system is made for that."""
+        """Call a function for each item, concurrently if the file system is asynchronous."""
         if not getattr(self.fs, "async_impl", False) or len(items) < 2:
             return [call(item) for item in items]
         from concurrent.futures import ThreadPoolExecutor
@@ -220,17 +224,18 @@ class RemoteStore:
         with ThreadPoolExecutor(min(_WORKERS, len(items))) as pool:
             return list(pool.map(call, items))
 
-    def _trying(self, verb: str, path: str, call: Callable[[], R]) -> R:
-        """Calls, and makes one kind of error of all that a file system may raise.
+    def _call(self, verb: str, path: str, call: Callable[[], R]) -> R:
+        """Return the result of a call; raise a file system's own errors as ours.
 
-        That a file is not there is for the caller to judge.
+        A missing file stays a FileNotFoundError, for the caller to handle.
         """
         try:
             return call()
         except (FileNotFoundError, NotADirectoryError):
-            if verb in ("write", "make"):
+            if verb in ("write", "create"):
                 raise TrackerBackendError(
-                    f"the fsspec tracker cannot {verb} '{path}': there is no such bucket or folder"
+                    f"the fsspec tracker cannot {verb} '{path}': the bucket or directory does not"
+                    " exist"
                 ) from None
             raise
         except Exception as e:

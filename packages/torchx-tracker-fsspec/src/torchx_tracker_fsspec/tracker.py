@@ -1,20 +1,20 @@
-"""The tracker: artifacts, metadata and sources of runs, as small files in a folder for each run.
+"""The tracker: records of runs as small files, in one directory per run.
 
 ::
 
     ROOT/<base32 of run id>/metadata/<time>...    {"metadata": {"loss": 0.1}}
     ROOT/<base32 of run id>/artifacts/<time>...   {"name": ..., "path": ..., "metadata": ...}
-    ROOT/<base32 of run id>/sources/<base32 of source id>       a line for each artifact of it
-    ROOT/<base32 of source id>/descendants/<base32 of run id>   the same from the other end
+    ROOT/<base32 of run id>/sources/<base32 of source id>       one line for each artifact
+    ROOT/<base32 of source id>/descendants/<base32 of run id>   the same lines, for the other side
 
-That is the layout of older tools, which read what is written here, and the other way round. Theirs
-has these files only; three more are for what it lacks, and lost without harm:
+Older tools use the same layout; both can read each other's records. Three more files are ours, and
+can be deleted without loss of data that older tools know:
 
 ::
 
-    ROOT/<run>/artifacts.index   the artifacts again, in one file, so that many are read at once
-    ROOT/<run>/links/<...>       a link by itself: where files are not appended to, and long ids
-    ROOT/<run>/id                the run's id where it is too long for the name of a folder
+    ROOT/<run>/artifacts.index   all artifacts in one file, to read many at once
+    ROOT/<run>/links/<...>       one link per file, for stores without appending and for long ids
+    ROOT/<run>/id                the run's id, if it is too long for the name of a directory
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ _ID = "id"
 
 
 def create(config: str | None) -> FsspecTracker:
-    """Makes the tracker that a configuration describes.
+    """Return the tracker that a configuration describes.
 
     Args:
-        config: see :func:`torchx_tracker_fsspec.config.read_config`; all that it has beside
-            ``protocol``, ``root_path`` and ``auto_mkdir`` goes to ``fsspec.filesystem``
+        config: See :func:`torchx_tracker_fsspec.config.read_config`. All settings except
+            ``protocol``, ``root_path`` and ``auto_mkdir`` are passed to ``fsspec.filesystem``.
 
     Raises:
-        TrackerValueError: the configuration is missing or wrong, or its root does not exist
-        TrackerBackendError: the file system cannot be reached
+        TrackerValueError: The configuration is missing or invalid, or its root does not exist.
+        TrackerBackendError: The file system cannot be reached.
     """
     options = read_config(config)
     protocol = str(options.pop("protocol"))
     root = str(options.pop("root_path"))
     make = options.pop("auto_mkdir", False) is True
     if protocol in ("file", "local"):
-        return FsspecTracker._on(LocalStore(_local_root(root), make=make))
+        return FsspecTracker._with_store(LocalStore(_local_root(root), make=make))
     from torchx_tracker_fsspec.remote import RemoteStore
 
     def connect() -> AbstractFileSystem:
@@ -74,25 +74,26 @@ def create(config: str | None) -> FsspecTracker:
 
         return fsspec.filesystem(protocol, **options)
 
-    return FsspecTracker._on(RemoteStore(connect, root, make=make))
+    return FsspecTracker._with_store(RemoteStore(connect, root, make=make))
 
 
-# How the launcher's file reaches a remote job; see torchx_specs.trackers.lookup.inline_config.
+# The runner calls this to pass the configuration to a remote job (torchx_specs.trackers.lookup).
 create.inline_config = inline_config  # type: ignore[attr-defined]
 
 
 class FsspecTracker(TrackerBase):
-    """Keeps what is recorded as files below a folder.
+    """A tracker that stores records as files in a directory.
 
-    Safe for any number of writers, on any number of machines: every record is a new file that
-    appears whole, and of two that set the same key the later wins, by the clocks of the writers.
+    Any number of processes on any number of machines may write: each record is a new file that
+    appears only when it is complete. If two writers set one key, the later wins, by the writers'
+    clocks.
 
     Args:
-        fs: the file system
-        root_dir: the folder
+        fs: The file system.
+        root_dir: Path of the directory.
 
     Raises:
-        TrackerValueError: the folder does not exist
+        TrackerValueError: The directory does not exist.
     """
 
     _store: LocalStore | RemoteStore
@@ -108,30 +109,30 @@ class FsspecTracker(TrackerBase):
             self._store = RemoteStore(lambda: fs, root_dir)
 
     @classmethod
-    def _on(cls, store: LocalStore | RemoteStore) -> FsspecTracker:
+    def _with_store(cls, store: LocalStore | RemoteStore) -> FsspecTracker:
         tracker = cls.__new__(cls)
         tracker._store = store
         return tracker
 
     def add_metadata(self, run_id: str, **kwargs: object) -> None:
-        """Records key-value pairs; a key that exists is replaced."""
+        """Record key-value pairs; an existing key is replaced."""
         self._put(run_id, _METADATA, {"metadata": kwargs})
 
     def metadata(self, run_id: str) -> Mapping[str, object]:
-        """Returns the metadata of a run; a damaged file is named in a warning and left out."""
+        """Return the metadata of a run; a damaged file is skipped with a warning."""
         merged: dict[str, object] = {}
         for name, record in self._records(run_id, _METADATA):
             pairs = record.get("metadata")
             if isinstance(pairs, dict):
                 merged.update(pairs)
             else:
-                self._damaged(names.encode(run_id), _METADATA, name, "it has no 'metadata'")
+                self._warn_damaged(names.encode(run_id), _METADATA, name, "'metadata' is missing")
         return merged
 
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Records an artifact; one of the same name is replaced."""
+        """Record an artifact; an existing artifact with the same name is replaced."""
         content = {
             "name": name,
             "path": os.fspath(path),
@@ -143,9 +144,7 @@ class FsspecTracker(TrackerBase):
             self._store.append(names.encode(run_id), _INDEX, line)
 
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
-        """Returns the artifacts of a run by name; a damaged file is named in a warning and left
-        out.
-        """
+        """Return the artifacts of a run by name; a damaged file is skipped with a warning."""
         found: dict[str, TrackerArtifact] = {}
         for record_name, record in self._records(run_id, _ARTIFACTS, _INDEX):
             try:
@@ -153,14 +152,14 @@ class FsspecTracker(TrackerBase):
                 found[name] = TrackerArtifact(name, record["path"], record.get("metadata"))
             except (KeyError, TypeError):
                 run = names.encode(run_id)
-                self._damaged(run, _ARTIFACTS, record_name, "it has no 'name' or no 'path'")
+                self._warn_damaged(run, _ARTIFACTS, record_name, "'name' or 'path' is missing")
         return found
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Records that a run was made from another run, or from one artifact of it."""
+        """Record that a run was made from another run, or from one of its artifacts."""
         run, source = names.encode(run_id), names.encode(source_id)
         line = names.encode_line(artifact_name)
-        self._keep_id(run_id, run)
+        self._store_id(run_id, run)
         if not self._store.appends or names.alias(source_id):
             self._put_link(run, source, source_id, artifact_name)
         self._store.add_line(run, _SOURCES, source, line)
@@ -168,7 +167,7 @@ class FsspecTracker(TrackerBase):
             self._store.add_line(source, _DESCENDANTS, run, line)
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Returns what a run was made from, only by that artifact if one is named."""
+        """Return the sources of a run; with ``artifact_name``, only those with that artifact."""
         run = names.encode(run_id)
         return [
             TrackerSource(link.source_run_id, link.artifact_name)
@@ -177,7 +176,7 @@ class FsspecTracker(TrackerBase):
         ]
 
     def lineage(self, run_id: str) -> Lineage:
-        """Returns ancestors and descendants of a run, out of one pass over the sources of all."""
+        """Return the ancestors and descendants of a run, from one pass over all runs."""
         from torchx_specs.trackers.lineage import lineage_from_links
 
         sources_of: dict[str, list[str]] = {}
@@ -185,7 +184,7 @@ class FsspecTracker(TrackerBase):
             runs = [name.decode("utf-8", "surrogateescape") for name in chunk]
             found = self._store.names_of_many(runs, _SOURCES)
             sources_of.update(pair for pair in zip(runs, found, strict=True) if pair[1])
-        # only then are files opened, those that matter
+        # Open only the files of runs that are related to this run.
         rough = lineage_from_links(
             names.encode(run_id),
             (LineageLink(run, source) for run, sources in sources_of.items() for source in sources),
@@ -194,23 +193,21 @@ class FsspecTracker(TrackerBase):
         for run in dict.fromkeys(link.run_id for link in rough.links):
             (decoded,) = names.decode([run.encode("utf-8", "surrogateescape")])
             if decoded is not None:
-                links += self._links(run, self._whole_id(decoded, run), sources_of[run])
+                links += self._links(run, self._run_id(decoded, run), sources_of[run])
         return lineage_from_links(run_id, links)
 
     def run_ids(self, **kwargs: str) -> Iterator[str]:
-        """Yields the ids of the runs, in no order, as they are found.
+        """Yield the ids of the runs, unordered.
 
         Args:
-            kwargs: ``parent_run_id=...`` for only those made from that run
+            **kwargs: ``parent_run_id=...`` yields only the runs made from that run.
 
         Raises:
-            TrackerValueError: there is no such filter
+            TrackerValueError: There is another filter.
         """
-        parent_run_id = kwargs.pop("parent_run_id", None)
-        if kwargs:
-            raise TrackerValueError(
-                f"runs cannot be filtered by {', '.join(sorted(kwargs))}; filters: parent_run_id"
-            )
+        from torchx_specs.trackers.checks import parent_run_filter
+
+        parent_run_id = parent_run_filter(kwargs)
         parent = None if parent_run_id is None else names.encode(parent_run_id)
         return self._run_ids(parent)
 
@@ -219,44 +216,44 @@ class FsspecTracker(TrackerBase):
         for runs in store.runs() if parent is None else store.runs_having(_SOURCES, parent):
             for run, run_id in zip(runs, names.decode(runs), strict=True):
                 if run_id is None:
-                    continue  # somebody else's folder
-                yield self._whole_id(run_id, run.decode()) if names.is_alias(run_id) else run_id
+                    continue  # the directory of another tool
+                yield self._run_id(run_id, run.decode()) if names.is_alias(run_id) else run_id
 
     def __repr__(self) -> str:
         return f"<FsspecTracker: root_path={self._store.root}>"
 
-    # -- records ------------------------------------------------------------------------------
-
     def _put(self, run_id: str, category: str, content: dict[str, Any]) -> tuple[str, bytes]:
-        """Writes a record; returns its name and what is in it."""
+        """Write a record; return its name and content."""
         data = _to_json(run_id, content)
         run = names.encode(run_id)
         name = names.record_names.new()
         self._store.put(run, category, name, data)
-        self._keep_id(run_id, run)
+        self._store_id(run_id, run)
         return name, data
 
     def _records(
         self, run_id: str, category: str, index: str | None = None
     ) -> list[tuple[str, dict[str, Any]]]:
-        """The records of a run, the oldest first, each with its name."""
+        """Return the records of a run with their names, oldest first."""
         run = names.encode(run_id)
-        there = names.records(self._store.names(run, category))
-        known = self._indexed(run, index) if index and there else {}
-        missing = [name for name in there if name not in known] if known else there
+        record_names = names.records(self._store.names(run, category))
+        records = self._indexed(run, index) if index and record_names else {}
+        missing = (
+            [name for name in record_names if name not in records] if records else record_names
+        )
         files = self._store.read(run, category, missing)
         for name, record in self._parsed(run, category, files):
-            known[name] = record
-        return [(name, known[name]) for name in there if name in known]
+            records[name] = record
+        return [(name, records[name]) for name in record_names if name in records]
 
     def _indexed(self, run: str, index: str) -> dict[str, dict[str, Any]]:
-        """What an index holds, by the name of the file; whatever is wrong with it is left out."""
+        """Return the records in an index by name; damaged entries are left out."""
         data = self._store.read_file(run, index) if self._store.appends else None
         if not data:
             return {}
         lines = data.split(b"\n")
         parsed = _all_from_json(lines[:-1])
-        if parsed is None:  # torn by a full disk, or by a network file system
+        if parsed is None:  # a line is incomplete, for example after a full disk
             parsed = [line for line in map(_from_json, lines) if line is not None]
         return {
             line[0]: line[1]
@@ -270,7 +267,7 @@ class FsspecTracker(TrackerBase):
     def _parsed(
         self, run: str, category: str, files: list[tuple[str, bytes | Exception]]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The files that hold an object, parsed; the others are named in a warning."""
+        """Yield the files that contain a JSON object; warn about the others."""
         whole = _all_from_json([data for _, data in files if isinstance(data, bytes)])
         if whole is not None and len(whole) == len(files):
             parsed: list[Any] = whole
@@ -280,41 +277,39 @@ class FsspecTracker(TrackerBase):
             if isinstance(record, dict):
                 yield name, record
             else:
-                reason = str(record) if isinstance(record, Exception) else "it holds no JSON object"
-                self._damaged(run, category, name, reason)
+                reason = str(record) if isinstance(record, Exception) else "it is not a JSON object"
+                self._warn_damaged(run, category, name, reason)
 
-    def _damaged(self, run: str, category: str, name: str, reason: str) -> None:
+    def _warn_damaged(self, run: str, category: str, name: str, reason: str) -> None:
         import logging
 
         logging.getLogger("torchx_tracker_fsspec").warning(
-            "left out '%s': %s", self._store.path(run, category, name), reason
+            "skipping the damaged file '%s': %s", self._store.path(run, category, name), reason
         )
-
-    # -- links --------------------------------------------------------------------------------
 
     def _put_link(self, run: str, source: str, source_id: str, artifact_name: str | None) -> None:
         from hashlib import sha256
 
         content = {"source_id": source_id, "artifact_name": artifact_name}
         data = _to_json(source_id, content)
-        # named by the source's digest: base32 of a source and a digest are too long for one name
+        # The base32 of a source and a digest would be too long for one name.
         name = f"{sha256(source.encode()).hexdigest()[:32]}-{sha256(data).hexdigest()[:32]}"
         self._store.put(run, _LINKS, name, data)
 
     def _links(self, run: str, run_id: str, sources: list[str]) -> list[LineageLink]:
-        """The links of a run to these sources, given by the names of their files."""
+        """Return the links of a run to these sources, which are given by their file names."""
         found: dict[LineageLink, None] = {}
         ids: dict[str, str] = {}
-        extra: list[LineageLink] = []
+        extra_links: list[LineageLink] = []
         link_names = sorted(self._store.names(run, _LINKS))
         files = self._store.read(run, _LINKS, link_names)
         for name, record in self._parsed(run, _LINKS, files):
             source_id, artifact = record.get("source_id"), record.get("artifact_name")
             if not isinstance(source_id, str) or not source_id:
-                self._damaged(run, _LINKS, name, "it has no 'source_id'")
+                self._warn_damaged(run, _LINKS, name, "'source_id' is missing")
                 continue
             ids[names.encode(source_id)] = source_id
-            extra.append(LineageLink(run_id, source_id, artifact))
+            extra_links.append(LineageLink(run_id, source_id, artifact))
         for source, data in self._store.read(run, _SOURCES, sorted(sources)):
             (source_id,) = names.decode([source.encode("utf-8", "surrogateescape")])
             if source_id is None:
@@ -324,22 +319,24 @@ class FsspecTracker(TrackerBase):
                     raise data
                 artifacts = names.decode_lines(data.decode())
             except (UnicodeDecodeError, OSError, TrackerBackendError) as e:
-                self._damaged(run, _SOURCES, source, str(e))
+                self._warn_damaged(run, _SOURCES, source, str(e))
                 artifacts = [None]
             for artifact in artifacts:
                 found[LineageLink(run_id, ids.get(source, source_id), artifact)] = None
         wanted = set(sources)
         found.update(
-            dict.fromkeys(link for link in extra if names.encode(link.source_run_id) in wanted)
+            dict.fromkeys(
+                link for link in extra_links if names.encode(link.source_run_id) in wanted
+            )
         )
         return list(found)
 
-    def _keep_id(self, run_id: str, run: str) -> None:
+    def _store_id(self, run_id: str, run: str) -> None:
         if names.alias(run_id):
             self._store.put_once(run, _ID, _to_json(run_id, {"run_id": run_id}))
 
-    def _whole_id(self, run_id: str, run: str) -> str:
-        """The id of a run, from what the name of its folder says."""
+    def _run_id(self, run_id: str, run: str) -> str:
+        """Return the id of a run from the decoded name of its directory."""
         if names.is_alias(run_id):
             record = _from_json(self._store.read_file(run, _ID) or b"")
             if isinstance(record, dict) and isinstance(record.get("run_id"), str):
@@ -354,27 +351,22 @@ def _local_root(root: str) -> str:
 
 
 def _to_json(run_id: str, content: dict[str, Any]) -> bytes:
-    """JSON of a record.
+    """Return a record as JSON.
 
     Raises:
-        TrackerValueError: JSON cannot hold it; the text names the key
+        TrackerValueError: JSON cannot represent a value; the message names its key.
     """
     import json
 
     try:
         return json.dumps(content).encode()
     except (TypeError, ValueError, RecursionError) as error:
+        from torchx_specs.trackers.checks import json_text
+
         inner = content.get("metadata") or {}
         pairs = {**{k: v for k, v in content.items() if k != "metadata"}, **inner}
         for key, value in pairs.items():
-            try:
-                json.dumps({key: value})
-            except (TypeError, ValueError, RecursionError) as e:
-                raise TrackerValueError(
-                    f"'{key}' of run '{run_id}' cannot be recorded: {e};"
-                    f" it is a {type(value).__qualname__}, and JSON takes text, numbers, booleans,"
-                    " None, lists and dicts"
-                ) from None
+            json_text(key, run_id, value)
         raise TrackerValueError(f"run '{run_id}': {error}") from None
 
 
@@ -388,6 +380,6 @@ def _from_json(data: bytes) -> Any:
 
 
 def _all_from_json(texts: list[bytes]) -> list[Any] | None:
-    """All of these parsed in one go, None if one of them is no JSON."""
+    """Parse all texts at once; return None if one of them is not JSON."""
     parsed = _from_json(b"[" + b",".join(texts) + b"]") if texts else []
     return parsed if isinstance(parsed, list) and len(parsed) == len(texts) else None

@@ -1,4 +1,4 @@
-"""The tracker's configuration: where the server is, and which experiment.
+"""The tracker's configuration: the tracking server and the experiment.
 
 ::
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from torchx_specs.errors import nearest
+from torchx_specs.errors import nearest, one_line
 from torchx_specs.trackers.api import TrackerValueError
 from torchx_specs.trackers.inline import from_data_uri, to_data_uri
 
@@ -25,34 +25,35 @@ _FILE = ".torchxconfig"
 
 
 def read_config(config: str | None) -> dict[str, str]:
-    """Returns the settings: some of ``experiment_name``, ``tracking_uri``, ``artifact_location``.
+    """Return the settings: any of ``experiment_name``, ``tracking_uri``, ``artifact_location``.
 
     Args:
-        config: nothing, for MLflow's own environment variables; the URI of a tracking server; a
-            folder with a ``.torchxconfig``, or that file, of which the section ``[tracker:mlflow]``
-            counts; a ``data:`` URI of ``key=value`` lines; or these lines with ``;`` between them
+        config: One of: None or an empty text, to use MLflow's environment variables; the URI of a
+            tracking server; a directory with a ``.torchxconfig`` or the path of such a file, of
+            which the section ``[tracker:mlflow]`` is read; a ``data:`` URI of ``key=value`` lines;
+            or these lines with ``;`` between them.
 
     Raises:
-        TrackerValueError: the file is missing or malformed, or a key is unknown
+        TrackerValueError: The file is missing or malformed, or a setting is unknown.
     """
     if not config or not config.strip():
         return {}
     text = from_data_uri(config)
     if text is not None:
-        return _known(_lines(text), "the inlined configuration")
+        return _check_keys(_parse_lines(text), "tracker configuration in a data: URI")
     if _is_lines(config):
-        return _known(_lines(config.replace(";", "\n")), "the inline configuration")
+        return _check_keys(_parse_lines(config.replace(";", "\n")), "inline tracker configuration")
     if _is_uri(config):
         return {"tracking_uri": config}
     return _read_file(config)
 
 
 def inline_config(config: str) -> str:
-    """Returns a configuration that a job can read without the launcher's files.
+    """Return a configuration that a job can read without the launcher's files.
 
     Args:
-        config: see :func:`read_config`; a file that is not here stays as it is, as the job's image
-            may have it
+        config: See :func:`read_config`. The path of a missing file is returned unchanged, because
+            the job's image may contain the file.
     """
     if config.startswith("data:") or _is_lines(config) or _is_uri(config):
         return config
@@ -61,7 +62,7 @@ def inline_config(config: str) -> str:
     except TrackerValueError as e:
         import logging
 
-        logging.getLogger("torchx_tracker_mlflow").warning("%s; the job gets its path", e)
+        logging.getLogger("torchx_tracker_mlflow").warning("%s; passing its path to the job", e)
         return config
     return to_data_uri("\n".join(f"{key}={value}" for key, value in settings.items()))
 
@@ -74,7 +75,7 @@ def _is_uri(config: str) -> bool:
     return "://" in config or config == "databricks"
 
 
-def _lines(text: str) -> dict[str, str]:
+def _parse_lines(text: str) -> dict[str, str]:
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs if not key.startswith("#")}
 
@@ -85,31 +86,31 @@ def _read_file(path: str) -> dict[str, str]:
     path = os.path.expanduser(path)
     file = os.path.join(path, _FILE) if os.path.isdir(path) else path
     parser = configparser.RawConfigParser()
-    parser.optionxform = str  # type: ignore[method-assign,assignment] # keys keep their case
+    parser.optionxform = str  # type: ignore[method-assign,assignment] # keep the case of keys
     try:
         with open(file, encoding="utf-8") as opened:
             parser.read_file(opened)
     except FileNotFoundError:
         raise TrackerValueError(
-            f"tracker configuration '{file}' does not exist; [tracker:mlflow] config names a"
-            f" folder with a {_FILE}, a file like it, or the URI of a tracking server"
+            f"tracker configuration '{file}' does not exist; set config in [tracker:mlflow] to a"
+            f" directory with a {_FILE}, to such a file, or to the URI of a tracking server"
         ) from None
     except (OSError, UnicodeDecodeError, configparser.Error) as e:
-        reason = " ".join(str(e).split())
+        reason = one_line(e)
         raise TrackerValueError(
             f"tracker configuration '{file}' cannot be read: {reason}"
         ) from None
     if not parser.has_section(_SECTION):
         raise TrackerValueError(f"tracker configuration '{file}' has no section [{_SECTION}]")
     settings = {key: value for key, value in parser.items(_SECTION) if key != "config"}
-    return _known(settings, f"'{file}', section [{_SECTION}]")
+    return _check_keys(settings, f"'{file}', section [{_SECTION}]")
 
 
-def _known(settings: dict[str, str], where: str) -> dict[str, str]:
+def _check_keys(settings: dict[str, str], where: str) -> dict[str, str]:
     for key in settings:
         if key not in KEYS:
             raise TrackerValueError(
-                f"{where}: the mlflow tracker has no setting '{key}';{nearest(key, KEYS)}"
-                f" settings: {', '.join(KEYS)}"
+                f"{where}: unknown setting '{key}';{nearest(key, KEYS)}"
+                f" valid settings: {', '.join(KEYS)}"
             )
     return {key: value for key, value in settings.items() if value}

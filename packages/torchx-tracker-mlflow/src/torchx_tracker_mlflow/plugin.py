@@ -10,6 +10,7 @@ from torchx_specs.plugins.records import TrackerPlugin
 
 @hookimpl
 def torchx_trackers() -> Iterable[TrackerPlugin]:
+    """Yield the tracker."""
     yield TrackerPlugin(
         "mlflow",
         "torchx_tracker_mlflow.tracker:create_tracker",

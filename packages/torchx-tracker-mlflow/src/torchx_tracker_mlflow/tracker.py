@@ -1,22 +1,28 @@
-"""The tracker: a run of ours is a run of MLflow that has its name.
+"""The tracker: each run is an MLflow run with the same name.
 
 =============  ==================================================================================
-metadata       tags; values are text
-artifacts      files, uploaded to a folder of the artifact's name; what is not here, by its path
+metadata       tags; all values are text
+artifacts      uploaded files, in a directory with the artifact's name; remote paths as tags
 parameters     :meth:`MLflowTracker.log_params_flat`
-sources        tags; the first parent is MLflow's own parent too, so that its pages nest the runs
+sources        tags; the first parent is also MLflow's parent, so that its pages nest the runs
 =============  ==================================================================================
 """
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
+import socket
+import sys
+import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from torchx_specs.errors import one_line
 from torchx_specs.trackers.api import (
     Lineage,
     TrackerArtifact,
@@ -25,6 +31,7 @@ from torchx_specs.trackers.api import (
     TrackerSource,
     TrackerValueError,
 )
+from torchx_specs.trackers.checks import json_text, parent_run_filter
 from torchx_specs.trackers.lineage import walk_lineage
 from torchx_tracker_mlflow import encoding
 from torchx_tracker_mlflow.config import inline_config, read_config
@@ -36,38 +43,38 @@ if TYPE_CHECKING:
 ENV_EXPERIMENT_NAME = "TORCHX_TRACKING_EXPERIMENT_NAME"
 _ENV_TRACKING_URI = "MLFLOW_TRACKING_URI"
 _PARENT_RUN = "mlflow.parentRunId"
-#: Seconds that other ranks give rank 0 to make the run.
-_PATIENCE = 5.0
-#: What MLflow takes in one call.
-_TAGS_AT_ONCE = 100
-_PARAMS_AT_ONCE = 100
-_RUNS_AT_ONCE = 1000
+#: How long other ranks wait for rank 0 to create the run, in seconds.
+_MAX_WAIT = 5.0
+# MLflow's limits for one request.
+_MAX_TAGS = 100
+_MAX_PARAMS = 100
+_MAX_RUNS = 1000
 
 
 def create_tracker(config: str | None) -> MLflowTracker:
-    """Makes the tracker that a configuration describes; the server is not asked yet.
+    """Return the tracker that a configuration describes, without contacting the server.
 
     Args:
-        config: see :func:`torchx_tracker_mlflow.config.read_config`
+        config: See :func:`torchx_tracker_mlflow.config.read_config`.
 
     Raises:
-        TrackerValueError: the configuration is missing or wrong
+        TrackerValueError: The configuration is invalid.
     """
     return MLflowTracker(**read_config(config))
 
 
-# How the launcher's file reaches a remote job; see torchx_specs.trackers.lookup.inline_config.
+# The runner calls this to pass the configuration to a remote job (torchx_specs.trackers.lookup).
 create_tracker.inline_config = inline_config  # type: ignore[attr-defined]
 
 
 class MLflowTracker(TrackerBase):
-    """Keeps what is recorded on an MLflow tracking server.
+    """A tracker that records runs on an MLflow tracking server.
 
     Args:
-        experiment_name: the experiment; ``$TORCHX_TRACKING_EXPERIMENT_NAME`` wins, and without
-            either it is ``default-experiment/<user>/<host>``
-        tracking_uri: the server; ``$MLFLOW_TRACKING_URI`` if None, else a folder for this machine
-        artifact_location: where a new experiment keeps its artifacts; the server decides if None
+        experiment_name: Name of the experiment. ``$TORCHX_TRACKING_EXPERIMENT_NAME`` overrides it;
+            the default is ``default-experiment/<user>/<host>``.
+        tracking_uri: URI of the server (default: ``$MLFLOW_TRACKING_URI``, else a local directory).
+        artifact_location: Location of the artifacts of a new experiment (default: the server's).
     """
 
     def __init__(
@@ -78,51 +85,46 @@ class MLflowTracker(TrackerBase):
     ) -> None:
         self._experiment_name = experiment_name
         self._uri = tracking_uri or os.environ.get(_ENV_TRACKING_URI) or _local_uri()
-        self._wanted_location = artifact_location
+        self._artifact_location = artifact_location
         self._process = 0
-        self._made_client: MlflowClient | None = None
+        self._cached_client: MlflowClient | None = None
         self._experiment: Experiment | None = None
         self._run_ids: dict[str, str] = {}
-        self._making = Lock()
+        self._lock = Lock()
 
     @staticmethod
     def default_experiment_name() -> str:
-        """Returns the name of the experiment that is used if none is named."""
-        import getpass
-        import socket
-
+        """Return the default name of the experiment."""
         try:
             user = getpass.getuser()
-        except (KeyError, OSError):  # a user id without a name, as containers have
+        except (KeyError, OSError):  # a user id without a name, common in containers
             user = str(os.getuid())
         return f"default-experiment/{user}/{socket.getfqdn()}"
 
     @property
     def experiment_name(self) -> str:
-        """The name of the experiment."""
+        """Name of the experiment."""
         named = os.environ.get(ENV_EXPERIMENT_NAME) or self._experiment_name
         return named or self.default_experiment_name()
 
     @property
     def experiment_id(self) -> str:
-        """MLflow's id of the experiment, which is made if it is not there."""
-        return str(self._made_experiment().experiment_id)
+        """MLflow's id of the experiment, which is created if it does not exist."""
+        return str(self._get_or_create_experiment().experiment_id)
 
     @property
     def artifact_location(self) -> str:
-        """Where the experiment keeps its artifacts."""
-        return str(self._made_experiment().artifact_location)
-
-    # -- what trackers do ---------------------------------------------------------------------
+        """Location of the experiment's artifacts."""
+        return str(self._get_or_create_experiment().artifact_location)
 
     def add_metadata(self, run_id: str, **kwargs: object) -> None:
-        """Records key-value pairs as tags; a key that exists is replaced."""
+        """Record key-value pairs as tags; an existing key is replaced."""
         tags = dict(encoding.metadata_tag(key, run_id, value) for key, value in kwargs.items())
         self._set_tags(run_id, tags)
 
     def metadata(self, run_id: str) -> Mapping[str, object]:
-        """Returns the metadata of a run; the values are text."""
-        return encoding.metadata_of(self._tags(run_id))
+        """Return the metadata of a run; all values are text."""
+        return encoding.read_metadata(self._tags(run_id))
 
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
@@ -132,10 +134,10 @@ class MLflowTracker(TrackerBase):
         What is not on this machine, such as ``s3://bucket/model``, is recorded by its path.
         """
         if not name:
-            raise TrackerValueError(f"an artifact of run '{run_id}' needs a name, got an empty one")
+            raise TrackerValueError(f"the name of an artifact of run '{run_id}' is empty")
         path = os.fspath(path)
         for key, value in (metadata or {}).items():
-            encoding.to_json(key, run_id, value)
+            json_text(key, run_id, value)
         record: dict[str, Any] = {
             "name": name,
             "path": path,
@@ -143,28 +145,30 @@ class MLflowTracker(TrackerBase):
         }
         tags: dict[str, str] = {}
         if os.path.exists(path):
-            mlflow_id = self._ensure(run_id)
-            folder = name if encoding.is_folder(name) else f"torchx-{encoding.digest(name)}"
+            mlflow_id = self._ensure_run(run_id)
+            folder = (
+                name if encoding.is_artifact_directory(name) else f"torchx-{encoding.digest(name)}"
+            )
             record["folder"] = folder
-            with self._asking(f"upload '{path}'"):
+            with self._translated_errors(f"upload '{path}'"):
                 if os.path.isdir(path):
                     self._client.log_artifacts(mlflow_id, path, folder)
                 else:
                     record.update(file=os.path.basename(path), size=os.path.getsize(path))
                     self._client.log_artifact(mlflow_id, path, folder)
-            # for older tools, and for MLflow's pages
+            # Older tools and MLflow's pages read these tags.
             for key, value in (metadata or {}).items():
                 tag = f"{encoding.ARTIFACT_METADATA}{name}.{key}"
                 if encoding.is_name(tag):
                     tags[tag] = encoding.to_text(key, run_id, value)
-        tags[encoding.ARTIFACT + encoding.digest(name)] = encoding.to_json(name, run_id, record)
+        tags[encoding.ARTIFACT + encoding.digest(name)] = json_text(name, run_id, record)
         self._set_tags(run_id, tags)
 
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
-        """Returns the artifacts of a run by name.
+        """Return the artifacts of a run by name.
 
-        ``path`` is where MLflow keeps the file, and ``mlflow.file_size`` in the metadata its size
-        in bytes.
+        ``path`` is the location of the uploaded file; the metadata key ``mlflow.file_size`` is its
+        size in bytes.
         """
         found: dict[str, TrackerArtifact] = {}
         for run in self._find(run_id):
@@ -185,13 +189,13 @@ class MLflowTracker(TrackerBase):
         return found
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Records that a run was made from another run, or from one artifact of it."""
+        """Record that a run was made from another run, or from one of its artifacts."""
         if not source_id:
-            raise TrackerValueError(f"a source of run '{run_id}' needs an id, got an empty one")
+            raise TrackerValueError(f"the id of a source of run '{run_id}' is empty")
         link = {"source_id": source_id, "artifact_name": artifact_name}
         name = f"{encoding.SOURCE}{encoding.digest(source_id, artifact_name)}"
         tags = {
-            name: encoding.to_json(source_id, run_id, link),
+            name: json_text(source_id, run_id, link),
             encoding.PARENT + encoding.digest(source_id): "1",
         }
         if artifact_name is None and _PARENT_RUN not in self._tags(run_id):
@@ -201,7 +205,7 @@ class MLflowTracker(TrackerBase):
         self._set_tags(run_id, tags)
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Returns what a run was made from, only by that artifact if one is named."""
+        """Return the sources of a run; with ``artifact_name``, only those with that artifact."""
         tags = self._tags(run_id)
         links = [
             link
@@ -211,91 +215,83 @@ class MLflowTracker(TrackerBase):
         ]
         found = [TrackerSource(link["source_id"], link.get("artifact_name")) for link in links]
         parent = tags.get(_PARENT_RUN)
-        if parent and not found:  # a run that was nested by MLflow's own means
-            with self._asking("read the parent run"):
-                found = [TrackerSource(_id_of(self._client.get_run(parent)), None)]
+        if parent and not found:  # nested by MLflow's own API
+            with self._translated_errors("read the parent run"):
+                found = [TrackerSource(_torchx_id(self._client.get_run(parent)), None)]
         found.sort(key=lambda s: (s.source_run_id, s.artifact_name or ""))
         return [s for s in found if artifact_name is None or s.artifact_name == artifact_name]
 
     def lineage(self, run_id: str) -> Lineage:
-        """Returns ancestors and descendants of a run, asking the server run by run."""
+        """Return the ancestors and descendants of a run, with one or more requests per run."""
         return walk_lineage(self, run_id)
 
     def run_ids(self, **kwargs: str) -> Iterator[str]:
-        """Yields the ids of the runs, the newest first, page by page.
+        """Yield the ids of the runs, newest first.
 
         Args:
-            kwargs: ``parent_run_id=...`` for only those made from that run
+            **kwargs: ``parent_run_id=...`` yields only the runs made from that run.
 
         Raises:
-            TrackerValueError: there is no such filter
+            TrackerValueError: There is another filter.
         """
-        parent = kwargs.pop("parent_run_id", None)
-        if kwargs:
-            raise TrackerValueError(
-                f"runs cannot be filtered by {', '.join(sorted(kwargs))}; filters: parent_run_id"
-            )
+        parent = parent_run_filter(kwargs)
         return self._ids(self._parent_filters(parent) if parent is not None else [""])
 
-    # -- what there is beside -----------------------------------------------------------------
-
     def log_params_flat(self, run_name: str, cfg: Any, key: str = "") -> None:
-        """Records a configuration as parameters.
+        """Record a configuration as parameters.
 
-        ``{"optimizer": {"lr": 0.1}}`` becomes ``optimizer.lr``; fields of dataclasses likewise.
-        Parameters cannot be changed: MLflow refuses another value.
+        ``{"optimizer": {"lr": 0.1}}`` and fields of dataclasses become ``optimizer.lr``. MLflow
+        does not allow a parameter to change.
 
         Args:
-            run_name: the id of the run
-            cfg: a dataclass, a dict, or a list of dataclasses
-            key: what each parameter's name begins with
+            run_name: Id of the run.
+            cfg: A dataclass, a dictionary, or a list of dataclasses.
+            key: Prefix of the parameters' names.
 
         Raises:
-            TrackerValueError: MLflow refuses a name or a value
+            TrackerValueError: MLflow rejects a name or a value.
         """
         from mlflow.entities import Param
 
         pairs = [Param(name, text) for name, text in encoding.flatten(cfg, key)]
-        run = self._ensure(run_name)
-        with self._asking(f"record parameters of run '{run_name}'"):
-            for begin in range(0, len(pairs), _PARAMS_AT_ONCE):
-                self._client.log_batch(run, params=pairs[begin : begin + _PARAMS_AT_ONCE])
+        run = self._ensure_run(run_name)
+        with self._translated_errors(f"record parameters of run '{run_name}'"):
+            for begin in range(0, len(pairs), _MAX_PARAMS):
+                self._client.log_batch(run, params=pairs[begin : begin + _MAX_PARAMS])
 
     def get_run(self, run_name: str) -> Run:
-        """Returns MLflow's run of this id, which is made if it is not there."""
-        mlflow_id = self._ensure(run_name)
-        with self._asking(f"read run '{run_name}'"):
+        """Return the MLflow run with this id, which is created if it does not exist."""
+        mlflow_id = self._ensure_run(run_name)
+        with self._translated_errors(f"read run '{run_name}'"):
             return self._client.get_run(mlflow_id)
 
     def get_run_id(self, run_name: str) -> str:
-        """Returns MLflow's own id of a run, which is made if it is not there."""
-        return self._ensure(run_name)
+        """Return MLflow's own id of a run, which is created if it does not exist."""
+        return self._ensure_run(run_name)
 
     def close(self) -> None:
-        """Marks the runs that this tracker has written to as finished."""
+        """Mark the runs that this tracker has written to as finished."""
         for run_id, mlflow_id in self._run_ids.items():
-            with self._asking(f"end run '{run_id}'"):
+            with self._translated_errors(f"end run '{run_id}'"):
                 self._client.set_terminated(mlflow_id)
         self._run_ids.clear()
 
     def __repr__(self) -> str:
         return f"<MLflowTracker: tracking_uri={_without_password(self._uri)}>"
 
-    # -- the server ---------------------------------------------------------------------------
-
     @property
     def _client(self) -> MlflowClient:
-        """The client, one for each process."""
-        if self._made_client is None or self._process != os.getpid():
+        """The MLflow client of this process."""
+        if self._cached_client is None or self._process != os.getpid():
             from mlflow import MlflowClient
 
-            self._made_client = MlflowClient(tracking_uri=self._uri)
+            self._cached_client = MlflowClient(tracking_uri=self._uri)
             self._process = os.getpid()
-        return self._made_client
+        return self._cached_client
 
     @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        """Makes one kind of error of all that MLflow, and what it stands on, may raise."""
+    def _translated_errors(self, what: str) -> Iterator[None]:
+        """Raise the errors of MLflow and its libraries as ours."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -303,52 +299,54 @@ class MLflowTracker(TrackerBase):
         except (TrackerBackendError, TrackerValueError):
             raise
         except Exception as e:
-            reason = " ".join(str(e).split())[:500] or type(e).__name__
+            reason = one_line(e)[:500]
             reason = re.sub(r"(?<=://)[^/@\s]+@", "", reason)
             text = f"the mlflow tracker cannot {what} at {_without_password(self._uri)}: {reason}"
             invalid = isinstance(e, MlflowException) and e.error_code == "INVALID_PARAMETER_VALUE"
             raise (TrackerValueError(text) if invalid else TrackerBackendError(text)) from e
 
-    def _found_experiment(self) -> Experiment | None:
-        """The experiment, None if there is none yet."""
+    def _find_experiment(self) -> Experiment | None:
+        """Return the experiment, or None if it does not exist."""
         if self._experiment is None:
             name = self.experiment_name
-            with self._asking(f"find experiment '{name}'"):
+            with self._translated_errors(f"find experiment '{name}'"):
                 self._experiment = self._client.get_experiment_by_name(name)
         if self._experiment is not None and self._experiment.lifecycle_stage != "active":
             raise TrackerBackendError(
-                f"the mlflow tracker: experiment '{self._experiment.name}' is deleted: restore it,"
-                f" or name another by experiment_name or ${ENV_EXPERIMENT_NAME}"
+                f"the mlflow tracker: experiment '{self._experiment.name}' is deleted; restore it,"
+                f" or set experiment_name or ${ENV_EXPERIMENT_NAME} to another one"
             )
         return self._experiment
 
-    def _made_experiment(self) -> Experiment:
-        found = self._found_experiment()
+    def _get_or_create_experiment(self) -> Experiment:
+        found = self._find_experiment()
         if found is not None:
             return found
         from mlflow.exceptions import MlflowException
 
         name = self.experiment_name
-        with self._asking(f"make experiment '{name}'"):
+        with self._translated_errors(f"create experiment '{name}'"):
             try:
-                self._client.create_experiment(name, artifact_location=self._wanted_location)
+                self._client.create_experiment(name, artifact_location=self._artifact_location)
             except MlflowException as e:
-                if e.error_code != "RESOURCE_ALREADY_EXISTS":  # another rank was faster
+                if e.error_code != "RESOURCE_ALREADY_EXISTS":  # another rank created it
                     raise
-        found = self._found_experiment()
+        found = self._find_experiment()
         if found is None:
-            raise TrackerBackendError(f"the mlflow tracker: experiment '{name}' is not to be found")
+            raise TrackerBackendError(
+                f"the mlflow tracker: experiment '{name}' does not exist after its creation"
+            )
         return found
 
     def _search(self, condition: str) -> Iterator[Run]:
-        experiment = self._found_experiment()
+        experiment = self._find_experiment()
         token: str | None = None
         while experiment is not None:
-            with self._asking("search for runs"):
+            with self._translated_errors("search for runs"):
                 page = self._client.search_runs(
                     [experiment.experiment_id],
                     filter_string=condition,
-                    max_results=_RUNS_AT_ONCE,
+                    max_results=_MAX_RUNS,
                     page_token=token,
                 )
             yield from page
@@ -357,43 +355,40 @@ class MLflowTracker(TrackerBase):
                 break
 
     def _find(self, run_id: str) -> list[Run]:
-        """MLflow's runs of this id, the oldest first: ranks that start at once may make several."""
+        """Return the MLflow runs of this id, oldest first; concurrent ranks may create several."""
         if not run_id:
-            raise TrackerValueError("a run needs an id, got an empty one")
-        for condition in encoding.conditions(run_id):
+            raise TrackerValueError("the run id is empty")
+        for condition in encoding.run_filters(run_id):
             found = list(self._search(condition))
             if found:
                 return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
         return []
 
-    def _ensure(self, run_id: str) -> str:
-        """MLflow's own id of a run; the run is made if it is not there, by rank 0 first."""
+    def _ensure_run(self, run_id: str) -> str:
+        """Return MLflow's own id of a run; create a missing run, by rank 0 if possible."""
         if run_id not in self._run_ids:
-            with self._making:
+            with self._lock:
                 if run_id not in self._run_ids:
-                    self._run_ids[run_id] = self._found_or_made(run_id)
+                    self._run_ids[run_id] = self._find_or_create(run_id)
         return self._run_ids[run_id]
 
-    def _found_or_made(self, run_id: str) -> str:
+    def _find_or_create(self, run_id: str) -> str:
         runs = self._find(run_id)
         if not runs and os.environ.get("RANK", "0") != "0":
             runs = self._wait_for(run_id)
         if runs:
             return str(runs[0].info.run_id)
-        mine = self._make(run_id)
-        # MLflow has no way to make a run only if there is none. Whoever sees several takes the
-        # oldest; one that is too many stays, as somebody may have begun to write there, and what
-        # is read comes from all of them.
-        first = str(next((run.info.run_id for run in self._find(run_id)), mine))
-        if first != mine:
-            with self._asking(f"end the second run '{run_id}'"):
-                self._client.set_terminated(mine)
+        created = self._create_run(run_id)
+        # MLflow cannot create a run only if none exists, so ranks may create several. All write to
+        # the oldest. The others are kept and read too, because a rank may have written to them.
+        first = str(next((run.info.run_id for run in self._find(run_id)), created))
+        if first != created:
+            with self._translated_errors(f"end the duplicate run '{run_id}'"):
+                self._client.set_terminated(created)
         return first
 
     def _wait_for(self, run_id: str) -> list[Run]:
-        import time
-
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _MAX_WAIT
         pause = 0.05
         while time.monotonic() < deadline:
             time.sleep(pause)
@@ -403,16 +398,14 @@ class MLflowTracker(TrackerBase):
             pause = min(2 * pause, 1.0)
         return []
 
-    def _make(self, run_id: str) -> str:
-        import sys
-
+    def _create_run(self, run_id: str) -> str:
         tags = {"mlflow.source.name": sys.argv[0], "mlflow.source.type": "JOB"}
         name = encoding.run_name(run_id)
         if not encoding.is_plain_run_name(run_id):
             tags[encoding.RUN_DIGEST] = encoding.digest(run_id)
-            tags[encoding.RUN_ID] = encoding.to_json("run_id", run_id, {"run_id": run_id})
-        experiment = self._made_experiment().experiment_id
-        with self._asking(f"make run '{run_id}'"):
+            tags[encoding.RUN_ID] = json_text("run_id", run_id, {"run_id": run_id})
+        experiment = self._get_or_create_experiment().experiment_id
+        with self._translated_errors(f"create run '{run_id}'"):
             return str(self._client.create_run(experiment, run_name=name, tags=tags).info.run_id)
 
     def _tags(self, run_id: str) -> dict[str, str]:
@@ -422,10 +415,10 @@ class MLflowTracker(TrackerBase):
         from mlflow.entities import RunTag
 
         batch = [RunTag(name, text) for name, text in tags.items()]
-        mlflow_id = self._ensure(run_id)
-        with self._asking(f"record in run '{run_id}'"):
-            for begin in range(0, len(batch), _TAGS_AT_ONCE):
-                self._client.log_batch(mlflow_id, tags=batch[begin : begin + _TAGS_AT_ONCE])
+        mlflow_id = self._ensure_run(run_id)
+        with self._translated_errors(f"record in run '{run_id}'"):
+            for begin in range(0, len(batch), _MAX_TAGS):
+                self._client.log_batch(mlflow_id, tags=batch[begin : begin + _MAX_TAGS])
 
     def _parent_filters(self, parent: str) -> list[str]:
         filters = [f"tags.`{encoding.PARENT}{encoding.digest(parent)}` = '1'"]
@@ -436,26 +429,26 @@ class MLflowTracker(TrackerBase):
         seen: set[str] = set()
         for condition in filters:
             for run in self._search(condition):
-                run_id = _id_of(run)
+                run_id = _torchx_id(run)
                 if run_id not in seen:
                     seen.add(run_id)
                     yield run_id
 
     def _files(self, run: Run, known: set[Any]) -> Iterator[tuple[str, FileInfo]]:
-        """Folders that no record of ours names, each with a file directly in it."""
-        todo: list[str | None] = [None]
-        while todo:
-            folder = todo.pop()
-            with self._asking("list artifacts"):
+        """Yield each artifact directory that no tag describes, with a file in it."""
+        pending: list[str | None] = [None]
+        while pending:
+            folder = pending.pop()
+            with self._translated_errors("list artifacts"):
                 entries = self._client.list_artifacts(run.info.run_id, folder)
             files = [entry for entry in entries if not entry.is_dir]
             if folder is not None and files:
                 yield folder, files[-1]
-            todo += [entry.path for entry in entries if entry.is_dir and entry.path not in known]
+            pending += [entry.path for entry in entries if entry.is_dir and entry.path not in known]
 
 
 def _artifact(run: Run, record: dict[str, Any]) -> TrackerArtifact:
-    """The artifact that a record describes."""
+    """Return the artifact that a record describes."""
     metadata = record.get("metadata")
     path = str(record.get("path"))
     if record.get("folder"):
@@ -467,7 +460,7 @@ def _artifact(run: Run, record: dict[str, Any]) -> TrackerArtifact:
 
 
 def _older_artifact(run: Run, folder: str, file: FileInfo) -> TrackerArtifact:
-    """An artifact that was uploaded by other means: its folder is its name."""
+    """Return an artifact that another tool uploaded; its directory is its name."""
     prefix = f"{encoding.ARTIFACT_METADATA}{folder}."
     tags = run.data.tags.items()
     metadata: dict[str, object] = {
@@ -477,15 +470,13 @@ def _older_artifact(run: Run, folder: str, file: FileInfo) -> TrackerArtifact:
     return TrackerArtifact(folder, f"{run.info.artifact_uri}/{file.path}", metadata)
 
 
-def _id_of(run: Run) -> str:
-    """Our id of a run."""
+def _torchx_id(run: Run) -> str:
+    """Return the TorchX id of an MLflow run."""
     record = encoding.from_json(run.data.tags.get(encoding.RUN_ID, "")) or {}
     return str(record.get("run_id") or run.info.run_name)
 
 
 def _local_uri() -> str:
-    import tempfile
-
     return f"file://{tempfile.gettempdir()}/torchx/mlruns"
 
 

@@ -1,4 +1,4 @@
-"""Tracking from inside a job: what this run was made from, and what it leaves behind.
+"""Experiment tracking from inside a job: metadata, artifacts and sources of its run.
 
 ::
 
@@ -8,8 +8,8 @@
     run.add_metadata(learning_rate=0.1)
     run.add_artifact("model", "s3://bucket/model.pt", {"epoch": 3})
 
-Which trackers record that is the launcher's business: their names and configurations arrive in the
-job's environment. Without any, all of this does nothing.
+The launcher chooses the trackers and passes them in the job's environment. If it chooses none,
+these calls do nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The run of a job, and the trackers that record it.
 
-Nothing here is a dataclass, and the contract of trackers is imported for type checkers only: a job
-that has no trackers should not pay for them.
+For a fast start of jobs without trackers, this module has no dataclasses and imports the contract
+of trackers only for type checkers.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: Seconds after which a failing tracker costs the job more than its warning.
+#: A failing call that takes longer than this pauses its tracker, in seconds.
 _SLOW_FAILURE = 1.0
-#: The id of a run whose environment does not name one.
+#: Id of a run whose environment names none.
 UNDEFINED_RUN_ID = "<UNDEFINED>"
 
 
 class AppRunTrackableSource:
-    """A run, or one of its artifacts, that this run was made from.
+    """A source of a run: another run, or one of its artifacts.
 
     Args:
-        parent: the run
-        artifact_name: its artifact, None for the run as a whole
+        parent: The other run.
+        artifact_name: Name of its artifact, or None for the run as a whole.
     """
 
     __match_args__ = ("parent", "artifact_name")
@@ -48,7 +48,7 @@ class AppRunTrackableSource:
             return NotImplemented
         return (self.parent, self.artifact_name) == (other.parent, other.artifact_name)
 
-    __hash__ = None  # type: ignore[assignment] # like the run it holds
+    __hash__ = None  # type: ignore[assignment] # runs are mutable
 
     def __repr__(self) -> str:
         return (
@@ -59,15 +59,15 @@ class AppRunTrackableSource:
 class AppRun:
     """A run of a job, recorded by any number of trackers.
 
-    What is added goes to all of them; what is read comes from the first that answers. A tracker
-    that fails is reported once, as a warning, and the job goes on; with ``TORCHX_TRACKER_STRICT=1``
-    in the environment its error is raised instead. A tracker that takes seconds to fail, such as
-    one whose server is gone, is left alone for ten times as long, so that it never gets more than a
-    tenth of the job's time.
+    Writes go to all trackers; reads return the result of the first tracker that does not fail. If a
+    tracker fails, one warning is logged and the job continues. With ``TORCHX_TRACKER_STRICT=1`` in
+    the environment, the error is raised instead. After a failure that took seconds, for example
+    because the server is down, the tracker is skipped for ten times as long. So it never takes more
+    than a tenth of the job's time.
 
     Args:
-        id: the run's id, which for a launched job is its handle
-        backends: the trackers
+        id: Id of the run; the app handle, if a launcher started the job.
+        backends: The trackers.
     """
 
     __match_args__ = ("id", "backends")
@@ -76,20 +76,20 @@ class AppRun:
         self.id = id
         self.backends = list(backends)
         self._reported: set[int | str] = set()
-        self._left_alone: dict[int, float] = {}
+        self._paused_until: dict[int, float] = {}
 
     @staticmethod
     @lru_cache(maxsize=1)
     def run_from_env() -> AppRun:
-        """Returns the run that this process belongs to, the same object each time.
+        """Return the run of this process, the same object on each call.
 
-        Reads ``TORCHX_JOB_ID``, ``TORCHX_TRACKERS``, ``TORCHX_TRACKER_<NAME>_CONFIG`` and
-        ``TORCHX_PARENT_RUN_ID``; the parent is recorded as a source of the run. Outside of a job
-        the id is ``<UNDEFINED>``.
+        The run is described by ``TORCHX_JOB_ID``, ``TORCHX_TRACKERS``,
+        ``TORCHX_TRACKER_<NAME>_CONFIG`` and ``TORCHX_PARENT_RUN_ID``; the parent is recorded as a
+        source of the run. Outside of a job the id is ``<UNDEFINED>``.
 
         Raises:
-            TrackerError: ``TORCHX_TRACKER_STRICT=1``, and a tracker cannot be made or fails, or the
-                run has no id
+            TrackerError: ``TORCHX_TRACKER_STRICT=1`` is set, and a tracker cannot be created or
+                fails, or the run has no id.
         """
         run_id = os.environ.get(ENV_TORCHX_JOB_ID) or UNDEFINED_RUN_ID
         if not os.environ.get(ENV_TORCHX_TRACKERS, "").strip():
@@ -105,70 +105,71 @@ class AppRun:
         return run
 
     def job_id(self) -> str:
-        """Returns the run's id."""
+        """Return the id of the run."""
         return self.id
 
     def add_metadata(self, /, **kwargs: object) -> None:
-        """Records key-value pairs; a key that exists is replaced.
+        """Record key-value pairs; an existing key is replaced.
 
-        ``self`` and ``run_id`` are no keys: trackers have parameters of these names.
+        ``self`` and ``run_id`` are not valid keys, because trackers have parameters with these
+        names.
         """
-        self._tell_all(lambda tracker: _add_metadata(tracker, self.id, kwargs))
+        self._call_all(lambda tracker: _add_metadata(tracker, self.id, kwargs))
 
     def add_artifact(
         self, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Records an artifact; one of the same name is replaced.
+        """Record an artifact; an existing artifact with the same name is replaced.
 
         Args:
-            name: what it is known by in this run
-            path: where it lies
-            metadata: what else is known of it
+            name: Name of the artifact in this run.
+            path: Path or URL of the artifact.
+            metadata: Metadata of the artifact.
         """
-        self._tell_all(lambda tracker: tracker.add_artifact(self.id, name, path, metadata))
+        self._call_all(lambda tracker: tracker.add_artifact(self.id, name, path, metadata))
 
     def add_source(self, source_id: str, artifact_name: str | None = None) -> None:
-        """Records that this run was made from another.
+        """Record that this run was made from another run.
 
         Args:
-            source_id: the id of the other run
-            artifact_name: the artifact of it that was used, None for the run as a whole
+            source_id: Id of the other run.
+            artifact_name: Name of its artifact that was used, or None for the run as a whole.
         """
-        self._tell_all(lambda tracker: tracker.add_source(self.id, source_id, artifact_name))
+        self._call_all(lambda tracker: tracker.add_source(self.id, source_id, artifact_name))
 
     def sources(self) -> Iterable[AppRunTrackableSource]:
-        """Returns what this run was made from."""
-        found = self._ask_first(lambda tracker: list(tracker.sources(self.id))) or ()
+        """Return the sources of this run."""
+        found = self._call_first(lambda tracker: list(tracker.sources(self.id))) or ()
         return [
             AppRunTrackableSource(AppRun(source.source_run_id, self.backends), source.artifact_name)
             for source in found
         ]
 
     def children(self) -> Iterable[AppRun]:
-        """Returns the runs that were made from this one."""
-        found = self._ask_first(lambda tracker: list(tracker.run_ids(parent_run_id=self.id))) or ()
+        """Return the runs that were made from this run."""
+        found = self._call_first(lambda tracker: list(tracker.run_ids(parent_run_id=self.id))) or ()
         return [AppRun(run_id, self.backends) for run_id in found]
 
     def lineage(self) -> Lineage:
-        """Returns all that this run was made from, and all that was made from it."""
+        """Return all ancestors and descendants of this run."""
         from torchx_specs.trackers.api import Lineage
 
-        return self._ask_first(lambda tracker: tracker.lineage(self.id)) or Lineage(self.id)
+        return self._call_first(lambda tracker: tracker.lineage(self.id)) or Lineage(self.id)
 
-    def _tell_all(self, call: Callable[[TrackerBase], None]) -> None:
+    def _call_all(self, call: Callable[[TrackerBase], None]) -> None:
         for number, tracker in enumerate(self.backends):
-            begun = monotonic()
-            if self._left_alone.get(number, 0.0) > begun:
+            start = monotonic()
+            if self._paused_until.get(number, 0.0) > start:
                 continue
             try:
                 call(tracker)
             except Exception as e:
                 self._failed(number, tracker, e)
-                took = monotonic() - begun
+                took = monotonic() - start
                 if took > _SLOW_FAILURE:
-                    self._left_alone[number] = begun + 10 * took
+                    self._paused_until[number] = start + 10 * took
 
-    def _ask_first(self, call: Callable[[TrackerBase], R]) -> R | None:
+    def _call_first(self, call: Callable[[TrackerBase], R]) -> R | None:
         for number, tracker in enumerate(self.backends):
             try:
                 return call(tracker)
@@ -177,9 +178,10 @@ class AppRun:
         return None
 
     def _failed(self, number: int, tracker: TrackerBase, error: Exception) -> None:
-        """Raises where the job wants to know; otherwise warns, once for a tracker that is down.
+        """Raise the error in strict mode, otherwise log a warning.
 
-        What a tracker cannot record is the job's own mistake: each one is told once.
+        A failing tracker is reported once. A value that cannot be recorded is an error of the job,
+        so each such error is reported.
         """
         import logging
 
@@ -188,16 +190,18 @@ class AppRun:
 
         if is_strict():
             raise error
-        mistake = isinstance(error, TrackerValueError)
-        key = str(error) if mistake else number
+        invalid_value = isinstance(error, TrackerValueError)
+        key = str(error) if invalid_value else number
         if key in self._reported:
             return
         self._reported.add(key)
         logging.getLogger("torchx_tracker").warning(
             "not recorded by %s: %s%s",
             tracker,
-            error if mistake else f"{type(error).__name__}: {error}",
-            "" if mistake else " (the job goes on; further failures of it are not reported)",
+            error if invalid_value else f"{type(error).__name__}: {error}",
+            ""
+            if invalid_value
+            else " (the job continues; further failures of this tracker are not reported)",
         )
 
     def _report_missing_id(self) -> None:
@@ -207,33 +211,35 @@ class AppRun:
         from torchx_specs.trackers.lookup import is_strict
 
         message = (
-            f"{ENV_TORCHX_TRACKERS} is set and {ENV_TORCHX_JOB_ID} is not: there is no id to record"
-            f" this run under"
+            f"{ENV_TORCHX_TRACKERS} is set but {ENV_TORCHX_JOB_ID} is not, so this run has no id;"
+            f" set {ENV_TORCHX_JOB_ID}"
         )
         if is_strict():
             raise TrackerError(message)
-        logging.getLogger("torchx_tracker").warning("%s, '%s' is used", message, self.id)
+        logging.getLogger("torchx_tracker").warning("%s (recording it as '%s')", message, self.id)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AppRun):
             return NotImplemented
         return (self.id, self.backends) == (other.id, other.backends)
 
-    __hash__ = None  # type: ignore[assignment] # its fields can change
+    __hash__ = None  # type: ignore[assignment] # runs are mutable
 
     def __repr__(self) -> str:
         return f"AppRun(id={self.id!r}, backends={self.backends!r})"
 
 
 def app_run_from_env() -> AppRun:
-    """Returns the run that this process belongs to; see :meth:`AppRun.run_from_env`."""
+    """Return the run of this process; see :meth:`AppRun.run_from_env`."""
     return AppRun.run_from_env()
 
 
 def _add_metadata(tracker: TrackerBase, run_id: str, pairs: Mapping[str, object]) -> None:
-    taken = [key for key in ("self", "run_id") if key in pairs]
-    if taken:
+    reserved = [key for key in ("self", "run_id") if key in pairs]
+    if reserved:
         from torchx_specs.trackers.api import TrackerValueError
 
-        raise TrackerValueError(f"'{taken[0]}' cannot be a key of metadata: choose another name")
+        raise TrackerValueError(
+            f"'{reserved[0]}' is not a valid metadata key: trackers reserve it; use another name"
+        )
     tracker.add_metadata(run_id, **pairs)

@@ -10,8 +10,9 @@ from torchx_specs.plugins.records import CommandPlugin
 
 @hookimpl
 def torchx_commands() -> Iterable[CommandPlugin]:
+    """Yield the command."""
     yield CommandPlugin(
         "tracker",
         "torchx_tracker.command:command",
-        "Show what trackers have recorded of runs.",
+        "Show the records of trackers.",
     )

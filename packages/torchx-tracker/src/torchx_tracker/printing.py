@@ -1,4 +1,4 @@
-"""What ``torchx tracker`` prints: tables, trees, JSON and YAML."""
+"""Output of ``torchx tracker``: tables, trees, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ YAML = "yaml"
 
 
 def write(text: str) -> None:
-    """Writes text to standard output, with a newline at its end."""
+    """Write text to standard output, with a newline at its end."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
-def as_plain(data: dict[str, Any], form: str) -> str:
-    """Returns ``data`` for programs to read.
+def as_plain(data: dict[str, Any], output_format: str) -> str:
+    """Return ``data`` as JSON or YAML.
 
     Args:
-        data: dicts, lists and scalars
-        form: ``json`` or ``yaml``
+        data: Dictionaries, lists and scalars.
+        output_format: ``json`` or ``yaml``.
     """
-    if form == JSON:
+    if output_format == JSON:
         import json
 
         return json.dumps(_plain(data, finite=True))
@@ -36,11 +36,11 @@ def as_plain(data: dict[str, Any], form: str) -> str:
 
 
 def _plain(data: Any, *, finite: bool = False) -> Any:
-    """``data`` as dicts, lists and scalars; what else a tracker gave, as text.
+    """Return ``data`` as dictionaries, lists and scalars; other values become text.
 
     Args:
-        data: what trackers answered
-        finite: numbers that JSON does not have become text too
+        data: The results of trackers.
+        finite: Whether numbers that JSON lacks (NaN, infinity) become text too.
     """
     if isinstance(data, float):
         odd = data != data or data in (float("inf"), float("-inf"))
@@ -55,7 +55,7 @@ def _plain(data: Any, *, finite: bool = False) -> Any:
 
 
 def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows aligned under their headers, with a rule of dashes between.
+    """Return rows aligned under their headers, with a line of dashes below each header.
 
     >>> print(format_table(["ID", "VALUE"], [["loss", "0.5"]]))
     ID    VALUE
@@ -74,10 +74,10 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns text with what would move the cursor, or end the line, as an escape.
+    r"""Return text with unprintable characters escaped, such as line ends and cursor movements.
 
-    >>> print(printable("a\\nb"))
-    a\\nb
+    >>> print(printable("a\nb"))
+    a\nb
     """
     if text.isprintable():
         return text
@@ -85,9 +85,9 @@ def printable(text: str) -> str:
 
 
 def format_tree(lineage: Lineage) -> str:
-    """Returns a lineage as a tree: first what the run was made from, then what was made from it.
+    """Return a lineage as a tree: the ancestors of the run, then its descendants.
 
-    A run that several ways lead to is drawn once with its own; the other times it says so.
+    A run that is reached several edges shows its own branches once; other places show ``...``.
     """
     up: dict[str, list[tuple[str, str | None]]] = {}
     down: dict[str, list[tuple[str, str | None]]] = {}
@@ -97,10 +97,10 @@ def format_tree(lineage: Lineage) -> str:
     lines = [printable(lineage.run_id)]
     halves = [("made from", up, "{run} ({artifact})"), ("made into", down, "{run} (by {artifact})")]
     halves = [half for half in halves if half[1].get(lineage.run_id)]
-    for number, (title, ways, labelled) in enumerate(halves):
+    for number, (title, edges, label_format) in enumerate(halves):
         last = number == len(halves) - 1
         lines.append(("└─ " if last else "├─ ") + title)
-        lines += _branches(lineage.run_id, ways, labelled, "   " if last else "│  ")
+        lines += _branches(lineage.run_id, edges, label_format, "   " if last else "│  ")
     text = "\n".join(lines)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -112,36 +112,36 @@ def format_tree(lineage: Lineage) -> str:
 
 def _branches(
     run_id: str,
-    ways: dict[str, list[tuple[str, str | None]]],
-    labelled: str,
+    edges: dict[str, list[tuple[str, str | None]]],
+    label_format: str,
     indent: str,
 ) -> list[str]:
-    """The lines below a run; no recursion, as a chain of runs may be long."""
+    """Return the lines below a run. A chain of runs may be long, so do not recurse."""
     lines: list[str] = []
-    drawn = {run_id}
-    todo = [(indent, *step) for step in _steps(ways.get(run_id, ()))]
-    while todo:
-        indent, run, label, last = todo.pop()
+    shown = {run_id}
+    stack = [(indent, *step) for step in _steps(edges.get(run_id, ()))]
+    while stack:
+        indent, run, label, last = stack.pop()
         label = (
             printable(run)
             if label is None
-            else labelled.format_map({"run": printable(run), "artifact": printable(label)})
+            else label_format.format_map({"run": printable(run), "artifact": printable(label)})
         )
-        below = ways.get(run, ())
-        seen = run in drawn
+        below = edges.get(run, ())
+        seen = run in shown
         again = " ..." if seen and below else ""
         lines.append(f"{indent}{'└─ ' if last else '├─ '}{label}{again}")
         if not seen:
-            drawn.add(run)
+            shown.add(run)
             deeper = indent + ("   " if last else "│  ")
-            todo += [(deeper, *step) for step in _steps(below)]
+            stack += [(deeper, *step) for step in _steps(below)]
     return lines
 
 
 def _steps(
     links: Sequence[tuple[str, str | None]],
 ) -> list[tuple[str, str | None, bool]]:
-    """One step for each run, with its artifacts as the label; the last first, as on a stack."""
+    """Return each linked run with its artifacts as the label, last run first for use as a stack."""
     artifacts: dict[str, list[str]] = {}
     for run, artifact in links:
         artifacts.setdefault(run, []).extend([] if artifact is None else [artifact])

@@ -1,8 +1,8 @@
-"""The words of a container's command, so that each arrives byte for byte.
+"""The command of a Batch container, built so that every argument arrives byte for byte.
 
-Batch gives the words to the container as they are, with two gaps: all replicas of a role share one
-command, and variables without a value are dropped. What the gaps touch goes through a few lines of
-``sh`` (the image then has to have one), and everything else is passed as it is.
+Batch passes a command to the container unchanged, with two limits. All replicas of a role share one
+command, and environment variables with an empty value are dropped. Only arguments and variables
+that these limits affect go through a few lines of ``sh``, which the image must then contain.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torchx_specs.model.templates import macros
 
-#: Puts the replica's index in the place of ``$2`` in all words, and runs them. ``$1`` is the index
-#: of the role's first node. The names are such that no variable of the job is touched.
+#: Shell code that replaces ``$2`` by the replica's index in all later arguments and runs them.
+#: ``$1`` is the index of the role's first node. The prefix of its variables keeps the job's
+#: untouched.
 PROLOGUE = (
     "__torchx_m=$2 __torchx_k=$((AWS_BATCH_JOB_NODE_INDEX-$1)) __torchx_n=$(($#-2)); shift 2; "
     "while [ $__torchx_n -gt 0 ]; do __torchx_w=$1 __torchx_o=; shift; "
@@ -23,57 +24,57 @@ PROLOGUE = (
     'exec "$@"'
 )
 _NAME = "torchx"
-# env(1) would take a program with a = for a variable
+# env(1) would read a program whose name contains '=' as a variable.
 _EXEC = ["sh", "-c", 'exec "$@"', _NAME]
 
 
-def replica_mark(words: Iterable[str]) -> str:
-    """Returns a text that is in none of ``words``, to stand for the replica's index."""
-    text = "\0".join(words)
-    mark = "%torchx_replica_id%"
-    while mark in text:
-        mark = f"%{mark}%"
-    return mark
+def make_placeholder(texts: Iterable[str]) -> str:
+    """Return a text that occurs in none of ``texts``, to stand for the replica's index."""
+    text = "\0".join(texts)
+    placeholder = "%torchx_replica_id%"
+    while placeholder in text:
+        placeholder = f"%{placeholder}%"
+    return placeholder
 
 
 def make_command(
-    words: Sequence[str], set_by_env: Mapping[str, str], mark: str, first_node: int | None
+    argv: Sequence[str], set_by_env: Mapping[str, str], placeholder: str, first_node: int | None
 ) -> list[str]:
-    """Returns the command of a role's containers.
+    """Return the command of a role's containers.
 
     Args:
-        words: program and arguments, ``mark`` in the place of the replica's index
-        set_by_env: variables that Batch cannot set, ``mark`` likewise
-        mark: stands for the replica's index
-        first_node: index of the role's first node; None if no word has a mark
+        argv: Program and arguments, with ``placeholder`` in place of the replica's index.
+        set_by_env: Variables that Batch cannot set, with ``placeholder`` likewise.
+        placeholder: The text that stands for the replica's index.
+        first_node: Index of the role's first node, or None if no argument has a placeholder.
     """
-    command = list(words)
+    command = list(argv)
     if set_by_env:
         if "=" in command[0]:
             command = [*_EXEC, *command]
         command = ["env", *(f"{name}={value}" for name, value in set_by_env.items()), *command]
-    if first_node is not None and any(mark in word for word in command):
-        command = ["sh", "-c", PROLOGUE, _NAME, str(first_node), mark, *command]
+    if first_node is not None and any(placeholder in argument for argument in command):
+        command = ["sh", "-c", PROLOGUE, _NAME, str(first_node), placeholder, *command]
     return command
 
 
 def read_command(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Returns the words of a command of :func:`make_command`, and the variables it sets.
+    """Return the argv of a command made by :func:`make_command`, and the variables it sets.
 
-    The macro stands for the replica's index. Other commands are returned as they are.
+    The macro ``replica_id`` stands for the replica's index. Other commands are returned unchanged.
     """
-    words = list(command)
+    argv = list(command)
     ours = False
-    if words[:4] == ["sh", "-c", PROLOGUE, _NAME] and len(words) > 6:
+    if argv[:4] == ["sh", "-c", PROLOGUE, _NAME] and len(argv) > 6:
         ours = True
-        mark = words[5]
-        words = [word.replace(mark, macros.replica_id) for word in words[6:]]
+        placeholder = argv[5]
+        argv = [argument.replace(placeholder, macros.replica_id) for argument in argv[6:]]
     variables: dict[str, str] = {}
-    if words[:1] == ["env"] and len(words) > 1 and (ours or words[1].endswith("=")):
-        words = words[1:]
-        while len(words) > 1 and "=" in words[0]:
-            name, _, value = words.pop(0).partition("=")
+    if argv[:1] == ["env"] and len(argv) > 1 and (ours or argv[1].endswith("=")):
+        argv = argv[1:]
+        while len(argv) > 1 and "=" in argv[0]:
+            name, _, value = argv.pop(0).partition("=")
             variables[name] = value
-        if words[: len(_EXEC)] == _EXEC:
-            words = words[len(_EXEC) :]
-    return words, variables
+        if argv[: len(_EXEC)] == _EXEC:
+            argv = argv[len(_EXEC) :]
+    return argv, variables

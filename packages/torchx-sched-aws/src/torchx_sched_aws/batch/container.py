@@ -1,4 +1,4 @@
-"""A role as the properties of its containers."""
+"""The container properties of a role."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torchx_specs.model.app import Role
 from torchx_specs.model.mounts import BindMount, DeviceMount
 from torchx_specs.model.resources import Resource
 
-#: Capability by which a named resource says its instance type.
+#: Capability of a resource that names its instance type.
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 DEVICE_PERMISSIONS = {"r": "READ", "w": "WRITE", "m": "MKNOD"}
 
 
 class ResourceType(Enum):
-    """What a container asks for."""
+    """Types of a container's resource requirements."""
 
     VCPU = 1
     GPU = 2
@@ -27,7 +27,7 @@ class ResourceType(Enum):
 
 
 def resource_requirements_from_resource(resource: Resource) -> list[dict[str, str]]:
-    """Returns a resource as Batch's requirements; without CPUs it is one."""
+    """Return a resource as Batch's resource requirements, with at least one CPU."""
     required = [
         {"type": ResourceType.VCPU.name, "value": str(max(1, ceil(resource.cpu)))},
         {"type": ResourceType.MEMORY.name, "value": str(int(resource.memMB))},
@@ -40,7 +40,7 @@ def resource_requirements_from_resource(resource: Resource) -> list[dict[str, st
 def resource_from_resource_requirements(
     resource_requirements: Sequence[Mapping[str, str]],
 ) -> Resource:
-    """Returns Batch's requirements as a resource."""
+    """Return Batch's resource requirements as a resource."""
     values = {item["type"]: int(float(item["value"])) for item in resource_requirements}
     return Resource(
         cpu=values.get(ResourceType.VCPU.name, -1),
@@ -50,18 +50,18 @@ def resource_from_resource_requirements(
 
 
 def instance_type(resource: Resource) -> str | None:
-    """Returns the instance type a resource asks for, None if it names none."""
+    """Return the instance type that a resource names, or None."""
     found = resource.capabilities.get(INSTANCE_TYPE)
     return str(found) if found else None
 
 
 def environment(variables: Mapping[str, str]) -> list[dict[str, str]]:
-    """Returns variables as Batch wants them."""
+    """Return environment variables in Batch's form."""
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def storage(role: Role, shm_mb: int | None) -> dict[str, Any]:
-    """Returns volumes, mount points and Linux parameters of a role's containers."""
+    """Return the volumes, mount points and Linux parameters of a role's containers."""
     volumes: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
     devices: list[dict[str, Any]] = []

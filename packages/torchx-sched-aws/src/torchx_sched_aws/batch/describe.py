@@ -1,4 +1,4 @@
-"""A job of Batch as an app: its roles, the states of its replicas, its metadata."""
+"""Description of a Batch job as an app: roles, replicas, metadata."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from torchx_sched_aws.batch.command import read_command
 from torchx_sched_aws.batch.container import INSTANCE_TYPE, resource_from_resource_requirements
 from torchx_sched_aws.batch.jobs import definition_name
-from torchx_sched_aws.batch.request import DEFINITION_PREFIX, containers_of, role_name_of
+from torchx_sched_aws.batch.request import DEFINITION_PREFIX, container_properties, container_role
 from torchx_sched_aws.batch.states import (
     exit_code,
     has_failed_by_itself,
     job_state,
-    reason_of,
-    restarts,
+    restart_count,
+    state_reason,
 )
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME
 from torchx_specs.model.app import Role
@@ -23,7 +23,7 @@ from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-#: Name of a role that does not say its own.
+#: Name of a role whose container does not name it.
 DEFAULT_ROLE_NAME = "node"
 _PERMISSIONS = {"READ": "r", "WRITE": "w", "MKNOD": "m"}
 
@@ -31,19 +31,19 @@ _PERMISSIONS = {"READ": "r", "WRITE": "w", "MKNOD": "m"}
 def describe(
     app_id: str, job: Mapping[str, Any], nodes: Mapping[int, Mapping[str, Any]]
 ) -> DescribeAppResponse:
-    """Returns what Batch says of a job, in our words.
+    """Return the description of an app.
 
     Args:
-        app_id: the app's id
-        job: what Batch says of the job
-        nodes: and of its nodes
+        app_id: Id of the app.
+        job: The job, as ``DescribeJobs`` returns it.
+        nodes: The job's nodes by index, in the same form.
     """
     state = job_state(job)
-    roles = roles_of(job)
-    reason = reason_of(job)
+    roles = read_roles(job)
+    reason = state_reason(job)
     several = bool(job.get("nodeProperties"))
     statuses = []
-    # the main node alone decides what Batch says of a job
+    # Batch derives a job's state from its main node alone.
     broken = several and any(map(has_failed_by_itself, nodes.values()))
     first = 0
     for role in roles:
@@ -63,12 +63,12 @@ def describe(
     ]
     message = reason
     if state == AppState.FAILED and failed and several:
-        one = failed[0]
-        message = f"{one.role}/{one.id}: {one.reason}"
+        first_failed = failed[0]
+        message = f"{first_failed.role}/{first_failed.id}: {first_failed.reason}"
     return DescribeAppResponse(
         app_id,
         state,
-        num_restarts=restarts(job),
+        num_restarts=restart_count(job),
         msg=message or NONE,
         ui_url=job_ui_url(str(job.get("jobArn") or ""), several),
         metadata=_metadata(job),
@@ -77,8 +77,8 @@ def describe(
     )
 
 
-def roles_of(job: Mapping[str, Any]) -> list[Role]:
-    """Returns the roles of a job, as far as Batch has them."""
+def read_roles(job: Mapping[str, Any]) -> list[Role]:
+    """Return the roles of a job, as far as Batch stores them."""
     properties = job.get("nodeProperties")
     counts = [1]
     if properties:
@@ -89,21 +89,21 @@ def roles_of(job: Mapping[str, Any]) -> list[Role]:
     attempts = int((job.get("retryStrategy") or {}).get("attempts") or 1)
     return [
         _role(container, count, attempts - 1)
-        for container, count in zip(containers_of(job), counts, strict=True)
+        for container, count in zip(container_properties(job), counts, strict=True)
     ]
 
 
 def _role(container: Mapping[str, Any], replicas: int, max_retries: int) -> Role:
-    words, variables = read_command(container.get("command") or [])
+    argv, variables = read_command(container.get("command") or [])
     env = {item["name"]: item["value"] for item in container.get("environment") or ()}
     resource = resource_from_resource_requirements(container.get("resourceRequirements") or ())
     if container.get("instanceType"):
         resource.capabilities[INSTANCE_TYPE] = container["instanceType"]
     return Role(
-        role_name_of(container) or DEFAULT_ROLE_NAME,
+        container_role(container) or DEFAULT_ROLE_NAME,
         str(container.get("image") or ""),
-        entrypoint=words[0] if words else MISSING,
-        args=words[1:],
+        entrypoint=argv[0] if argv else MISSING,
+        args=argv[1:],
         env={**env, **variables},
         num_replicas=replicas,
         max_retries=max_retries,
@@ -143,12 +143,12 @@ def _replica(
     reason: str,
     several: bool,
 ) -> ReplicaStatus:
-    if node is None:  # never started
-        waits = AppState.PENDING if app == AppState.RUNNING else app
-        return ReplicaStatus(k, waits, role, "", reason=reason)
+    if node is None:  # it never started
+        node_state = AppState.PENDING if app == AppState.RUNNING else app
+        return ReplicaStatus(k, node_state, role, "", reason=reason)
     state = job_state(node)
     if is_terminal(app):
-        # Batch ends the other nodes with the main one, and says FAILED of those it has ended
+        # When the main node ends, Batch stops the other nodes and reports them as FAILED.
         if app == AppState.CANCELLED and state != AppState.SUCCEEDED:
             state = AppState.CANCELLED
         elif app == AppState.SUCCEEDED and state == AppState.FAILED:
@@ -170,10 +170,10 @@ def _replica(
         state,
         role,
         address,
-        reason=reason_of(node) or ("" if several else reason),
+        reason=state_reason(node) or ("" if several else reason),
         exit_code=exit_code(node),
         node=machine or None,
-        restarts=restarts(node),
+        restarts=restart_count(node),
     )
 
 
@@ -187,7 +187,12 @@ def _metadata(job: Mapping[str, Any]) -> dict[str, str]:
 
 
 def job_ui_url(job_arn: str, several_nodes: bool = True) -> str | None:
-    """Returns where to look at a job, None if ``job_arn`` is none."""
+    """Return the address of a job in the AWS console, or None if ``job_arn`` is not a job's ARN.
+
+    Args:
+        job_arn: ARN of the job.
+        several_nodes: Whether it is a multi-node parallel job.
+    """
     parts = job_arn.split(":")
     if len(parts) < 6 or not parts[5].startswith("job/"):
         return None
@@ -199,7 +204,7 @@ def job_ui_url(job_arn: str, several_nodes: bool = True) -> str | None:
 
 
 def _parse_start_and_end_idx(target_nodes: str, num_nodes: int) -> tuple[int, int]:
-    """Returns the first and the last index of ``3``, ``0:3``, ``:3``, ``2:`` or ``:``."""
+    """Return the first and the last index of a range: ``3``, ``0:3``, ``:3``, ``2:`` or ``:``."""
     start, colon, end = target_nodes.partition(":")
     if not colon:
         return int(start), int(start)
@@ -207,6 +212,6 @@ def _parse_start_and_end_idx(target_nodes: str, num_nodes: int) -> tuple[int, in
 
 
 def _parse_num_replicas(target_nodes: str, num_nodes: int) -> int:
-    """Returns how many nodes a range has."""
+    """Return the number of nodes in a range."""
     first, last = _parse_start_and_end_idx(target_nodes, num_nodes)
     return last - first + 1

@@ -1,4 +1,4 @@
-"""Jobs of Batch: found by app id, described with their nodes, listed."""
+"""Batch jobs: find by app id, poll with their nodes, list."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from torchx_sched_aws.batch.states import (
     job_state,
     was_deleted,
 )
-from torchx_sched_aws.batch.submit import queues_of
+from torchx_sched_aws.batch.submit import list_queues
 from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import ListAppResponse
 
-#: The tag of a job that counts as deleted.
+#: Tag of deleted jobs, which Batch itself keeps for days.
 TAG_DELETED = "torchx.pytorch.org/deleted"
-#: How many queues are listed at the same time.
+#: Number of queues to list concurrently.
 PARALLEL_QUEUES = 8
-#: How many one DescribeJobs, or DescribeJobDefinitions, tells of.
-DESCRIBED_AT_ONCE = 100
-#: A node that nobody has looked at for so many seconds is not followed any longer.
-FOLLOWED = 15.0
+#: Largest number of ids in one DescribeJobs or DescribeJobDefinitions request.
+MAX_DESCRIBED = 100
+#: A node that was not polled for this long is left out of shared requests, in seconds.
+POLL_EXPIRY = 15.0
 
 _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
 logger = logging.getLogger(__name__)
 
 
 class Jobs:
-    """The jobs that can be reached; may be used from several threads.
+    """The jobs of the account and region; thread-safe.
 
     Args:
-        clients: of AWS
+        clients: The boto3 clients to use.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -48,85 +48,87 @@ class Jobs:
         self._ids: dict[str, str] = {}
         self._deleted: set[str] = set()
         self._lock = threading.Lock()
-        self._found: CoalescingCache[dict[str, Any]] = CoalescingCache()
-        self._looks: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
-        # job and node, and when it was last looked at
-        self._followed: dict[tuple[str, str], float] = {}
+        self._job_cache: CoalescingCache[dict[str, Any]] = CoalescingCache()
+        self._poll_cache: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
+        # Time of the last poll by job id and node id.
+        self._polled_nodes: dict[tuple[str, str], float] = {}
 
-    def remember(self, app_id: str, job_id: str) -> None:
-        """Notes Batch's id of an app, which never changes."""
+    def remember_id(self, app_id: str, job_id: str) -> None:
+        """Cache the Batch job id of an app, which never changes."""
         with self._lock:
             self._ids[app_id] = job_id
 
-    def forget(self, app_id: str) -> None:
-        """Leaves an app out of lists, although Batch may not have ended it yet."""
+    def hide(self, app_id: str) -> None:
+        """Leave an app out of lists, even if Batch still reports its job as running."""
         with self._lock:
             self._deleted.add(app_id)
 
     def find(self, app_id: str) -> dict[str, Any] | None:
-        """Returns what Batch says of an app's job, None if there is none or it was deleted.
+        """Return the description of an app's job, or None if the job is missing or deleted.
 
-        Many who ask at once share an answer.
+        Concurrent callers share one request.
 
         Raises:
-            AwsError: AWS refuses, or does not answer
+            AwsError: AWS refused the request or did not answer.
         """
-        return self._found.get(app_id, lambda _: self._find(app_id))
+        return self._job_cache.get(app_id, lambda _: self._find(app_id))
 
     def _find(self, app_id: str) -> dict[str, Any] | None:
         job_id = self._ids.get(app_id) or self._search(app_id)
         if job_id is None:
             return None
-        found = self.by_ids([job_id])
+        found = self.describe_jobs_by_id([job_id])
         if not found or was_deleted(found[0], TAG_DELETED):
             return None
-        self.remember(app_id, job_id)
+        self.remember_id(app_id, job_id)
         return found[0]
 
-    def look(
-        self, job_id: str, node_id: str, old: float = 0.0
+    def poll(
+        self, job_id: str, node_id: str, max_age: float = 0.0
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Returns what Batch says of a job and of one of its nodes, None of what it does not know.
+        """Return the description of a job and of one of its nodes; None for an unknown one.
 
-        Of a job whose nodes are followed by many threads, one answer tells all of them.
+        Threads that poll nodes of the same job share one request, which describes all these nodes.
 
         Args:
-            job_id: Batch's id of the job
-            node_id: the node's, or the job's own where that has no nodes
-            old: how many seconds ago the answer may have been given
+            job_id: Batch's id of the job.
+            node_id: Batch's id of the node, or of the job if it has no nodes.
+            max_age: How old the description may be, in seconds.
 
         Raises:
-            AwsError: AWS refuses, or does not answer
+            AwsError: AWS refused the request or did not answer.
         """
 
         def find(_: object) -> dict[str, dict[str, Any] | None]:
             with self._lock:
-                since = time.monotonic() - FOLLOWED
-                self._followed = {key: at for key, at in self._followed.items() if at > since}
-                nodes = [node for job, node in self._followed if job == job_id]
-            # the job first: what is said of nodes is not older
+                since = time.monotonic() - POLL_EXPIRY
+                self._polled_nodes = {
+                    key: at for key, at in self._polled_nodes.items() if at > since
+                }
+                nodes = [node for job, node in self._polled_nodes if job == job_id]
+            # The job comes first, so that its description is never newer than its nodes'.
             ids = list(dict.fromkeys([job_id, *nodes]))
-            found = {str(one["jobId"]): one for one in self.by_ids(ids)}
-            return {one: found.get(one) for one in ids}
+            found = {str(item["jobId"]): item for item in self.describe_jobs_by_id(ids)}
+            return {job_or_node: found.get(job_or_node) for job_or_node in ids}
 
         with self._lock:
-            self._followed[job_id, node_id] = time.monotonic()
-        said = self._looks.get(job_id, find, old) or {}
-        if node_id not in said:  # by others, before this node was followed
-            said = self._looks.get(job_id, find) or {}
-        return said.get(job_id), said.get(node_id)
+            self._polled_nodes[job_id, node_id] = time.monotonic()
+        descriptions = self._poll_cache.get(job_id, find, max_age) or {}
+        if node_id not in descriptions:  # another thread's request did not include this node
+            descriptions = self._poll_cache.get(job_id, find) or {}
+        return descriptions.get(job_id), descriptions.get(node_id)
 
-    def by_ids(self, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Returns what Batch says of jobs and nodes; those it does not know are left out."""
+    def describe_jobs_by_id(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the descriptions of jobs and nodes; unknown ids are left out."""
         found: list[dict[str, Any]] = []
-        for start in range(0, len(ids), DESCRIBED_AT_ONCE):
-            chunk = list(ids[start : start + DESCRIBED_AT_ONCE])
-            with aws_errors(f"look at the job {chunk[0]}"):
+        for start in range(0, len(ids), MAX_DESCRIBED):
+            chunk = list(ids[start : start + MAX_DESCRIBED])
+            with aws_errors(f"describe the job {chunk[0]}"):
                 found += self._clients.client("batch").describe_jobs(jobs=chunk)["jobs"]
         return found
 
     def nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-        """Returns the nodes of a job by their index; those that were never started are left out."""
+        """Return the descriptions of a job's started nodes, by index."""
         properties = job.get("nodeProperties")
         if not properties:
             return {0: dict(job)}
@@ -134,18 +136,11 @@ class Jobs:
             return {}
         ids = [f"{job['jobId']}#{index}" for index in range(properties["numNodes"])]
         found = {}
-        for node in self.by_ids(ids):
+        for node in self.describe_jobs_by_id(ids):
             _, _, index = str(node["jobId"]).partition("#")
             if index.isdigit():
                 found[int(index)] = node
         return found
-
-    def node(self, job: Mapping[str, Any], index: int) -> dict[str, Any] | None:
-        """Returns one node of a job, None if it was never started."""
-        if not job.get("nodeProperties"):
-            return dict(job)
-        found = self.by_ids([f"{job['jobId']}#{index}"])
-        return found[0] if found else None
 
     def _search(self, app_id: str) -> str | None:
         parsed = _APP_ID.fullmatch(app_id)
@@ -159,7 +154,7 @@ class Jobs:
         except AwsError as e:
             if e.code != "ClientException":
                 raise
-            # the queue does not exist
+            # ClientException: the queue does not exist.
         return None
 
     def _summaries(self, queue: str, query: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -169,47 +164,47 @@ class Jobs:
                 yield from page["jobSummaryList"]
 
     def list(self, session_name: str, queues: Sequence[str] = ()) -> list[ListAppResponse]:
-        """Returns TorchX's jobs, those of the same queue together, the newest first.
+        """Return TorchX's jobs, grouped by queue, the newest first.
 
-        Each page of Batch's answers is looked through and forgotten: memory is needed for TorchX's
-        jobs only.
+        Memory use is bounded by the number of TorchX's jobs, because pages are processed one at a
+        time.
 
         Args:
-            session_name: for the handles
-            queues: the queues to look at, all if empty
+            session_name: Name of the session, for the handles.
+            queues: Names of the queues to list; empty means all.
         """
-        names = list(queues) or [str(queue["jobQueueName"]) for queue in queues_of(self._clients)]
+        names = list(queues) or [str(queue["jobQueueName"]) for queue in list_queues(self._clients)]
 
-        def of_queue(queue: str) -> list[_Listed]:
-            # the filter is what makes Batch tell of jobs in all states in one list
+        def list_queue(queue: str) -> list[_Listed]:
+            # Without a filter, ListJobs returns the jobs of a single state.
             query = {"name": "AFTER_CREATED_AT", "values": ["1"]}
             found = (
                 _listed(queue, job, session_name)
                 for job in self._summaries(queue, query)
-                if _is_ours(job) and job.get("statusReason") != DELETED
+                if _is_torchx_job(job) and job.get("statusReason") != DELETED
             )
-            return [one for one in found if one.item.app_id not in self._deleted]
+            return [job for job in found if job.item.app_id not in self._deleted]
 
         if len(names) < 2:
-            found = [one for name in names for one in of_queue(name)]
+            found = [job for name in names for job in list_queue(name)]
         else:
             with ThreadPoolExecutor(min(len(names), PARALLEL_QUEUES)) as pool:
-                found = [one for some in pool.map(of_queue, names) for one in some]
-        gone = self._deleted_after_their_end([one for one in found if is_terminal(one.item.state)])
-        return [one.item for one in found if one.job_id not in gone]
+                found = [job for jobs in pool.map(list_queue, names) for job in jobs]
+        deleted = self._find_deleted([job for job in found if is_terminal(job.item.state)])
+        return [job.item for job in found if job.job_id not in deleted]
 
-    def _deleted_after_their_end(self, jobs: Sequence[_Listed]) -> set[str]:
-        """Returns the ids of those jobs that are marked as deleted.
+    def _find_deleted(self, jobs: Sequence[_Listed]) -> set[str]:
+        """Return the ids of jobs that carry the tag for deleted jobs.
 
-        Lists have no tags, and to describe every job would take long. But who deletes a job
-        deregisters its definition: only jobs without an active one are described.
+        ``ListJobs`` returns no tags, and describing every job would take long. Deleting a job also
+        deregisters its definition, so describe only the jobs without an active definition.
         """
         definitions = sorted({job.definition for job in jobs})
         active: set[str] = set()
-        for start in range(0, len(definitions), DESCRIBED_AT_ONCE):
-            chunk = definitions[start : start + DESCRIBED_AT_ONCE]
+        for start in range(0, len(definitions), MAX_DESCRIBED):
+            chunk = definitions[start : start + MAX_DESCRIBED]
             try:
-                with aws_errors("look at the job definitions of jobs that have ended"):
+                with aws_errors("describe the job definitions of ended jobs"):
                     pages = self._clients.client("batch").get_paginator("describe_job_definitions")
                     for page in pages.paginate(jobDefinitions=chunk):
                         active.update(
@@ -218,10 +213,14 @@ class Jobs:
                             if found.get("status") == "ACTIVE"
                         )
             except AccessDeniedError as e:
-                logger.debug("jobs that were deleted after their end are listed: %s", e)
+                logger.debug("the list includes jobs that were deleted after their end: %s", e)
                 return set()
         ids = [job.job_id for job in jobs if job.definition not in active]
-        return {str(job["jobId"]) for job in self.by_ids(ids) if was_deleted(job, TAG_DELETED)}
+        return {
+            str(job["jobId"])
+            for job in self.describe_jobs_by_id(ids)
+            if was_deleted(job, TAG_DELETED)
+        }
 
 
 @dataclass(frozen=True)
@@ -236,8 +235,8 @@ def definition_name(job: Mapping[str, Any]) -> str:
     return name.partition(":")[0]
 
 
-def _is_ours(job: Mapping[str, Any]) -> bool:
-    """Returns True for jobs of ours, and of upstream, which named the definition as the job."""
+def _is_torchx_job(job: Mapping[str, Any]) -> bool:
+    """Return whether TorchX created a job; older releases named job and definition alike."""
     definition = definition_name(job)
     return definition.startswith(DEFINITION_PREFIX) or definition == job.get("jobName")
 

@@ -1,4 +1,4 @@
-"""The options of ``aws_batch``, and what is checked of them without asking AWS."""
+"""Options of ``aws_batch``, and the checks that need no request to AWS."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torchx_sched_aws.tags import current_user
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 
-#: Highest ``priority``.
-MOST_PRIORITY = 9999
-#: Shortest ``timeout``, in seconds.
-LEAST_TIMEOUT = 60
-#: How many rules a retry strategy has at most.
-MOST_RULES = 5
-#: How many of them TorchX adds.
+#: Largest value of ``priority``.
+MAX_PRIORITY = 9999
+#: Smallest value of ``timeout``, in seconds.
+MIN_TIMEOUT = 60
+#: Largest number of rules in a retry strategy.
+MAX_RULES = 5
+#: Number of rules that TorchX adds.
 OWN_RULES = 2
-#: What a rule looks at, and Batch's name for it.
+#: Conditions of a retry rule, and Batch's names for them.
 RULE_CONDITIONS = {
     "exit_code": "onExitCode",
     "reason": "onReason",
@@ -29,7 +29,7 @@ RULE_ACTIONS = ("RETRY", "EXIT")
 _ARN = re.compile(r"arn:[a-z-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:\S+")
 _ROLE_ARN = re.compile(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+")
 _SHARE = re.compile(r"[A-Za-z0-9]{1,255}")
-# = is as good as :, but on the command line it would begin another option
+# "=" also works, but in -cfg it would begin another option.
 _ULIMIT = re.compile(r"([a-z]+)[:=](-?[0-9]+)(?::(-?[0-9]+))?")
 _ULIMITS = (
     *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc"),
@@ -41,7 +41,7 @@ _PATTERN = {
     "reason": re.compile(r"[A-Za-z0-9.:\s]*\*?"),
     "status_reason": re.compile(r"[A-Za-z0-9.:\s]*\*?"),
 }
-_LONGEST_PATTERN = 512
+_MAX_PATTERN_LENGTH = 512
 
 
 @dataclass
@@ -49,70 +49,72 @@ class AWSBatchOpts(StructuredOpts):
     """Options of ``aws_batch``."""
 
     queue: str
-    """job queue, by name or ARN"""
+    """Job queue, by name or ARN."""
 
     user: str = field(default_factory=current_user)
-    """who submits, for the tags; the current user unless given"""
+    """User to name in the job's tags (default: the current user)."""
 
     privileged: bool = False
-    """runs the containers with all rights on their machine, as docker run --privileged does"""
+    """Run the containers in privileged mode, like `docker run --privileged`."""
 
     share_id: str | None = None
-    """share identifier; needed if the queue has a scheduling policy, and only then"""
+    """Share identifier; required if the queue has a scheduling policy, invalid otherwise."""
 
     priority: int = 0
-    """priority among the jobs of the same share_id, 0 to 9999, higher first"""
+    """Scheduling priority among jobs with the same share_id, 0 to 9999 (highest)."""
 
     job_role_arn: str | None = None
-    """IAM role that the containers assume"""
+    """IAM role of the containers."""
 
     execution_role_arn: str | None = None
-    """IAM role with which the container agent pulls images, reads secrets and writes logs"""
+    """IAM role of the container agent, which pulls images, reads secrets and writes logs."""
 
     timeout: int | None = None
-    """seconds after which an attempt is ended, 60 at least"""
+    """End an attempt after this many seconds, at least 60 (default: no limit)."""
 
     retry_rules: list[str] | None = None
-    """when to retry (max_retries of the roles says how often); the first that matches wins, and
-    where one says RETRY, what none matches is not retried:
-    exit_code:137:RETRY;status_reason:Host EC2*:RETRY;reason:CannotPull*:EXIT"""
+    """Retry an attempt, or not, by its exit code or reason; max_retries of the roles sets how
+    often. The first matching rule wins. If one rule says RETRY, an attempt that matches no rule is
+    not retried. Example: exit_code:137:RETRY;status_reason:Host
+    EC2*:RETRY;reason:CannotPull*:EXIT"""
 
     shm_mb: int | None = None
-    """shared memory of a container in MB, its whole memory unless given"""
+    """Size of /dev/shm in MB (default: the memory of the container)."""
 
     ulimits: list[str] | None = None
-    """limits as name:soft or name:soft:hard: memlock:-1;nofile:65536:65536"""
+    """Set ulimits, each as name:soft or name:soft:hard. Example: memlock:-1;nofile:65536:65536"""
 
     secrets: dict[str, str] | None = None
-    """variables that Batch fills in itself: name:ARN of a secret or parameter"""
+    """Set environment variables from Secrets Manager or the Parameter Store, each as name:ARN;
+    Batch reads the values."""
 
     log_group: str | None = None
-    """CloudWatch log group, /aws/batch/job unless given"""
+    """CloudWatch log group (default: /aws/batch/job)."""
 
     depends_on: list[str] | None = None
-    """jobs to wait for: ids of Batch"""
+    """Start after these jobs have succeeded; ids of Batch jobs."""
 
     propagate_tags: bool = False
-    """gives the tags to the tasks of the container service, too"""
+    """Copy the job's tags to its ECS tasks."""
 
 
-def problems_of(opts: AWSBatchOpts) -> Iterator[str]:
-    """Yields what is wrong with the options, one line each."""
+def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
+    """Yield every problem of the options, one line each."""
     if not opts.queue or not _queue_is_valid(opts.queue):
-        yield f"option queue: '{opts.queue}' is neither the name nor the ARN of a job queue"
+        yield f"option queue: '{opts.queue}' is not a valid name or ARN of a job queue"
     if opts.share_id is not None and not _SHARE.fullmatch(opts.share_id):
-        yield f"option share_id: '{opts.share_id}' has something else than letters and digits"
-    if not 0 <= opts.priority <= MOST_PRIORITY:
-        yield f"option priority: {opts.priority} is not between 0 and {MOST_PRIORITY}"
+        yield f"option share_id: '{opts.share_id}' may contain only letters and digits"
+    if not 0 <= opts.priority <= MAX_PRIORITY:
+        yield f"option priority: {opts.priority} is not between 0 and {MAX_PRIORITY}"
     for key in ("job_role_arn", "execution_role_arn"):
         value = opts[key]
         if value is not None and not _ROLE_ARN.fullmatch(str(value)):
             yield (
-                f"option {key}: '{value}' is no role's ARN;"
-                " it is of the form arn:aws:iam::123456789012:role/name"
+                f"option {key}: '{value}' is not the ARN of a role"
+                " (arn:aws:iam::123456789012:role/NAME)"
             )
-    if opts.timeout is not None and opts.timeout < LEAST_TIMEOUT:
-        yield f"option timeout: {opts.timeout} is less than {LEAST_TIMEOUT} seconds"
+    if opts.timeout is not None and opts.timeout < MIN_TIMEOUT:
+        yield f"option timeout: {opts.timeout} is less than {MIN_TIMEOUT} seconds"
     if opts.shm_mb is not None and opts.shm_mb < 1:
         yield f"option shm_mb: {opts.shm_mb} is less than 1"
     for text in opts.ulimits or ():
@@ -121,7 +123,7 @@ def problems_of(opts: AWSBatchOpts) -> Iterator[str]:
             yield f"option ulimits: '{text}' is not of the form name:soft or name:soft:hard"
         elif found[1] not in _ULIMITS:
             yield (
-                f"option ulimits: there is no limit '{found[1]}';{nearest(found[1], _ULIMITS)}"
+                f"option ulimits: unknown limit '{found[1]}';{nearest(found[1], _ULIMITS)}"
                 f" valid names: {', '.join(_ULIMITS)}"
             )
     for name, arn in (opts.secrets or {}).items():
@@ -130,21 +132,21 @@ def problems_of(opts: AWSBatchOpts) -> Iterator[str]:
     yield from _rule_problems(opts.retry_rules or [])
 
 
-def ulimit(text: str) -> dict[str, object]:
-    """Returns ``name:soft[:hard]`` as Batch wants it; checked by :func:`problems_of`."""
+def parse_ulimit(text: str) -> dict[str, object]:
+    """Return ``name:soft[:hard]`` in Batch's form; :func:`option_problems` checks it."""
     name, soft, *hard = re.split("[:=]", text)
     return {"name": name, "softLimit": int(soft), "hardLimit": int((hard or [soft])[0])}
 
 
-def rule(text: str) -> dict[str, str]:
-    """Returns ``condition:pattern:ACTION`` as Batch wants it; checked by :func:`problems_of`."""
+def parse_rule(text: str) -> dict[str, str]:
+    """Return ``condition:pattern:ACTION`` in Batch's form; :func:`option_problems` checks it."""
     condition, rest = re.split("[:=]", text, maxsplit=1)
     pattern, _, action = rest.rpartition(":")
     return {RULE_CONDITIONS[condition]: pattern, "action": action.upper()}
 
 
 def queue_name(queue: str) -> str:
-    """Returns the name of a queue that was given by name or ARN."""
+    """Return the name of a queue that is given by name or ARN."""
     return queue.rpartition("job-queue/")[2]
 
 
@@ -160,24 +162,27 @@ def _rule_problems(rules: list[str]) -> Iterator[str]:
         found = _RULE.fullmatch(text)
         if found is None:
             yield (
-                f"option retry_rules: '{text}' is not of the form condition:pattern:ACTION, e.g."
-                " exit_code:137:RETRY"
+                f"option retry_rules: '{text}' is not of the form condition:pattern:ACTION, for"
+                " example exit_code:137:RETRY"
             )
             continue
         condition, pattern, action = found.groups()
         if condition not in RULE_CONDITIONS:
             yield (
-                f"option retry_rules: '{text}' looks at '{condition}';"
-                f"{nearest(condition, RULE_CONDITIONS)} valid: {', '.join(RULE_CONDITIONS)}"
+                f"option retry_rules: '{text}' has the unknown condition '{condition}';"
+                f"{nearest(condition, RULE_CONDITIONS)} valid conditions:"
+                f" {', '.join(RULE_CONDITIONS)}"
             )
-        elif len(pattern) > _LONGEST_PATTERN or not _PATTERN[condition].fullmatch(pattern):
-            kind = "a number" if condition == "exit_code" else "letters, digits, spaces, . and :"
+        elif len(pattern) > _MAX_PATTERN_LENGTH or not _PATTERN[condition].fullmatch(pattern):
+            valid = "a number" if condition == "exit_code" else "letters, digits, spaces, . and :"
             yield (
-                f"option retry_rules: '{pattern}' cannot be matched with {condition}: {kind},"
-                " with a * at the end if need be"
+                f"option retry_rules: '{pattern}' is not a valid pattern for {condition}; use"
+                f" {valid}, optionally with a * at the end"
             )
         if action.upper() not in RULE_ACTIONS:
-            yield f"option retry_rules: '{text}' ends in neither :RETRY nor :EXIT"
-    if len(rules) > MOST_RULES - OWN_RULES:
-        most = MOST_RULES - OWN_RULES
-        yield f"option retry_rules: {len(rules)} rules, Batch takes {most} beside TorchX's own"
+            yield f"option retry_rules: '{text}' must end with :RETRY or :EXIT"
+    if len(rules) > MAX_RULES - OWN_RULES:
+        yield (
+            f"option retry_rules: {len(rules)} rules; at most {MAX_RULES - OWN_RULES} are possible"
+            " besides TorchX's own"
+        )

@@ -1,4 +1,4 @@
-"""The native request: a job definition, and what is said when it is submitted."""
+"""The native request: a job definition, and the parameters of its submission."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.yaml_text import yaml_text
 from torchx_sched_aws.batch.checks import app_problems
-from torchx_sched_aws.batch.command import make_command, replica_mark
+from torchx_sched_aws.batch.command import make_command, make_placeholder
 from torchx_sched_aws.batch.container import (
     environment,
     instance_type,
     resource_requirements_from_resource,
     storage,
 )
-from torchx_sched_aws.batch.options import AWSBatchOpts, queue_name, rule, ulimit
+from torchx_sched_aws.batch.options import AWSBatchOpts, parse_rule, parse_ulimit, queue_name
 from torchx_sched_aws.tags import make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
@@ -27,21 +27,21 @@ from torchx_specs.model.templates import RoleTemplate, macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked
 
-#: The variable with the index of the role within its app ...
+#: Environment variable with the index of the role in its app.
 ENV_TORCHX_ROLE_IDX = "TORCHX_ROLE_IDX"
-#: ... and the one with its name.
+#: Environment variable with the name of the role.
 ENV_TORCHX_ROLE_NAME = "TORCHX_ROLE_NAME"
-#: The variable with the address of the first node; Batch sets it on all others.
+#: Environment variable with the first node's address; Batch sets it on all other nodes.
 ENV_MAIN_NODE = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"
-#: How the names of our job definitions begin.
+#: Prefix of the names of TorchX's job definitions.
 DEFINITION_PREFIX = "torchx-"
 
-LARGEST_DEFINITION = 24 * 1024
-LARGEST_SUBMISSION = 30 * 1024
-LARGEST_OVERRIDES = 8192
+MAX_DEFINITION_BYTES = 24 * 1024
+MAX_SUBMISSION_BYTES = 30 * 1024
+MAX_OVERRIDE_BYTES = 8192
 
 _OWN_VARIABLES = (ENV_TORCHX_ROLE_IDX, ENV_TORCHX_ROLE_NAME)
-#: Variables that are another one in every run; in a job definition they would make it another one.
+#: Prefix of variables whose values change with each run.
 _VARYING = "TORCHX_"
 
 CONTAINER_OVERLAY = OverlaySpec("aws_batch", "Container", ("command", "environment", "image"))
@@ -53,15 +53,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class BatchJob:
-    """A job.
+    """A request to AWS Batch.
 
-    Args:
-        name: its name, unique
-        queue: its queue
-        share_id: its share of the queue, None if the queue has no scheduling policy
-        job_def: what ``RegisterJobDefinition`` gets
-        images_to_push: kept for older code
-        submission: what ``SubmitJob`` gets beside names: tags, overrides ...
+    Attributes:
+        name: Unique name of the job.
+        queue: Name or ARN of its queue.
+        share_id: Share identifier, or None if the queue has no scheduling policy.
+        job_def: Parameters of ``RegisterJobDefinition``.
+        images_to_push: Unused; kept for older code.
+        submission: Parameters of ``SubmitJob`` besides names: tags, overrides and so on.
     """
 
     name: str
@@ -71,25 +71,25 @@ class BatchJob:
     images_to_push: dict[str, tuple[str, str]] = field(default_factory=dict)
     submission: dict[str, Any] = field(default_factory=dict)
 
-    def submit_words(self, definition: str) -> dict[str, Any]:
-        """Returns all that ``SubmitJob`` gets.
+    def submit_parameters(self, definition: str) -> dict[str, Any]:
+        """Return all parameters of ``SubmitJob``.
 
         Args:
-            definition: the job definition to use, name or ARN
+            definition: Name or ARN of the job definition.
         """
-        words: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "jobName": self.name,
             "jobQueue": self.queue,
             "jobDefinition": definition,
             **self.submission,
         }
         if self.share_id is not None:
-            words["shareIdentifier"] = self.share_id
-        return words
+            parameters["shareIdentifier"] = self.share_id
+        return parameters
 
     @property
     def app_id(self) -> str:
-        """The app's id."""
+        """Id of the app: the names of queue and job."""
         return f"{queue_name(self.queue)}:{self.name}"
 
     def __str__(self) -> str:
@@ -97,10 +97,10 @@ class BatchJob:
 
 
 def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
-    """Returns the request for an app; contacts nobody.
+    """Return the request for an app, without contacting AWS.
 
     Raises:
-        RequestError: names everything that Batch could not do
+        RequestError: Batch cannot run the app; the error lists every problem.
     """
     problems = list(app_problems(app, opts))
     tags: dict[str, str] = {}
@@ -113,7 +113,7 @@ def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
     stem = f"{app.name}-{opts.share_id}" if opts.share_id else app.name
     name = make_unique(fit_name(stem, AWS_BATCH.within(100)))
     job = _job(app, opts, name, tags, overridden=True)
-    if _size(_overrides(job.submission)) > LARGEST_OVERRIDES:
+    if _size(_overrides(job.submission)) > MAX_OVERRIDE_BYTES:
         job = _job(app, opts, name, tags, overridden=False)
     _check_sizes(job)
     _warn(app)
@@ -123,15 +123,15 @@ def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
 def _job(
     app: AppDef, opts: AWSBatchOpts, name: str, tags: dict[str, str], *, overridden: bool
 ) -> BatchJob:
-    """Returns the request.
+    """Return the request.
 
     Args:
-        app: the app
-        opts: the options
-        name: of the job
-        tags: of the job
-        overridden: what is different in each run is said when the job is submitted, so that the
-            next run finds the same definition; otherwise it is in the definition
+        app: The app.
+        opts: The options.
+        name: Name of the job.
+        tags: Tags of the job.
+        overridden: Whether values that change with each run become overrides of the submission, so
+            that the next run can use the same definition. Otherwise they are in the definition.
     """
     containers = []
     overrides = []
@@ -191,18 +191,21 @@ def _job(
 def _container(
     role: Role, index: int, first_node: int, name: str, opts: AWSBatchOpts, *, overridden: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the properties of a role's containers, and what the submission overrides."""
-    mark = replica_mark([role.entrypoint, *role.args, *role.env.values()])
-    one = role.num_replicas == 1
+    """Return the properties of a role's containers, and the overrides of the submission."""
+    placeholder = make_placeholder([role.entrypoint, *role.args, *role.env.values()])
+    single = role.num_replicas == 1
     template = RoleTemplate(role)
 
     def rendered(app_id: str) -> tuple[list[str], dict[str, str]]:
-        values = macros.Values("", app_id, "0" if one else mark, ENV_MAIN_NODE)
+        values = macros.Values("", app_id, "0" if single else placeholder, ENV_MAIN_NODE)
         variables = template.env(values)
-        # Batch drops variables without a value, and gives all replicas the same ones
-        by_env = {k: v for k, v in variables.items() if not v or (not one and mark in v)}
+        # Batch drops variables with an empty value, and all replicas share one environment.
+        by_env = {k: v for k, v in variables.items() if not v or (not single and placeholder in v)}
         command = make_command(
-            [role.entrypoint, *template.args(values)], by_env, mark, None if one else first_node
+            [role.entrypoint, *template.args(values)],
+            by_env,
+            placeholder,
+            None if single else first_node,
         )
         plain = {k: v for k, v in variables.items() if k not in by_env}
         plain[ENV_TORCHX_ROLE_IDX] = str(index)
@@ -212,7 +215,7 @@ def _container(
     command, variables = rendered(name)
     override: dict[str, Any] = {}
     if overridden:
-        # what is the same under any id stays in the definition, and of the rest the template does
+        # The definition keeps all values that do not depend on the app id.
         fixed_command, fixed = rendered(macros.app_id)
         varying = {
             key: value
@@ -242,7 +245,7 @@ def _container(
     if opts.execution_role_arn:
         container["executionRoleArn"] = opts.execution_role_arn
     if opts.ulimits:
-        container["ulimits"] = [ulimit(text) for text in opts.ulimits]
+        container["ulimits"] = [parse_ulimit(text) for text in opts.ulimits]
     if opts.secrets:
         container["secrets"] = [
             {"name": key, "valueFrom": arn} for key, arn in opts.secrets.items()
@@ -251,9 +254,9 @@ def _container(
 
 
 def _rules(opts: AWSBatchOpts) -> list[dict[str, str]]:
-    rules = [rule(text) for text in opts.retry_rules or ()]
+    rules = [parse_rule(text) for text in opts.retry_rules or ()]
     found = [*rules, {"onExitCode": "0", "action": "EXIT"}]
-    if any(one["action"] == "RETRY" for one in rules):
+    if any(rule["action"] == "RETRY" for rule in rules):
         found.append({"onStatusReason": "*", "action": "EXIT"})
     return found
 
@@ -262,34 +265,33 @@ def _warn(app: AppDef) -> None:
     nodes = sum(role.num_replicas for role in app.roles)
     for role in app.roles:
         if nodes > 1 and role.max_retries and role.retry_policy != RetryPolicy.APPLICATION:
-            logger.warning("role %s: a retry restarts all nodes on AWS Batch", role.name)
+            logger.warning("role %s: AWS Batch restarts all nodes on a retry", role.name)
 
 
 def _check_sizes(job: BatchJob) -> None:
     problems = []
     size = _size(job.job_def)
-    if size > LARGEST_DEFINITION:
-        words, where = _largest(job.job_def)
+    if size > MAX_DEFINITION_BYTES:
+        part, where = _largest(job.job_def)
         problems.append(
-            f"the job definition has {size} bytes, AWS Batch takes {LARGEST_DEFINITION}; the"
-            f" largest part is {where} with {words} bytes: put it into the image, a file or a"
-            " bucket"
+            f"the job definition has {size} bytes, AWS Batch allows {MAX_DEFINITION_BYTES}; move"
+            f" the largest part, {where} with {part} bytes, into the image, a file or a bucket"
         )
-    size = _size(job.submit_words(job.job_def["jobDefinitionName"]))
-    if size > LARGEST_SUBMISSION:
+    size = _size(job.submit_parameters(job.job_def["jobDefinitionName"]))
+    if size > MAX_SUBMISSION_BYTES:
         problems.append(
-            f"the submission has {size} bytes, AWS Batch takes {LARGEST_SUBMISSION}; give the app"
-            " less metadata"
+            f"the submission has {size} bytes, AWS Batch allows {MAX_SUBMISSION_BYTES}; reduce the"
+            " app's metadata"
         )
     if problems:
         raise RequestError(problems)
 
 
 def _largest(definition: Mapping[str, Any]) -> tuple[int, str]:
-    """Returns size and name of the largest part of a definition."""
+    """Return the size in bytes and the name of the largest part of a definition."""
     parts: list[tuple[int, str]] = []
-    for container in containers_of(definition):
-        role = role_name_of(container) or "?"
+    for container in container_properties(definition):
+        role = container_role(container) or "?"
         parts.append((_size(container.get("command")), f"the command of role '{role}'"))
         parts.extend(
             (_size(item), f"the variable {item['name']} of role '{role}'")
@@ -298,16 +300,16 @@ def _largest(definition: Mapping[str, Any]) -> tuple[int, str]:
     return max(parts)
 
 
-def containers_of(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the container properties of a job definition or a job, role by role."""
+def container_properties(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the container properties of a job or a job definition, one item for each role."""
     nodes = definition.get("nodeProperties")
     if nodes:
         return [group.get("container") or {} for group in nodes["nodeRangeProperties"]]
     return [definition.get("containerProperties") or definition.get("container") or {}]
 
 
-def role_name_of(container: Mapping[str, Any]) -> str | None:
-    """Returns the role that a container is of, None if it does not say."""
+def container_role(container: Mapping[str, Any]) -> str | None:
+    """Return the name of a container's role, or None if the container does not name it."""
     for item in container.get("environment") or ():
         if item.get("name") == ENV_TORCHX_ROLE_NAME:
             return str(item.get("value"))
@@ -319,17 +321,16 @@ def _overrides(submission: Mapping[str, Any]) -> object:
 
 
 def _size(value: object) -> int:
-    # as botocore writes it
     return len(json.dumps(value))
 
 
 def format_request(job: BatchJob) -> str:
-    """Returns a request as plain YAML, with secrets masked."""
+    """Return a request as YAML, with secrets masked."""
     definition = masked(job.job_def)
     for container, original in zip(
-        containers_of(definition), containers_of(job.job_def), strict=True
+        container_properties(definition), container_properties(job.job_def), strict=True
     ):
-        if "secrets" in original:  # names and ARNs; Batch reads the values
+        if "secrets" in original:  # names and ARNs are not secret; Batch reads the values
             container["secrets"] = original["secrets"]
     return yaml_text(
         {
@@ -337,6 +338,6 @@ def format_request(job: BatchJob) -> str:
             "queue": job.queue,
             "share_id": job.share_id,
             "job_def": definition,
-            "submit_job": masked(job.submit_words(job.job_def["jobDefinitionName"])),
+            "submit_job": masked(job.submit_parameters(job.job_def["jobDefinitionName"])),
         }
     )

@@ -1,7 +1,7 @@
-"""``aws_batch``: apps as jobs of AWS Batch.
+"""``aws_batch``: runs apps as jobs of AWS Batch.
 
-An app of one replica is a job of one container. Any other one is a multi-node parallel job: each
-replica is a node, each role a group of nodes.
+An app of one replica is a job of one container. Any other app is a multi-node parallel job, in
+which each replica is a node and each role is a group of nodes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from torchx_sched_aws.batch.states import CANCELLED, DELETED, job_state
 from torchx_sched_aws.batch.states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.batch.submit import submit
 from torchx_sched_aws.client import AwsError, Clients, aws_errors
-from torchx_sched_aws.cloudwatch import SETTLE, milliseconds
+from torchx_sched_aws.cloudwatch import LOG_DELAY, to_milliseconds
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
 from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER
 from torchx_sched_aws.tags import TAG_TORCHX_VER as TAG_TORCHX_VER
@@ -56,14 +56,14 @@ def create_scheduler(
     docker_client: Any = None,
     **kwargs: Any,
 ) -> AWSBatchScheduler:
-    """Returns a scheduler; parameters of other schedulers are ignored.
+    """Return a scheduler.
 
     Args:
-        session_name: who submits
-        client: boto3's client of Batch to use instead of a new one
-        log_client: boto3's client of CloudWatch Logs to use instead of a new one
-        docker_client: kept for older code
-        **kwargs: ignored
+        session_name: Name of the TorchX session.
+        client: boto3 client of Batch to use instead of a new one.
+        log_client: boto3 client of CloudWatch Logs to use instead of a new one.
+        docker_client: Unused; kept for older code.
+        **kwargs: Parameters of other schedulers, which are ignored.
     """
     return AWSBatchScheduler(session_name, client, log_client, docker_client)
 
@@ -75,15 +75,15 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
 
         torchx run -s aws_batch -cfg queue=gpu dist.ddp -h aws_p4d.24xlarge -j 2x8 --script train.py
 
-    ``macros.rank0_env`` is the variable in which Batch gives the other nodes the address of the
-    first one; on that one it is not set.
+    ``macros.rank0_env`` names the variable in which Batch gives the first node's address to all
+    other nodes. Batch does not set it on the first node itself.
 
     Args:
-        session_name: who submits
-        client: boto3's client of Batch to use instead of a new one
-        log_client: boto3's client of CloudWatch Logs to use instead of a new one
-        docker_client: kept for older code
-        log_settle: how long after the end of a replica its log may grow, in seconds
+        session_name: Name of the TorchX session.
+        client: boto3 client of Batch to use instead of a new one.
+        log_client: boto3 client of CloudWatch Logs to use instead of a new one.
+        docker_client: Unused; kept for older code.
+        log_delay: How long after the end of a replica its last log lines may arrive, in seconds.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         log_client: Any = None,
         docker_client: Any = None,
         *,
-        log_settle: float = SETTLE,
+        log_delay: float = LOG_DELAY,
     ) -> None:
         clients = Clients({"batch": client, "logs": log_client})
-        super().__init__("aws_batch", session_name, clients, log_settle)
+        super().__init__("aws_batch", session_name, clients, log_delay)
         self._jobs = Jobs(clients)
 
     @property
@@ -107,22 +107,18 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def _log_client(self) -> Any:
         return self._clients.client("logs")
 
-    # -- the request
-
     def _submit_dryrun(self, app: AppDef, cfg: AWSBatchOpts) -> AppDryRunInfo[BatchJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
     def _submit_request(self, request: BatchJob) -> str:
-        self._jobs.remember(request.app_id, submit(self._clients, request))
+        self._jobs.remember_id(request.app_id, submit(self._clients, request))
         return request.app_id
 
-    # -- submitted apps
-
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what Batch knows of an app, None if nothing.
+        """Return the description of an app, or None if it does not exist.
 
         Raises:
-            AwsError: AWS refuses, or does not answer
+            AwsError: AWS refused the request or did not answer.
         """
         job = self._jobs.find(app_id)
         if job is None:
@@ -130,13 +126,13 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         return describe(app_id, job, self._jobs.nodes(job))
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Returns TorchX's jobs that Batch remembers, for a week or longer.
+        """Return TorchX's jobs; Batch keeps jobs for a week or longer after their end.
 
         Args:
-            cfg: with ``queue``, only the jobs of that one
+            cfg: If it has ``queue``, list only the jobs of that queue.
 
         Raises:
-            AwsError: AWS refuses, or does not answer
+            AwsError: AWS refused the request or did not answer.
         """
         queue = (cfg or {}).get("queue")
         return self._jobs.list(self.session_name, [queue_name(str(queue))] if queue else ())
@@ -147,9 +143,9 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             self._end(job, CANCELLED)
 
     def _delete_existing(self, app_id: str) -> None:
-        """Ends an app's job and deregisters its definition.
+        """End an app's job, tag it as deleted and deregister its definition.
 
-        Batch itself forgets jobs later; until then a tag says that this one counts as deleted.
+        Batch itself removes jobs only days after their end.
         """
         job = self._jobs.find(app_id)
         if job is None:
@@ -158,18 +154,20 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         batch = self._clients.client("batch")
         with aws_errors(f"mark {app_id} as deleted"):
             batch.tag_resource(resourceArn=job["jobArn"], tags={TAG_DELETED: "true"})
-        self._jobs.forget(app_id)
+        self._jobs.hide(app_id)
         definition = job.get("jobDefinition")
         if definition:
             try:
                 with aws_errors(f"deregister the job definition {definition}"):
                     batch.deregister_job_definition(jobDefinition=definition)
             except AwsError as e:
-                if e.code != "ClientException":  # another app that shared it was deleted before
+                if (
+                    e.code != "ClientException"
+                ):  # an app with the same definition was deleted before
                     raise
 
     def _end(self, job: Mapping[str, Any], reason: str) -> None:
-        # a job that has not started yet is cancelled by the same request
+        # TerminateJob also cancels a job that has not started.
         if not is_terminal(job_state(job)):
             with aws_errors(f"end the job {job['jobName']}"):
                 self._clients.client("batch").terminate_job(jobId=job["jobId"], reason=reason)
@@ -180,29 +178,29 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
 
 
 def instance_type_from_resource(resource: Resource) -> str | None:
-    """Returns the instance type that a resource asks for, None and a warning if it names none."""
+    """Return the instance type that a resource names, or None with a warning."""
     found = resource.capabilities.get(INSTANCE_TYPE)
     if found is None:
         warnings.warn(
-            f"the resource names no instance type (capability {INSTANCE_TYPE}): a job of several"
-            " nodes may land on another than meant",
+            f"the resource has no instance type (capability {INSTANCE_TYPE}); a multi-node job may"
+            " run on any instance type of its queue",
             stacklevel=2,
         )
     return found
 
 
 def to_datetime(ms_since_epoch: int) -> datetime:
-    """Returns a time of AWS as a time of UTC without a zone."""
+    """Return a time in milliseconds since 1970 as a UTC time without a zone."""
     return datetime.fromtimestamp(ms_since_epoch / 1000, timezone.utc).replace(tzinfo=None)
 
 
 def to_millis_since_epoch(ts: datetime) -> int:
-    """Returns a time (of this machine, if it has no zone) as AWS writes it."""
-    return milliseconds(ts)
+    """Return a time in milliseconds since 1970; a time without a zone is local time."""
+    return to_milliseconds(ts)
 
 
 def _job_ui_url(job_arn: str) -> str | None:
-    """Returns where to look at a job of several nodes, None if ``job_arn`` is none."""
+    """Return the console address of a multi-node job, or None if ``job_arn`` is not a job's ARN."""
     return job_ui_url(job_arn)
 
 
@@ -213,7 +211,7 @@ def _role_to_node_properties(
     job_role_arn: str | None = None,
     execution_role_arn: str | None = None,
 ) -> dict[str, Any]:
-    """Returns a role as a node range; for older code."""
+    """Return a role as a node range; kept for older code."""
     from torchx_sched_aws.batch.request import _container
 
     opts = AWSBatchOpts(

@@ -1,4 +1,4 @@
-"""Batch's states and reasons, in ours."""
+"""States, reasons and exit codes of Batch jobs and nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
-#: Batch's states.
+#: States of Batch jobs.
 JOB_STATE: dict[str, AppState] = {
     "SUBMITTED": AppState.PENDING,
     "PENDING": AppState.PENDING,
@@ -20,23 +20,23 @@ JOB_STATE: dict[str, AppState] = {
     "FAILED": AppState.FAILED,
 }
 
-#: What a job that was cancelled says of itself ...
+#: Reason of jobs that were cancelled.
 CANCELLED = "cancelled by TorchX"
-#: ... and one that was deleted while it ran.
+#: Reason of jobs that were deleted while they ran.
 DELETED = "deleted by TorchX"
-#: Reasons that mean it was cancelled; the last one is upstream's.
+# Reasons of cancelled jobs; older releases used the last one.
 _CANCELS = (CANCELLED, DELETED, "killed via torchx CLI")
 
-# What a job waits for while Batch gives no reason.
+# Reasons of states for which Batch gives none.
 _WAITING = {
-    "PENDING": "waits for the jobs it depends on",
-    "RUNNABLE": "waits for a machine",
-    "STARTING": "the container starts",
+    "PENDING": "waiting for the jobs that it depends on",
+    "RUNNABLE": "waiting for an instance",
+    "STARTING": "starting the container",
 }
 
 
 def job_state(job: Mapping[str, Any]) -> AppState:
-    """Returns the state of a job, or of one of its nodes."""
+    """Return the state of a job or node."""
     state = JOB_STATE.get(str(job.get("status")), AppState.UNKNOWN)
     if state == AppState.FAILED and was_cancelled(job):
         return AppState.CANCELLED
@@ -44,7 +44,7 @@ def job_state(job: Mapping[str, Any]) -> AppState:
 
 
 def was_cancelled(job: Mapping[str, Any]) -> bool:
-    """Returns True if somebody has ended the job."""
+    """Return whether a user ended the job."""
     return bool(
         job.get("isTerminated")
         or job.get("isCancelled")
@@ -53,17 +53,17 @@ def was_cancelled(job: Mapping[str, Any]) -> bool:
 
 
 def was_deleted(job: Mapping[str, Any], mark: str) -> bool:
-    """Returns True if the job counts as deleted.
+    """Return whether a user deleted the job.
 
     Args:
-        job: a job, or a summary of one
-        mark: the tag that says so
+        job: The job, or its summary in a list.
+        mark: Tag of deleted jobs.
     """
     return job.get("statusReason") == DELETED or mark in (job.get("tags") or {})
 
 
 def has_failed_by_itself(node: Mapping[str, Any]) -> bool:
-    """Returns True if a node has failed, and was not only stopped because the job was over."""
+    """Return whether a node failed, and was not merely stopped at the end of its job."""
     if job_state(node) != AppState.FAILED:
         return False
     code = exit_code(node)
@@ -73,17 +73,17 @@ def has_failed_by_itself(node: Mapping[str, Any]) -> bool:
 
 
 def exit_code(job: Mapping[str, Any]) -> int | None:
-    """Returns the exit code of a job's or node's container, negative for a signal."""
+    """Return the exit code of a job's or node's container, negative for a signal, or None."""
     code = (job.get("container") or {}).get("exitCode")
     if code is None and job.get("attempts"):
         code = (job["attempts"][-1].get("container") or {}).get("exitCode")
     return None if code is None else process_exit_code(int(code))
 
 
-def reason_of(job: Mapping[str, Any]) -> str:
-    """Returns why a job or a node is in its state, empty if there is nothing to say."""
+def state_reason(job: Mapping[str, Any]) -> str:
+    """Return why a job or node is in its state; an empty string if Batch gives no reason."""
     state = job_state(job)
-    said = []
+    reasons = []
     container = job.get("container") or {}
     attempts = job.get("attempts") or [{}]
     last = attempts[-1]
@@ -93,18 +93,18 @@ def reason_of(job: Mapping[str, Any]) -> str:
             container.get("reason"),
             (last.get("container") or {}).get("reason") if is_terminal(state) else None,
         ):
-            words = one_line(text or "")
-            if words and words not in said:
-                said.append(words)
-    if state == AppState.PENDING and not said:
-        said.append(_WAITING.get(str(job.get("status")), ""))
+            reason = one_line(text or "")
+            if reason and reason not in reasons:
+                reasons.append(reason)
+    if state == AppState.PENDING and not reasons:
+        reasons.append(_WAITING.get(str(job.get("status")), ""))
     if state == AppState.FAILED:
         code = exit_code(job)
-        said.append(describe_exit(code or 0))
-    return "; ".join(filter(None, said))
+        reasons.append(describe_exit(code or 0))
+    return "; ".join(filter(None, reasons))
 
 
-def restarts(job: Mapping[str, Any]) -> int:
-    """Returns how often a job was started again."""
+def restart_count(job: Mapping[str, Any]) -> int:
+    """Return how often a job was restarted."""
     ended = sum(1 for attempt in job.get("attempts") or () if attempt.get("stoppedAt"))
     return max(0, ended - 1 if is_terminal(job_state(job)) else ended)

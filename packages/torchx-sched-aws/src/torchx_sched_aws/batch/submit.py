@@ -1,4 +1,4 @@
-"""Submitting a job: the queue looked at, the job definition registered if it is another one."""
+"""Submission of a job: check the queue, find or register the job definition, submit."""
 
 from __future__ import annotations
 
@@ -13,97 +13,97 @@ from torchx_sched_aws.batch.request import BatchJob
 from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
 from torchx_specs.errors import RequestError, nearest
 
-#: By this tag of a job definition it is seen whether the next one would be the same.
-TAG_FINGERPRINT = "torchx.pytorch.org/fingerprint"
+#: Tag with a digest of the job definition, so that an identical one is reused.
+TAG_DIGEST = "torchx.pytorch.org/fingerprint"
 
 logger = logging.getLogger(__name__)
 
 
 def submit(clients: Clients, job: BatchJob) -> str:
-    """Submits a job and returns Batch's id of it.
+    """Submit a job and return its Batch id.
 
     Raises:
-        RequestError: the queue does not exist or does not take it
-        AwsError: AWS refuses, or does not answer
+        RequestError: The queue does not exist or does not accept the job.
+        AwsError: AWS refused the request or did not answer.
     """
     check_queue(clients, job)
-    definition = last_definition(clients, job) or register(clients, job)
+    definition = find_registered_definition(clients, job) or register_definition(clients, job)
     try:
         return _submit(clients, job, definition)
     except AwsError as e:
         if e.code != "ClientException" or "definition" not in str(e).lower():
             raise
-        # somebody has deregistered it since we looked
-        return _submit(clients, job, register(clients, job))
+        # The definition was deregistered in the meantime.
+        return _submit(clients, job, register_definition(clients, job))
 
 
 def check_queue(clients: Clients, job: BatchJob) -> None:
-    """Checks that the queue takes the job.
+    """Raise an error unless the queue accepts the job.
 
     Raises:
-        RequestError: it does not
+        RequestError: The queue does not exist or does not accept the job.
     """
     name = queue_name(job.queue)
     try:
-        with aws_errors(f"look at the queue {name}"):
+        with aws_errors(f"describe the queue {name}"):
             found = clients.client("batch").describe_job_queues(jobQueues=[job.queue])
     except AccessDeniedError as e:
-        logger.debug("the queue is not checked: %s", e)
+        logger.debug("skipping the check of the queue: %s", e)
         return
     queues = found.get("jobQueues") or []
     if not queues:
-        names = [queue["jobQueueName"] for queue in queues_of(clients)]
-        have = ", ".join(names) or "(none)"
+        names = [queue["jobQueueName"] for queue in list_queues(clients)]
+        existing = ", ".join(names) or "(none)"
         raise RequestError(
-            f"option queue: there is no job queue '{job.queue}' in {clients.region};"
-            f"{nearest(name, names)} queues: {have}"
+            f"option queue: job queue '{job.queue}' does not exist in {clients.region};"
+            f"{nearest(name, names)} queues: {existing}"
         )
     queue = queues[0]
     if queue.get("state") == "DISABLED":
-        raise RequestError(f"option queue: the job queue '{name}' is disabled and takes no jobs")
+        raise RequestError(f"option queue: job queue '{name}' is disabled and accepts no jobs")
     if queue.get("status") == "INVALID":
-        why = queue.get("statusReason") or "no reason given"
-        raise RequestError(f"option queue: the job queue '{name}' is not valid: {why}")
+        reason = queue.get("statusReason") or "AWS gives no reason"
+        raise RequestError(f"option queue: job queue '{name}' is invalid: {reason}")
     if queue.get("schedulingPolicyArn") and job.share_id is None:
         raise RequestError(
-            f"option share_id: the job queue '{name}' has a scheduling policy and needs one:"
-            " -cfg share_id=NAME"
+            f"option share_id: job queue '{name}' has a scheduling policy and needs a share"
+            " identifier: -cfg share_id=NAME"
         )
     if job.share_id is not None and not queue.get("schedulingPolicyArn"):
         raise RequestError(
-            f"option share_id: the job queue '{name}' has no scheduling policy and takes none"
+            f"option share_id: job queue '{name}' has no scheduling policy; remove the option"
         )
 
 
-def queues_of(clients: Clients) -> Iterator[Mapping[str, Any]]:
-    """Yields all job queues."""
+def list_queues(clients: Clients) -> Iterator[Mapping[str, Any]]:
+    """Yield all job queues."""
     with aws_errors("list the job queues"):
         for page in clients.client("batch").get_paginator("describe_job_queues").paginate():
             yield from page["jobQueues"]
 
 
-def last_definition(clients: Clients, job: BatchJob) -> str | None:
-    """Returns the ARN of an active revision that is the same as the job's definition, if any."""
+def find_registered_definition(clients: Clients, job: BatchJob) -> str | None:
+    """Return the ARN of an active revision equal to the job's definition, or None."""
     name = job.job_def["jobDefinitionName"]
-    wanted = fingerprint(job.job_def)
+    wanted = definition_digest(job.job_def)
     try:
-        with aws_errors(f"look at the job definition {name}"):
+        with aws_errors(f"describe the job definition {name}"):
             pages = clients.client("batch").get_paginator("describe_job_definitions")
             for page in pages.paginate(jobDefinitionName=name, status="ACTIVE"):
                 for found in page["jobDefinitions"]:
-                    if (found.get("tags") or {}).get(TAG_FINGERPRINT) == wanted:
+                    if (found.get("tags") or {}).get(TAG_DIGEST) == wanted:
                         return str(found["jobDefinitionArn"])
     except AccessDeniedError as e:
-        logger.debug("a new revision is registered: %s", e)
+        logger.debug("registering a new revision: %s", e)
     return None
 
 
-def register(clients: Clients, job: BatchJob) -> str:
-    """Registers a revision of the job's definition and returns its ARN."""
+def register_definition(clients: Clients, job: BatchJob) -> str:
+    """Register a revision of the job's definition and return its ARN."""
     definition = dict(job.job_def)
     definition["tags"] = {
         **(definition.get("tags") or {}),
-        TAG_FINGERPRINT: fingerprint(job.job_def),
+        TAG_DIGEST: definition_digest(job.job_def),
     }
     name = definition["jobDefinitionName"]
     with aws_errors(f"register the job definition {name}"):
@@ -111,8 +111,8 @@ def register(clients: Clients, job: BatchJob) -> str:
     return str(registered["jobDefinitionArn"])
 
 
-def fingerprint(definition: Mapping[str, Any]) -> str:
-    """Returns what identifies all of a job definition but its tags."""
+def definition_digest(definition: Mapping[str, Any]) -> str:
+    """Return the digest of a job definition without its tags."""
     content = {key: value for key, value in definition.items() if key != "tags"}
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -120,5 +120,5 @@ def fingerprint(definition: Mapping[str, Any]) -> str:
 
 def _submit(clients: Clients, job: BatchJob, definition: str) -> str:
     with aws_errors(f"submit {job.name} to the queue {queue_name(job.queue)}"):
-        submitted = clients.client("batch").submit_job(**job.submit_words(definition))
+        submitted = clients.client("batch").submit_job(**job.submit_parameters(definition))
     return str(submitted["jobId"])

@@ -1,4 +1,4 @@
-"""What SageMaker cannot run: checks of apps and of their hyperparameters."""
+"""Checks of apps and hyperparameters: what SageMaker cannot run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from torchx_kit import role_checks
 from torchx_sched_aws.sagemaker.command import (
-    MOST_VARIABLES,
-    REPLICA_MARK,
+    MAX_VALUE_LENGTH,
+    MAX_VARIABLES,
+    REPLICA_PLACEHOLDER,
     make_command,
 )
 from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts
@@ -16,10 +17,11 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.templates import macros
 
-_MOST_HYPERPARAMETERS = 100
-_LONGEST_KEY = 256
-_LONGEST_VALUE = 2500
-_LONGEST_IMAGE = 255
+_MAX_HYPERPARAMETERS = 100
+_MAX_KEY_LENGTH = 256
+_MAX_VALUE_LENGTH = 2500
+_MAX_IMAGE_LENGTH = 255
+_MAX_RETRIES = 30
 _LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
 
 
@@ -28,9 +30,10 @@ API = "AWS's API"
 
 
 def app_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
+    """Yield every problem of an app and of the option ``environment``, one line each."""
     if len(app.roles) != 1:
         names = ", ".join(role.name for role in app.roles) or "none"
-        yield f"a training job is one role, the app has {len(app.roles)}: {names}"
+        yield f"the app has {len(app.roles)} roles ({names}); a training job has exactly one"
     for name, value in (opts.environment or {}).items():
         for problem in role_checks.variable_problems(name, value, API):
             yield f"option environment: {problem}"
@@ -42,53 +45,64 @@ def app_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
             *role_checks.text_problems(role, API),
         ):
             yield f"{where}: {problem}"
-        if len(role.image) > _LONGEST_IMAGE:
-            yield f"{where}: image '{role.image:.60}': SageMaker takes {_LONGEST_IMAGE} characters"
+        if len(role.image) > _MAX_IMAGE_LENGTH:
+            yield (
+                f"{where}: image '{role.image:.60}' has {len(role.image)} characters; SageMaker"
+                f" allows {_MAX_IMAGE_LENGTH}"
+            )
         if not role.entrypoint and not role.args:
-            yield f"{where}: it has neither entrypoint nor arguments"
+            yield f"{where}: no entrypoint and no arguments; set Role.entrypoint"
         if role.mounts:
             yield (
-                f"{where}: SageMaker mounts nothing by itself; set InputDataConfig by an overlay"
-                " (S3, EFS, FSx for Lustre)"
+                f"{where}: SageMaker supports no mounts; set InputDataConfig (S3, EFS, FSx for"
+                " Lustre) with an overlay"
             )
-        if role.max_retries > 30:
-            yield f"{where}: max_retries is {role.max_retries}, SageMaker tries again 30 times"
+        if role.max_retries > _MAX_RETRIES:
+            yield (
+                f"{where}: max_retries is {role.max_retries}; SageMaker retries at most"
+                f" {_MAX_RETRIES} times"
+            )
         if role.max_retries > 0 and role.retry_policy == RetryPolicy.REPLICA:
-            yield f"{where}: SageMaker starts a job again, not one replica (RetryPolicy.REPLICA)"
+            yield (
+                f"{where}: retry_policy is RetryPolicy.REPLICA; SageMaker can only restart the"
+                " whole job"
+            )
 
 
 def hyperparameter_problems(parameters: Mapping[str, str]) -> Iterator[str]:
-    if len(parameters) > _MOST_HYPERPARAMETERS:
+    """Yield every problem of a job's hyperparameters, one line each."""
+    if len(parameters) > _MAX_HYPERPARAMETERS:
         yield (
-            f"{len(parameters)} hyperparameters: SageMaker takes {_MOST_HYPERPARAMETERS};"
-            " launch=command takes more arguments"
+            f"{len(parameters)} hyperparameters; SageMaker allows {_MAX_HYPERPARAMETERS}, use"
+            " launch=command for more arguments"
         )
     for name, value in parameters.items():
-        if len(name) > _LONGEST_KEY or len(value) > _LONGEST_VALUE:
+        if len(name) > _MAX_KEY_LENGTH or len(value) > _MAX_VALUE_LENGTH:
             yield (
-                f"hyperparameter '{name:.60}' has {len(value)} characters, SageMaker takes"
-                f" {_LONGEST_VALUE}; launch=command takes longer ones"
+                f"hyperparameter '{name:.60}' has {len(value)} characters; SageMaker allows"
+                f" {_MAX_VALUE_LENGTH}, use launch=command for longer ones"
             )
         if _LINE_ENDS.search(name) or _LINE_ENDS.search(value):
-            yield f"hyperparameter '{name:.60}' holds a line end, which SageMaker does not take"
+            yield f"hyperparameter '{name:.60}' contains a line end, which SageMaker does not allow"
 
 
 def scripted_problems(args: list[str], env: Mapping[str, str]) -> Iterator[str]:
-    """Yields what only a command can have."""
-    if any(REPLICA_MARK in text for text in (*args, *env.values())):
+    """Yield the parts of a role that only launch=command supports, one line each."""
+    if any(REPLICA_PLACEHOLDER in text for text in (*args, *env.values())):
         yield (
-            f"{macros.replica_id} is not known to launch=script, whose instances share their"
-            " arguments; use launch=command"
+            f"{macros.replica_id} cannot be used with launch=script, whose instances share one"
+            " command; use launch=command"
         )
-    # what a command may have in any number and length is checked where it is made
+    # make_command leaves out the variables that only a shell script can set.
     try:
-        command = make_command(["true"], env, MOST_VARIABLES)
+        command = make_command(["true"], env, MAX_VARIABLES)
     except RequestError as e:
         yield from e.problems
         return
     for name in env:
         if name not in command.environment:
             yield (
-                f"environment variable '{name:.60}': SageMaker takes {MOST_VARIABLES} of 512"
-                " characters; launch=command takes more"
+                f"environment variable '{name:.60}' is too many or too long; SageMaker allows"
+                f" {MAX_VARIABLES} variables of {MAX_VALUE_LENGTH} characters, use launch=command"
+                " for more"
             )

@@ -1,4 +1,4 @@
-"""A training job as an app: its role, the states of its replicas, its metadata."""
+"""Description of a training job as an app: its role, replicas and metadata."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from typing import Any
 
 from torchx_sched_aws.sagemaker.command import read_command
 from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME
-from torchx_sched_aws.sagemaker.states import exit_code_of, job_state, reason_of, restarts_of
+from torchx_sched_aws.sagemaker.states import exit_code, job_state, restart_count, state_reason
 from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE
 from torchx_specs.model.status import ReplicaStatus, RoleStatus
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-#: The role's name where the job does not say.
+#: Name of a role whose job does not name it.
 DEFAULT_ROLE_NAME = "trainer"
 
 
 def describe(app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
-    """Returns a job as an app of one role."""
+    """Return the description of an app.
+
+    Args:
+        app_id: Id of the app.
+        job: The training job, as ``DescribeTrainingJob`` returns it.
+    """
     secondary = str(job.get("SecondaryStatus") or "")
     state = job_state(job["TrainingJobStatus"], secondary)
-    role = role_of(job)
-    restarts = restarts_of(job)
-    reason = reason_of(job)
-    code = exit_code_of(job)
+    role = read_role(job)
+    restarts = restart_count(job)
+    reason = state_reason(job)
+    code = exit_code(job)
     replicas = [
         ReplicaStatus(
             k,
@@ -51,8 +56,8 @@ def describe(app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
     )
 
 
-def role_of(job: Mapping[str, Any]) -> Role:
-    """Returns the role of a job, as far as the job says."""
+def read_role(job: Mapping[str, Any]) -> Role:
+    """Return the role of a training job, as far as SageMaker stores it."""
     environment = dict(job.get("Environment") or {})
     algorithm = job.get("AlgorithmSpecification") or {}
     command = read_command(algorithm)
@@ -74,12 +79,14 @@ def _instances(resources: Mapping[str, Any]) -> int:
 
 
 def _metadata(job: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what else a job says: its way through the secondary statuses, where its output is."""
+    """Return the metadata of an app: secondary statuses, place of the output, times."""
     found = {"secondary_status": str(job.get("SecondaryStatus") or "")}
     for i, item in enumerate(job.get("SecondaryStatusTransitions") or ()):
-        said = one_line(item.get("StatusMessage") or "")
+        message = one_line(item.get("StatusMessage") or "")
         began = item["StartTime"].astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        found[f"transition/{i:02}"] = f"{began} {item['Status']}" + (f": {said}" if said else "")
+        found[f"transition/{i:02}"] = f"{began} {item['Status']}" + (
+            f": {message}" if message else ""
+        )
     artifacts = (job.get("ModelArtifacts") or {}).get("S3ModelArtifacts")
     if artifacts:
         found["model_artifacts"] = str(artifacts)

@@ -1,4 +1,4 @@
-"""Training jobs at SageMaker: creating, finding, describing, listing, ending."""
+"""Training jobs: find, list, stop, delete."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torchx_sched_aws.sagemaker.states import job_state
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, ListAppResponse
 
-#: Jobs of one page.
-PAGE = 100
+#: Jobs in one response.
+PAGE_SIZE = 100
 #: How long a job may take to stop before it can be deleted, in seconds.
-STOP_PATIENCE = 300.0
-_PAUSES = (0.5, 5.0)
+STOP_TIMEOUT = 300.0
+STOP_PAUSES = (0.5, 5.0)
 _NOT_FOUND = ("ResourceNotFound", "ResourceNotFoundException")
-# what the service says instead of the errors that its model has
+# The service reports these cases as ValidationException, with these texts.
 _NOT_FOUND_TEXT = "Requested resource not found"
 _ENDED_TEXT = "is in status"
 
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 def find(clients: Clients, app_id: str) -> dict[str, Any] | None:
-    """Returns what SageMaker says of a job, None if there is none of that name.
+    """Return a training job as ``DescribeTrainingJob`` describes it, or None if it does not exist.
 
     Raises:
-        AwsError: AWS refuses, or does not answer
+        AwsError: AWS refused the request or did not answer.
     """
     if not SAGEMAKER.accepts(app_id):
         return None
@@ -53,11 +53,12 @@ def _is_missing(error: AwsError) -> bool:
 
 
 def list_jobs(clients: Clients, session_name: str) -> list[ListAppResponse]:
-    """Returns the training jobs of the last two weeks, the newest first; one request for each
-    hundred.
+    """Return the training jobs of the last two weeks, the newest first.
+
+    Each request returns up to 100 jobs.
 
     Raises:
-        AwsError: AWS refuses, or does not answer
+        AwsError: AWS refused the request or did not answer.
     """
     after = datetime.now(timezone.utc) - timedelta(days=DAYS_IN_2_WEEKS)
     found = []
@@ -67,7 +68,7 @@ def list_jobs(clients: Clients, session_name: str) -> list[ListAppResponse]:
             CreationTimeAfter=after,
             SortBy="CreationTime",
             SortOrder="Descending",
-            PaginationConfig={"PageSize": PAGE},
+            PaginationConfig={"PageSize": PAGE_SIZE},
         ):
             for item in page["TrainingJobSummaries"]:
                 if item["TrainingJobStatus"] == "Deleting":
@@ -80,10 +81,10 @@ def list_jobs(clients: Clients, session_name: str) -> list[ListAppResponse]:
 
 
 def stop(clients: Clients, app_id: str) -> None:
-    """Stops a job; does nothing if it has ended.
+    """Stop a training job. A job that has ended is not an error.
 
     Raises:
-        AwsError: AWS refuses, or does not answer
+        AwsError: AWS refused the request or did not answer.
     """
     try:
         with aws_errors(f"stop the training job {app_id}"):
@@ -96,13 +97,13 @@ def stop(clients: Clients, app_id: str) -> None:
 
 
 def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Stops a job, waits for that, and deletes it.
+    """Stop a training job, wait until it has stopped, and delete it.
 
     Raises:
-        AwsError: AWS refuses, does not answer, or the job does not stop
+        AwsError: AWS refused a request or did not answer, or the job did not stop in time.
     """
-    deadline = time.monotonic() + STOP_PATIENCE
-    first_pause, longest_pause = _PAUSES
+    deadline = time.monotonic() + STOP_TIMEOUT
+    first_pause, longest_pause = STOP_PAUSES
     backoff = Backoff(0, first_pause=first_pause, longest_pause=longest_pause, sleep=sleep)
     stopped = False
     while True:
@@ -118,14 +119,14 @@ def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.
         if time.monotonic() > deadline:
             raise AwsError(
                 f"cannot delete the training job {app_id}: it is still {status} after"
-                f" {STOP_PATIENCE:.0f} seconds; try again later"
+                f" {STOP_TIMEOUT:.0f} seconds; try again later"
             )
         backoff.pause()
     client = clients.client("sagemaker")
     if not hasattr(client, "delete_training_job"):
         logger.warning(
-            "training job %s has ended and stays in SageMaker's list: this boto3 cannot delete"
-            " training jobs, a newer one can",
+            "training job %s has ended, but stays in SageMaker's list: this boto3 cannot delete"
+            " training jobs; upgrade boto3",
             app_id,
         )
         return
@@ -138,7 +139,7 @@ def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.
 
 
 def ended_at(job: Mapping[str, Any]) -> float | None:
-    """Returns when a job ended, in seconds since 1970, None if it has not."""
+    """Return the end of a training job in seconds since 1970, or None if it has not ended."""
     if not is_terminal(job_state(job["TrainingJobStatus"], str(job.get("SecondaryStatus") or ""))):
         return None
     when = job.get("TrainingEndTime") or job.get("LastModifiedTime")

@@ -1,4 +1,4 @@
-"""Logs of a replica: the log streams of its instance, one for each time it was started."""
+"""Log of a replica: the log streams of its instance, one for each start."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torchx_sched_aws import cloudwatch
 from torchx_sched_aws.client import AwsError, Clients, aws_errors
 from torchx_sched_aws.cloudwatch import NoLogError, ReplicaLog
 from torchx_sched_aws.sagemaker import jobs as sagemaker_jobs
-from torchx_sched_aws.sagemaker.describe import role_of
+from torchx_sched_aws.sagemaker.describe import read_role
 
-#: Where the logs of training jobs are.
+#: Log group of training jobs.
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 
@@ -21,46 +21,46 @@ class TrainingLog(ReplicaLog):
     """The log of one replica.
 
     Args:
-        clients: of AWS
-        looks: looks at jobs, shared by all who follow them
-        app_id: the app
-        job: what SageMaker says of the job
-        role_name: the role
-        k: index of the replica within its role
+        clients: The boto3 clients to use.
+        job_cache: Cache of job descriptions, shared by the followers of a job.
+        app_id: Id of the app.
+        job: The training job, as ``DescribeTrainingJob`` returns it.
+        role_name: Name of the role.
+        k: Index of the replica in its role.
 
     Raises:
-        UnknownReplicaError: the app has no such role or replica
+        UnknownReplicaError: The role or replica does not exist.
     """
 
     def __init__(
         self,
         clients: Clients,
-        looks: CoalescingCache[dict[str, Any]],
+        job_cache: CoalescingCache[dict[str, Any]],
         app_id: str,
         job: Mapping[str, Any],
         role_name: str,
         k: int,
     ) -> None:
         super().__init__(clients, LOG_GROUP)
-        role = role_of(job)
+        role = read_role(job)
         check_replica(app_id, {role.name: role.num_replicas}, role_name, k)
-        self._looks = looks
+        self._job_cache = job_cache
         self._app_id = app_id
         self._prefix = f"{app_id}/algo-{k + 1}-"
         self._ended: float | None = sagemaker_jobs.ended_at(job)
         self._starts = -1
-        # how many starts there were when all their streams were found
+        # Number of starts when every start had a stream.
         self._complete_at = -2
 
     def ended_at(self) -> float | None:
-        """Looks at the job together with others who follow it."""
-        job = self._looks.get(
+        """Poll the job; followers of the same job share the request."""
+        job = self._job_cache.get(
             self._app_id,
             lambda _: sagemaker_jobs.find(self._clients, self._app_id),
-            max_age=cloudwatch.PAUSES[0],
+            cloudwatch.POLL_PAUSES[0],
         )
         if job is None:
-            return 0.0  # deleted meanwhile
+            return 0.0  # it was deleted
         self._starts = sum(
             1
             for item in job.get("SecondaryStatusTransitions") or ()
@@ -70,12 +70,12 @@ class TrainingLog(ReplicaLog):
         return self._ended
 
     def stream_names(self) -> list[str]:
-        """Looks for streams if there may be more than it has named."""
+        """Return the names of the streams; empty if there is none beyond those returned before."""
         if self._ended is None and self._starts == self._complete_at:
             return []
         names: list[str] = []
         try:
-            with aws_errors(f"look for the logs of {self._app_id}"):
+            with aws_errors(f"list the log streams of {self._app_id}"):
                 paginator = self._clients.client("logs").get_paginator("describe_log_streams")
                 for page in paginator.paginate(
                     logGroupName=LOG_GROUP, logStreamNamePrefix=self._prefix
@@ -85,11 +85,11 @@ class TrainingLog(ReplicaLog):
             if e.code != "ResourceNotFoundException":
                 raise
             if self._ended is None:
-                return []  # the first job of an account makes the group
+                return []  # the first job of an account creates the group
             missing = NoLogError(str(e), e.code)
             missing.group = True
             raise missing from e
-        # a stream comes up a little after its container has been started
+        # A stream appears shortly after its container has started.
         if names and len(names) >= self._starts:
             self._complete_at = self._starts
         return sorted(names)

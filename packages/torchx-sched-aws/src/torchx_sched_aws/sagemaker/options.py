@@ -1,4 +1,4 @@
-"""The options of ``aws_sagemaker``: those of the SageMaker SDK's estimators, by the same names."""
+"""Options of ``aws_sagemaker``, named like those of the SageMaker SDK's estimators."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torchx_sched_aws.tags import current_user
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 
-#: What ``launch`` may be.
-LAUNCHES = ("auto", "command", "script")
-#: What ``input_mode`` may be.
+#: Valid values of ``launch``.
+LAUNCH_MODES = ("auto", "command", "script")
+#: Valid values of ``input_mode``.
 INPUT_MODES = ("File", "Pipe", "FastFile")
-#: What ``training_repository_access_mode`` may be.
+#: Valid values of ``training_repository_access_mode``.
 ACCESS_MODES = ("Platform", "Vpc")
 
 ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}):role/?[\w+=,.@/-]+")
 _ROLE_NAME = re.compile(r"[\w+=,.@-]{1,64}")
 _S3 = re.compile(r"(https|s3)://[^/]+/?.*")
 _S3_OPTIONS = ("output_path", "model_uri", "checkpoint_s3_uri")
-# option -> smallest and largest value; None for no limit
+# Smallest and largest value by option; None means no limit.
 _RANGES: dict[str, tuple[int, int | None]] = {
     "instance_count": (1, None),
     "volume_size": (1, None),
@@ -39,216 +39,225 @@ class AWSSageMakerOpts(StructuredOpts):
     """Options of ``aws_sagemaker``."""
 
     role: str
-    """IAM role that SageMaker takes on, by ARN or name (a name is looked up when submitting)"""
+    """IAM role of the job, by ARN or name; a name is looked up on submission."""
 
     instance_type: str
-    """type of the instances, e.g. ml.p4d.24xlarge"""
+    """Type of the instances. Example: ml.p4d.24xlarge"""
 
     instance_count: int | None = None
-    """how many instances; as many as the role has replicas, unless given"""
+    """Number of instances (default: the number of the role's replicas)."""
 
     user: str = field(default_factory=current_user)
-    """who submits, for the tags; the current user unless given"""
+    """User to name in the job's tags (default: the current user)."""
 
     launch: str = "auto"
-    """what runs: the role's command, by SageMaker's container entrypoint (command), or a script by
-    the training toolkit in the image, arguments as hyperparameters (script); auto: script if the
-    arguments are a .py or .sh file or -m MODULE, and --name value pairs, otherwise command"""
+    """Run the role's command in the container (command), or run a script with the training toolkit
+    of the image, which gets the arguments as hyperparameters (script). auto: a script if the
+    arguments are a .py or .sh file or -m MODULE, followed only by --name value pairs; a command
+    otherwise (default: auto)."""
 
     keep_alive_period_in_seconds: int | None = None
-    """how long the instances are kept for the next job, in seconds"""
+    """Keep the instances for the next job for this many seconds."""
 
     volume_size: int | None = None
-    """storage of each instance in GB, 30 unless given"""
+    """Size of each instance's storage volume in GB (default: 30)."""
 
     volume_kms_key: str | None = None
-    """KMS key that encrypts the instances' storage"""
+    """KMS key to encrypt the storage volumes with."""
 
     max_run: int | None = None
-    """longest run in seconds, a day unless given"""
+    """Stop the job after this many seconds (default: 86400, one day)."""
 
     input_mode: str | None = None
-    """how input comes: File (the default), Pipe, FastFile"""
+    """Input mode of the channels: File, Pipe or FastFile (default: File)."""
 
     output_path: str | None = None
-    """s3://bucket/prefix for what the job produces; SageMaker's usual bucket in the account of the
-    role unless given (s3://sagemaker-REGION-ACCOUNT/)"""
+    """S3 location of the output, s3://BUCKET/PREFIX (default: s3://sagemaker-REGION-ACCOUNT/, in
+    the account of the role)."""
 
     output_kms_key: str | None = None
-    """KMS key that encrypts the output"""
+    """KMS key to encrypt the output with."""
 
     base_job_name: str | None = None
-    """beginning of the job's name, the app's name unless given"""
+    """Prefix of the job's name (default: the name of the app)."""
 
     tags: str | list | None = None  # type: ignore[type-arg]
-    """more tags: key:value;key:value, or a list of {"Key": ..., "Value": ...}"""
+    """Add tags: key:value;key:value, or a list of {"Key": ..., "Value": ...}."""
 
     subnets: list[str] | None = None
-    """subnets of the VPC that the job reaches; with security_group_ids"""
+    """Subnets of the VPC to connect to; requires security_group_ids."""
 
     security_group_ids: list[str] | None = None
-    """security groups in the VPC; with subnets"""
+    """Security groups of the VPC to connect to; requires subnets."""
 
     model_uri: str | None = None
-    """s3:// prefix of a model, as an input channel"""
+    """S3 prefix of a model to provide as an input channel."""
 
     model_channel_name: str | None = None
-    """name of that channel, model unless given"""
+    """Name of the model's input channel (default: model)."""
 
     metric_definitions: str | list | None = None  # type: ignore[type-arg]
-    """metrics read from the log: name:regex;name:regex, or a list of {"Name": ..., "Regex": ...}"""
+    """Read metrics from the log: name:regex;name:regex, or a list of {"Name": ..., "Regex":
+    ...}."""
 
     encrypt_inter_container_traffic: bool | None = None
-    """encrypts what the instances send each other"""
+    """Encrypt the traffic between instances."""
 
     use_spot_instances: bool | None = None
-    """runs on spot capacity; see max_wait, checkpoint_s3_uri"""
+    """Run on managed spot instances; see max_wait and checkpoint_s3_uri."""
 
     max_wait: int | None = None
-    """with use_spot_instances: longest time until the job has ended, waiting included, in seconds;
-    max_run unless given"""
+    """With use_spot_instances: stop the job after this many seconds, including the wait for
+    instances (default: max_run)."""
 
     checkpoint_s3_uri: str | None = None
-    """s3:// prefix that checkpoints are kept in, and brought back from"""
+    """S3 prefix to save checkpoints to and restore them from."""
 
     checkpoint_local_path: str | None = None
-    """folder of the checkpoints in the container, /opt/ml/checkpoints unless given"""
+    """Directory of the checkpoints in the container (default: /opt/ml/checkpoints)."""
 
     debugger_hook_config: bool | None = None
-    """saves tensors for SageMaker Debugger to the output"""
+    """Save tensors for SageMaker Debugger to the output."""
 
     enable_sagemaker_metrics: bool | None = None
-    """keeps time series of the metrics"""
+    """Store the metrics as time series."""
 
     enable_network_isolation: bool | None = None
-    """containers reach no network"""
+    """Run the containers without network access."""
 
     disable_profiler: bool | None = None
-    """turns SageMaker's profiler off (true), or on (false)"""
+    """Disable (true) or enable (false) SageMaker's profiler."""
 
     environment: dict[str, str] | None = None
-    """variables for the job; the role's own replace these"""
+    """Set environment variables; the role's own variables take precedence."""
 
     max_retry_attempts: int | None = None
-    """how often SageMaker starts the job again after an error of its own; max_retries of the role
-    unless given"""
+    """Retry the job this often after an internal server error (default: max_retries of the
+    role)."""
 
     source_dir: str | None = None
-    """with launch=script: where the source is, s3://...tar.gz, or a folder of the image
-    (/opt/ml/code unless given); local source goes along as the workspace"""
+    """With launch=script: location of the source, s3://BUCKET/KEY.tar.gz or a directory of the
+    image (default: /opt/ml/code). Use --workspace for local source."""
 
     git_config: dict[str, str] | None = None
-    """not taken: check the source out and run from there"""
+    """Not supported; check out the source and use --workspace."""
 
     hyperparameters: dict[str, str] | None = None
-    """hyperparameters of the job; those in a script's arguments replace these"""
+    """Set hyperparameters of the job; the arguments of a script take precedence."""
 
     container_log_level: int | None = None
-    """with launch=script: level of the training toolkit's log, as Python's logging has them"""
+    """With launch=script: log level of the training toolkit, as a number of Python's logging
+    (default: 20)."""
 
     code_location: str | None = None
-    """ignored, with a warning: no source is uploaded to S3"""
+    """Ignored with a warning: no source is uploaded to S3."""
 
     dependencies: list[str] | None = None
-    """not taken: map the folders into the workspace"""
+    """Not supported; map the directories into the workspace."""
 
     training_repository_access_mode: str | None = None
-    """how the image's registry is reached: Platform, or Vpc for a private one"""
+    """Access to the image's registry: Platform, or Vpc for a private registry."""
 
     training_repository_credentials_provider_arn: str | None = None
-    """Lambda function that gives the credentials of a private registry"""
+    """Lambda function that provides the credentials of a private registry."""
 
     disable_output_compression: bool | None = None
-    """leaves the output as files"""
+    """Store the output as separate files instead of a compressed archive."""
 
     enable_infra_check: bool | None = None
-    """has the instances checked before the job begins"""
+    """Check the instances before the job starts."""
 
 
-def problems_of(opts: AWSSageMakerOpts) -> Iterator[str]:
-    """Yields what is wrong with options, as far as that is known without asking AWS."""
+def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
+    """Yield every problem that is known without a request to AWS, one line each."""
     if not ROLE_ARN.fullmatch(opts.role) and not _ROLE_NAME.fullmatch(opts.role):
         yield (
-            f"role '{opts.role}' is neither the name of an IAM role nor its ARN"
+            f"role '{opts.role}' is not the name or ARN of an IAM role"
             " (arn:aws:iam::123456789012:role/NAME)"
         )
     if not opts.instance_type.startswith("ml."):
-        yield f"instance_type '{opts.instance_type}': SageMaker's begin with ml., e.g. ml.m5.large"
+        yield (
+            f"instance_type '{opts.instance_type}' is not an instance type of SageMaker; they begin"
+            " with 'ml.', for example ml.m5.large"
+        )
     for key, values in (
-        ("launch", LAUNCHES),
+        ("launch", LAUNCH_MODES),
         ("input_mode", INPUT_MODES),
         ("training_repository_access_mode", ACCESS_MODES),
     ):
         value = opts[key]
         if value is not None and value not in values:
             hint = nearest(str(value), values)
-            yield f"{key} '{value}':{hint} it is one of {', '.join(values)}"
+            yield f"{key} '{value}' is not valid;{hint} valid values: {', '.join(values)}"
     for key, (low, high) in _RANGES.items():
         number = opts[key]
         if number is not None and not low <= int(str(number)) <= (high or int(str(number))):
-            yield f"{key}={number} must be {low} or more" + (f", at most {high}" if high else "")
+            yield f"{key}={number} is not valid; it must be at least {low}" + (
+                f" and at most {high}" if high else ""
+            )
     for key in _S3_OPTIONS:
         uri = opts[key]
         if uri is not None and not _S3.fullmatch(str(uri)):
-            yield f"{key} '{uri}' must be s3://BUCKET/PREFIX"
-    yield from _together(opts)
+            yield f"{key} '{uri}' is not of the form s3://BUCKET/PREFIX"
+    yield from _combination_problems(opts)
     for key, names in (("tags", ("Key", "Value")), ("metric_definitions", ("Name", "Regex"))):
         try:
-            pairs(opts[key], key, names)
+            parse_pairs(opts[key], key, names)
         except ValueError as e:
             yield str(e)
 
 
-def _together(opts: AWSSageMakerOpts) -> Iterator[str]:
+def _combination_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
     if opts.max_wait is not None:
         if not opts.use_spot_instances:
-            yield "max_wait is for spot instances: add use_spot_instances=True, or leave it out"
+            yield "max_wait requires use_spot_instances=True"
         elif opts.max_run is not None and opts.max_wait < opts.max_run:
-            yield f"max_wait={opts.max_wait} is less than max_run={opts.max_run}, which it includes"
+            yield f"max_wait={opts.max_wait} includes max_run={opts.max_run} and cannot be less"
     if opts.use_spot_instances and opts.keep_alive_period_in_seconds:
-        yield "keep_alive_period_in_seconds: spot instances cannot be kept"
+        yield "keep_alive_period_in_seconds cannot be used with use_spot_instances"
     if opts.checkpoint_local_path and not opts.checkpoint_s3_uri:
-        yield "checkpoint_local_path needs checkpoint_s3_uri"
+        yield "checkpoint_local_path requires checkpoint_s3_uri"
     if bool(opts.subnets) != bool(opts.security_group_ids):
-        yield "subnets and security_group_ids belong together: give both, or none"
+        yield "subnets and security_group_ids must be set together"
     if opts.training_repository_credentials_provider_arn and (
         opts.training_repository_access_mode != "Vpc"
     ):
         yield (
-            "training_repository_credentials_provider_arn needs training_repository_access_mode=Vpc"
+            "training_repository_credentials_provider_arn requires"
+            " training_repository_access_mode=Vpc"
         )
     if opts.model_channel_name and not opts.model_uri:
-        yield "model_channel_name needs model_uri"
+        yield "model_channel_name requires model_uri"
     if opts.git_config:
-        yield "git_config is not taken: check the source out and run with --workspace FOLDER"
+        yield "git_config is not supported; check out the source and run with --workspace DIRECTORY"
     if opts.dependencies:
         folders = ", ".join(
             f"{path}: {path.rstrip('/').rpartition('/')[2]}" for path in opts.dependencies
         )
         yield (
-            "dependencies are not taken: map them into the workspace:"
+            "dependencies is not supported; map the directories into the workspace:"
             f" --workspace '{{.: \"\", {folders}}}'"
         )
     if opts.source_dir and not opts.source_dir.startswith(("s3://", "/")):
         yield (
-            f"source_dir '{opts.source_dir}': local source goes along as the workspace:"
-            f" leave it out and run with --workspace {opts.source_dir}"
+            f"source_dir '{opts.source_dir}' is a local directory; remove the option and run with"
+            f" --workspace {opts.source_dir}"
         )
 
 
-def pairs(value: Any, option: str, names: tuple[str, str]) -> list[dict[str, str]]:
-    """Returns an option that is a list of pairs as the API has it.
+def parse_pairs(value: Any, option: str, names: tuple[str, str]) -> list[dict[str, str]]:
+    """Return an option that is a list of pairs, in the API's form.
 
-    >>> pairs("team:vision;cost:7", "tags", ("Key", "Value"))
+    >>> parse_pairs("team:vision;cost:7", "tags", ("Key", "Value"))
     [{'Key': 'team', 'Value': 'vision'}, {'Key': 'cost', 'Value': '7'}]
 
     Args:
-        value: text, a list of such pairs, or None
-        option: its name, for messages
-        names: of the two fields
+        value: A text, a list of pairs, or None.
+        option: Name of the option, for messages.
+        names: Names of the two fields of a pair.
 
     Raises:
-        ValueError: it is something else
+        ValueError: The value has another form.
     """
     if value is None or value == "":
         return []
@@ -270,7 +279,9 @@ def pairs(value: Any, option: str, names: tuple[str, str]) -> list[dict[str, str
         ):
             found.append({name: item[name] for name in names})
         else:
-            raise ValueError(f"{option}: {item!r} is no pair of texts named {' and '.join(names)}")
+            raise ValueError(
+                f"{option}: {item!r} is not a pair of strings named {' and '.join(names)}"
+            )
     return found
 
 

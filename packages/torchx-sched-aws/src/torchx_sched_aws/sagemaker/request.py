@@ -1,4 +1,4 @@
-"""An app as a request for a training job: plain data, as ``CreateTrainingJob`` takes it."""
+"""The native request: the parameters of ``CreateTrainingJob``, as plain data."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from torchx_sched_aws.sagemaker.checks import (
     scripted_problems,
 )
 from torchx_sched_aws.sagemaker.command import (
-    BOOT,
-    MOST_VARIABLES,
-    REPLICA_MARK,
+    BOOTSTRAP,
+    MAX_VARIABLES,
+    REPLICA_PLACEHOLDER,
     make_command,
 )
 from torchx_sched_aws.sagemaker.options import (
     ROLE_ARN,
     AWSSageMakerOpts,
-    pairs,
-    problems_of,
+    option_problems,
+    parse_pairs,
 )
 from torchx_sched_aws.sagemaker.script import is_script, script_hyperparameters, split_script
-from torchx_sched_aws.tags import MOST_TAGS, make_tags
+from torchx_sched_aws.tags import MAX_TAGS, make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
@@ -38,19 +38,19 @@ from torchx_specs.model.templates import RoleTemplate, macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked, masked_text
 
-#: Any field of the request, laid over what options and app say.
+#: Overlay for any field of the request.
 REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
-#: Variable with the role's name, for whoever describes the job.
+#: Environment variable with the role's name, which `describe` reads back.
 ENV_TORCHX_ROLE_NAME = "TORCHX_ROLE_NAME"
-#: Variable with the job's name where no runner gave a handle.
+#: Environment variable with the job's name, unless the runner sets it to a handle.
 ENV_TORCHX_JOB_ID = "TORCHX_JOB_ID"
-#: What SageMaker calls the first instance.
+#: Host name of the first instance.
 FIRST_HOST = "algo-1"
 VOLUME_GB = 30
 MAX_RUN = 24 * 60 * 60
 
 _ID_LENGTH = 14
-_MOST_METRICS = 40
+_MAX_METRICS = 40
 
 
 logger = logging.getLogger(__name__)
@@ -58,19 +58,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class AWSSageMakerJob:
-    """The native request.
+    """A request to SageMaker.
 
-    Args:
-        job_name: the job's name
-        job_def: parameters of ``CreateTrainingJob``
-        images_to_push: kept for older code
-        shown: the container's command for people, with secrets masked; None if it has none
+    Attributes:
+        job_name: Name of the job.
+        job_def: Parameters of ``CreateTrainingJob``.
+        images_to_push: Unused; kept for older code.
+        display_argv: The container's command to print, with secrets masked; None if it is not
+            masked.
     """
 
     job_name: str
     job_def: dict[str, Any]
     images_to_push: dict[str, Any] = field(default_factory=dict)
-    shown: list[str] | None = field(default=None, repr=False, compare=False)
+    display_argv: list[str] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return format_request(self)
@@ -80,22 +81,22 @@ class AWSSageMakerJob:
 
 
 def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
-    """Returns the request for an app; contacts nobody.
+    """Return the request for an app, without contacting AWS.
 
     Raises:
-        RequestError: SageMaker could not run it; all problems in one error
+        RequestError: SageMaker cannot run the app; the error lists every problem.
     """
-    problems = [*problems_of(opts), *app_problems(app, opts)]
+    problems = [*option_problems(opts), *app_problems(app, opts)]
     if problems:
         raise RequestError(problems)
     role = app.roles[0]
-    region = find_region()
+    region = configured_region()
     scripted = opts.launch == "script" or (opts.launch == "auto" and is_script(role.args))
     name = _job_name(app, role, opts)
     values = macros.Values(
         img_root="",
         app_id=name,
-        replica_id=REPLICA_MARK,
+        replica_id=REPLICA_PLACEHOLDER,
         rank0_env=ENV_RANK0_HOST,
     )
     template = RoleTemplate(role)
@@ -109,7 +110,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         **template.env(values),
     }
     request = _request(app, role, opts, name, instances, region, problems)
-    shown = None
+    display_argv = None
     own: list[str] = []
     hyperparameters = dict(opts.hyperparameters or {})
     try:
@@ -128,14 +129,14 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         elif missing := list(entrypoint_problems(role)):
             own += missing
         else:
-            words = [role.entrypoint, *args]
-            command = make_command(words, env, MOST_VARIABLES)
+            argv = [role.entrypoint, *args]
+            command = make_command(argv, env, MAX_VARIABLES)
             algorithm = request["AlgorithmSpecification"]
             algorithm["ContainerEntrypoint"] = command.entrypoint
             if command.arguments:
                 algorithm["ContainerArguments"] = command.arguments
             request["Environment"] = command.environment
-            shown = command.shown or None
+            display_argv = command.display_argv or None
     except RequestError as e:
         own += e.problems
     problems += [f"role '{role.name}': {problem}" for problem in own]
@@ -146,7 +147,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         request["HyperParameters"] = hyperparameters
     for target in (app, role):
         apply_overlay(request, REQUEST_OVERLAY.get(target))
-    return AWSSageMakerJob(name, request, shown=shown)
+    return AWSSageMakerJob(name, request, display_argv=display_argv)
 
 
 def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
@@ -164,20 +165,20 @@ def _request(
     region: str,
     problems: list[str],
 ) -> dict[str, Any]:
-    """Returns all of the request that has nothing to do with the command."""
-    output = opts.output_path or _usual_output(opts.role, region)
+    """Return the parts of the request that do not depend on the command."""
+    output = opts.output_path or _default_output_path(opts.role, region)
     if not output:
         problems.append(
-            "output_path is needed (s3://BUCKET/PREFIX) unless role is an ARN and a region is"
-            " configured (AWS_DEFAULT_REGION)"
+            "output_path is missing: set it to s3://BUCKET/PREFIX, or set role to an ARN and"
+            " configure a region (AWS_DEFAULT_REGION)"
         )
     algorithm: dict[str, Any] = {
         "TrainingImage": role.image,
         "TrainingInputMode": opts.input_mode or "File",
     }
-    metrics = pairs(opts.metric_definitions, "metric_definitions", ("Name", "Regex"))
-    if len(metrics) > _MOST_METRICS:
-        problems.append(f"{len(metrics)} metric_definitions: SageMaker takes {_MOST_METRICS}")
+    metrics = parse_pairs(opts.metric_definitions, "metric_definitions", ("Name", "Regex"))
+    if len(metrics) > _MAX_METRICS:
+        problems.append(f"{len(metrics)} metric_definitions; SageMaker allows {_MAX_METRICS}")
     if metrics:
         algorithm["MetricDefinitions"] = metrics
     if opts.enable_sagemaker_metrics is not None:
@@ -196,12 +197,12 @@ def _request(
         "TrainingJobName": name,
         "AlgorithmSpecification": algorithm,
         "RoleArn": opts.role,
-        "OutputDataConfig": _given(
+        "OutputDataConfig": _present(
             S3OutputPath=output,
             KmsKeyId=opts.output_kms_key,
             CompressionType="NONE" if opts.disable_output_compression else None,
         ),
-        "ResourceConfig": _given(
+        "ResourceConfig": _present(
             InstanceType=opts.instance_type,
             InstanceCount=instances,
             VolumeSizeInGB=opts.volume_size or VOLUME_GB,
@@ -211,17 +212,17 @@ def _request(
         "StoppingCondition": _stopping(opts),
         "Tags": _tags(app, opts, problems),
     }
-    request.update(_further(role, opts, output))
+    request.update(_optional_fields(role, opts, output))
     if opts.code_location:
         logger.warning(
-            "code_location is ignored: source goes along in the image, none is uploaded to S3"
+            "code_location is ignored: the image contains the source, nothing is uploaded to S3"
         )
     return request
 
 
-def _further(role: Role, opts: AWSSageMakerOpts, output: str) -> dict[str, Any]:
-    """Returns the fields that are only there if asked for."""
-    request: dict[str, Any] = _given(
+def _optional_fields(role: Role, opts: AWSSageMakerOpts, output: str) -> dict[str, Any]:
+    """Return the fields that are present only if an option sets them."""
+    request: dict[str, Any] = _present(
         EnableNetworkIsolation=opts.enable_network_isolation,
         EnableInterContainerTrafficEncryption=opts.encrypt_inter_container_traffic,
         EnableManagedSpotTraining=opts.use_spot_instances,
@@ -247,13 +248,13 @@ def _further(role: Role, opts: AWSSageMakerOpts, output: str) -> dict[str, Any]:
             }
         ]
     if opts.checkpoint_s3_uri:
-        request["CheckpointConfig"] = _given(
+        request["CheckpointConfig"] = _present(
             S3Uri=opts.checkpoint_s3_uri, LocalPath=opts.checkpoint_local_path
         )
     if opts.debugger_hook_config:
         request["DebugHookConfig"] = {"S3OutputPath": output}
     if opts.disable_profiler is not None:
-        request["ProfilerConfig"] = _given(
+        request["ProfilerConfig"] = _present(
             S3OutputPath=None if opts.disable_profiler else output,
             DisableProfiler=opts.disable_profiler,
         )
@@ -281,24 +282,24 @@ def _tags(app: AppDef, opts: AWSSageMakerOpts, problems: list[str]) -> list[dict
     except RequestError as e:
         problems += e.problems
         return []
-    for pair in pairs(opts.tags, "tags", ("Key", "Value")):
+    for pair in parse_pairs(opts.tags, "tags", ("Key", "Value")):
         tags[pair["Key"]] = pair["Value"]
-    if len(tags) > MOST_TAGS:
-        problems.append(f"{len(tags)} tags: SageMaker takes {MOST_TAGS}")
+    if len(tags) > MAX_TAGS:
+        problems.append(f"{len(tags)} tags; SageMaker allows {MAX_TAGS}")
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def _present(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _usual_output(role: str, region: str) -> str:
+def _default_output_path(role: str, region: str) -> str:
     account = ROLE_ARN.fullmatch(role)
     return f"s3://sagemaker-{region}-{account[1]}/" if account and region else ""
 
 
-def find_region() -> str:
-    """Returns the region that the AWS SDK will use, without importing it; empty if none is set."""
+def configured_region() -> str:
+    """Return the region that the AWS SDK would use, without importing it; empty if none is set."""
     region = os.environ.get("AWS_DEFAULT_REGION")
     if region:
         return region
@@ -318,29 +319,29 @@ def find_region() -> str:
 
 
 def format_request(job: AWSSageMakerJob) -> str:
-    """Returns a request as plain YAML, with secrets masked."""
-    return yaml_text({"job_name": job.job_name, "job_def": shown_request(job)}, sort_keys=False)
+    """Return a request as YAML, with secrets masked."""
+    return yaml_text({"job_name": job.job_name, "job_def": masked_request(job)}, sort_keys=False)
 
 
-def shown_request(job: AWSSageMakerJob) -> dict[str, Any]:
-    """Returns the parameters of a request with secrets masked."""
+def masked_request(job: AWSSageMakerJob) -> dict[str, Any]:
+    """Return the parameters of a request, with secrets masked."""
     shown = {key: _without_passwords(value) for key, value in job.job_def.items()}
     for key in ("Environment", "HyperParameters"):
         if key in shown:
             shown[key] = masked(job.job_def[key])
     algorithm = shown.get("AlgorithmSpecification") or {}
     given = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]
-    if job.shown and given[2:3] == [BOOT]:
-        # the words are pieces of a text that may hold secrets
-        algorithm["ContainerEntrypoint"] = job.shown[:-1]
-        algorithm["ContainerArguments"] = [masked_text(job.shown[-1])]
+    if job.display_argv and given[2:3] == [BOOTSTRAP]:
+        # The strings are pieces of a script that may contain secrets.
+        algorithm["ContainerEntrypoint"] = job.display_argv[:-1]
+        algorithm["ContainerArguments"] = [masked_text(job.display_argv[-1])]
     return shown
 
 
 def _without_passwords(value: Any) -> Any:
-    """Returns a copy with the passwords of URLs masked.
+    """Return a copy with the passwords of URLs masked.
 
-    Names say nothing here: a tag is a ``Key`` and a ``Value``.
+    Keys cannot tell secrets here: a tag is a ``Key`` and a ``Value``.
     """
     if isinstance(value, Mapping):
         return {key: _without_passwords(item) for key, item in value.items()}

@@ -1,7 +1,6 @@
-"""``aws_sagemaker``: apps of one role as training jobs of Amazon SageMaker.
+"""``aws_sagemaker``: runs apps of one role as training jobs of Amazon SageMaker.
 
-Requests are made by boto3 alone; the SageMaker SDK is not needed. The role's replicas are the job's
-instances.
+Each replica is an instance of the job. Requests are made with boto3; the SageMaker SDK is not used.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws.base_scheduler import AwsScheduler
 from torchx_sched_aws.client import Clients
-from torchx_sched_aws.cloudwatch import SETTLE
+from torchx_sched_aws.cloudwatch import LOG_DELAY
 from torchx_sched_aws.sagemaker import jobs
 from torchx_sched_aws.sagemaker.describe import describe
 from torchx_sched_aws.sagemaker.logs import TrainingLog
@@ -28,26 +27,26 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> AWSSageMakerScheduler:
-    """Returns a scheduler; parameters of other schedulers are ignored."""
+    """Return a scheduler; parameters of other schedulers are ignored."""
     return AWSSageMakerScheduler(session_name)
 
 
 class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
-    """Runs apps as training jobs of SageMaker.
+    r"""Runs apps as training jobs of SageMaker.
 
     .. code-block:: sh
 
-        torchx run -s aws_sagemaker -cfg role=arn:aws:iam::123456789012:role/Trainer \\
+        torchx run -s aws_sagemaker -cfg role=arn:aws:iam::123456789012:role/Trainer \
             -cfg instance_type=ml.p4d.24xlarge dist.ddp -j 2x8 --script train.py
 
-    ``macros.rank0_env`` is a variable with the host name of the first instance.
+    ``macros.rank0_env`` names a variable with the host name of the first instance.
 
     Args:
-        session_name: who submits
-        client: boto3's client of SageMaker to use instead of a new one
-        docker_client: kept for older code
-        log_client: boto3's client of CloudWatch Logs to use instead of a new one
-        log_settle: how long after the end of a job its logs may grow, in seconds
+        session_name: Name of the TorchX session.
+        client: boto3 client of SageMaker to use instead of a new one.
+        docker_client: Unused; kept for older code.
+        log_client: boto3 client of CloudWatch Logs to use instead of a new one.
+        log_delay: How long after the end of a job its last log lines may arrive, in seconds.
     """
 
     def __init__(
@@ -57,17 +56,15 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         docker_client: Any = None,
         *,
         log_client: Any = None,
-        log_settle: float = SETTLE,
+        log_delay: float = LOG_DELAY,
     ) -> None:
         clients = Clients({"sagemaker": client, "logs": log_client})
-        super().__init__("aws_sagemaker", session_name, clients, log_settle)
-        self._looks: CoalescingCache[dict[str, Any]] = CoalescingCache()
+        super().__init__("aws_sagemaker", session_name, clients, log_delay)
+        self._job_cache: CoalescingCache[dict[str, Any]] = CoalescingCache()
 
     @property
     def _client(self) -> Any:
         return self._clients.client("sagemaker")
-
-    # -- the request
 
     def _submit_dryrun(self, app: AppDef, cfg: AWSSageMakerOpts) -> AppDryRunInfo[AWSSageMakerJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)
@@ -76,23 +73,22 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         create(self._clients, request)
         return request.job_name
 
-    # -- submitted apps
-
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what SageMaker knows of an app, None if nothing; ``metadata`` has the job's way
-        through its secondary statuses.
+        """Return the description of an app, or None if it does not exist.
+
+        Its ``metadata`` lists the job's secondary statuses in order.
 
         Raises:
-            AwsError: AWS refuses, or does not answer
+            AwsError: AWS refused the request or did not answer.
         """
         job = jobs.find(self._clients, app_id)
         return None if job is None else describe(app_id, job)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Returns the training jobs of the last two weeks, whoever created them.
+        """Return all training jobs of the last two weeks, also those that TorchX did not create.
 
         Raises:
-            AwsError: AWS refuses, or does not answer
+            AwsError: AWS refused the request or did not answer.
         """
         return jobs.list_jobs(self._clients, self.session_name)
 
@@ -100,11 +96,11 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         jobs.stop(self._clients, app_id)
 
     def _delete_existing(self, app_id: str) -> None:
-        """Stops a job, waits until it has stopped, and deletes it (with a boto3 that can)."""
+        """Stop a job, wait until it has stopped, and delete it if boto3 can."""
         jobs.delete(self._clients, app_id)
 
     def _log(self, app_id: str, role_name: str, k: int) -> TrainingLog | None:
-        job = self._looks.get(app_id, lambda _: jobs.find(self._clients, app_id))
+        job = self._job_cache.get(app_id, lambda _: jobs.find(self._clients, app_id))
         if job is None:
             return None
-        return TrainingLog(self._clients, self._looks, app_id, job, role_name, k)
+        return TrainingLog(self._clients, self._job_cache, app_id, job, role_name, k)

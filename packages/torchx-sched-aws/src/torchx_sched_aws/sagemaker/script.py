@@ -1,7 +1,8 @@
-"""Training scripts by SageMaker's training toolkit: arguments as hyperparameters.
+"""Training scripts that run with SageMaker's training toolkit.
 
-The toolkit is in AWS's own images, and can be in any (``pip install sagemaker-training``). It reads
-what to run from hyperparameters of its own, and hands the others to the script as ``--name value``.
+AWS's own images contain the toolkit; ``pip install sagemaker-training`` adds it to others. The
+toolkit reads the script's name from its own hyperparameters (``sagemaker_program`` ...). It passes
+the other hyperparameters to the script as ``--name value``.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Mapping, Sequence
 
 from torchx_specs.errors import RequestError
 
-#: Where the toolkit looks for the source.
+#: Directory in which the toolkit expects the source.
 CODE_FOLDER = "/opt/ml/code"
 _SUFFIXES = (".py", ".sh")
 _LOG_LEVEL = 20
 
 
 def is_script(args: Sequence[str]) -> bool:
-    """Returns True for a script or a module with nothing but ``--name value`` pairs.
+    """Return whether argv is a script or a module, followed only by ``--name value`` pairs.
 
     >>> is_script(["train.py", "--lr", "0.1"]), is_script(["-c", "echo"])
     (True, False)
@@ -31,43 +32,42 @@ def is_script(args: Sequence[str]) -> bool:
 
 
 def split_script(args: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Returns what to run, and its arguments by name.
+    """Return the script or module, and its arguments by name.
 
     Raises:
-        RequestError: it is something else
+        RequestError: The arguments have another form.
     """
-    words = list(args)
-    if words[:1] == ["-m"] and len(words) > 1:
-        program, words = f"-m {words[1]}", words[2:]
-    elif words and words[0].endswith(_SUFFIXES) and not words[0].startswith("-"):
-        program, words = words[0], words[1:]
+    argv = list(args)
+    if argv[:1] == ["-m"] and len(argv) > 1:
+        program, argv = f"-m {argv[1]}", argv[2:]
+    elif argv and argv[0].endswith(_SUFFIXES) and not argv[0].startswith("-"):
+        program, argv = argv[0], argv[1:]
     else:
         raise RequestError(
-            "launch=script runs a .py or .sh file, or -m MODULE, as the first argument; the first"
-            f" argument is {words[0]!r}"
-            if words
-            else "launch=script needs a script as argument"
+            f"launch=script: the first argument {argv[0]!r} is not a .py or .sh file or -m MODULE"
+            if argv
+            else "launch=script: the role has no arguments; the first one must be a script"
         )
-    return program, _named(words)
+    return program, _parse_named_arguments(argv)
 
 
-def _named(words: list[str]) -> dict[str, str]:
+def _parse_named_arguments(argv: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not name:
+    while argv:
+        argument = argv.pop(0)
+        name, equals, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or not name:
             raise RequestError(
-                f"launch=script takes named arguments (--name value), not {word!r}; launch=command"
-                " takes any"
+                f"launch=script: argument {argument!r} is not of the form --name value; use"
+                " launch=command for other arguments"
             )
         if not equals:
-            if not words or words[0].startswith("--"):
+            if not argv or argv[0].startswith("--"):
                 raise RequestError(
-                    f"launch=script: {word} has no value, and a hyperparameter needs one (--name"
-                    " value); launch=command takes any"
+                    f"launch=script: argument {argument} has no value; use --name value, or"
+                    " launch=command for other arguments"
                 )
-            value = words.pop(0)
+            value = argv.pop(0)
         found[name] = value
     return found
 
@@ -80,7 +80,7 @@ def script_hyperparameters(
     log_level: int | None,
     region: str,
 ) -> dict[str, str]:
-    """Returns the hyperparameters of a script, those of the toolkit included, as JSON texts."""
+    """Return the hyperparameters of a script and of the toolkit, each as JSON."""
     own: dict[str, object] = {
         "sagemaker_program": program,
         "sagemaker_submit_directory": source_dir or CODE_FOLDER,

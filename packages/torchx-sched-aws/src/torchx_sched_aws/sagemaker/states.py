@@ -1,4 +1,4 @@
-"""What SageMaker says of training jobs, in our words."""
+"""States, reasons and exit codes of training jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState
 
-#: States of training jobs; while a job is in progress, its secondary status says more.
+#: States of training jobs; the secondary status refines ``InProgress``.
 JOB_STATE: dict[str, AppState] = {
     "InProgress": AppState.RUNNING,
     "Completed": AppState.SUCCEEDED,
@@ -18,60 +18,58 @@ JOB_STATE: dict[str, AppState] = {
     "Stopped": AppState.CANCELLED,
     "Deleting": AppState.CANCELLED,
 }
-#: Secondary statuses in which no container runs yet, or none any more.
-_WAITING = frozenset(
+# Secondary statuses in which no container runs.
+_PENDING = frozenset(
     {
         *("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"),
         *("Downloading", "DownloadingTrainingImage", "Interrupted", "Restarting"),
     }
 )
-#: Secondary statuses of jobs that were stopped by SageMaker and not by a user.
-_TOO_LONG = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
-_AGAIN = frozenset({"Interrupted", "Restarting"})
+# Secondary statuses of jobs that SageMaker stopped because of a time limit.
+_TIMED_OUT = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
+_RESTARTED = frozenset({"Interrupted", "Restarting"})
 _EXIT_CODE = re.compile(r"exit ?code:? *(\d+)", re.IGNORECASE)
 
 
 def job_state(status: str, secondary: str) -> AppState:
-    """Returns the state of a job.
-
-    A job that is being stopped runs until it has been.
+    """Return the state of a training job; a job that is being stopped counts as running.
 
     Args:
-        status: ``TrainingJobStatus``
-        secondary: ``SecondaryStatus``, empty if unknown
+        status: The job's ``TrainingJobStatus``.
+        secondary: The job's ``SecondaryStatus``; empty if unknown.
     """
-    if secondary in _TOO_LONG:
+    if secondary in _TIMED_OUT:
         return AppState.FAILED
     if status == "Stopping":
         return AppState.RUNNING
-    if status == "InProgress" and secondary in _WAITING:
+    if status == "InProgress" and secondary in _PENDING:
         return AppState.PENDING
     return JOB_STATE.get(status, AppState.UNKNOWN)
 
 
-def restarts_of(job: Mapping[str, Any]) -> int:
-    """Returns how often a job was started again."""
+def restart_count(job: Mapping[str, Any]) -> int:
+    """Return how often a training job was restarted."""
     transitions = job.get("SecondaryStatusTransitions") or ()
-    return sum(1 for item in transitions if item.get("Status") in _AGAIN)
+    return sum(1 for item in transitions if item.get("Status") in _RESTARTED)
 
 
-def reason_of(job: Mapping[str, Any]) -> str:
-    """Returns why a job is in its state, empty if there is nothing to say."""
+def state_reason(job: Mapping[str, Any]) -> str:
+    """Return why a training job is in its state, or an empty string."""
     reason = one_line(job.get("FailureReason") or "")
     secondary = str(job.get("SecondaryStatus") or "")
-    if reason and secondary in _TOO_LONG:
+    if reason and secondary in _TIMED_OUT:
         return f"{secondary}: {reason}"
     if reason:
         return reason
     if job.get("TrainingJobStatus") == "Completed":
         return ""
     transitions = job.get("SecondaryStatusTransitions") or ()
-    said = one_line(transitions[-1].get("StatusMessage") or "") if transitions else ""
-    return f"{secondary}: {said}" if said else secondary
+    message = one_line(transitions[-1].get("StatusMessage") or "") if transitions else ""
+    return f"{secondary}: {message}" if message else secondary
 
 
-def exit_code_of(job: Mapping[str, Any]) -> int | None:
-    """Returns the exit code of a job's containers, None if unknown."""
+def exit_code(job: Mapping[str, Any]) -> int | None:
+    """Return the exit code of a training job's containers, or None if unknown."""
     if job.get("TrainingJobStatus") == "Completed":
         return 0
     found = _EXIT_CODE.search(str(job.get("FailureReason") or ""))

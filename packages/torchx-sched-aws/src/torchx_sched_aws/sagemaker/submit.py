@@ -13,7 +13,7 @@ from torchx_specs.errors import RequestError
 
 
 class SubmissionError(RequestError, AwsError):
-    """SageMaker does not take the request."""
+    """SageMaker rejected the request as invalid."""
 
     exit_code = 2
 
@@ -23,11 +23,11 @@ class SubmissionError(RequestError, AwsError):
 
 
 def create(clients: Clients, job: AWSSageMakerJob) -> None:
-    """Creates a job.
+    """Create a training job.
 
     Raises:
-        SubmissionError: SageMaker finds something wrong with the request
-        AwsError: AWS refuses, or does not answer
+        SubmissionError: SageMaker rejected the request as invalid.
+        AwsError: AWS refused the request or did not answer.
     """
     request = dict(job.job_def)
     role = str(request.get("RoleArn") or "")
@@ -39,14 +39,14 @@ def create(clients: Clients, job: AWSSageMakerJob) -> None:
             clients.client("sagemaker").create_training_job(**request)
     except AwsError as e:
         if e.code == "ResourceInUse" and _was_created(clients, request):
-            return  # an answer was lost, and the SDK has asked again
+            return  # the response was lost, and the SDK repeated the request
         if e.code in ("ParamValidation", "ValidationException", "ResourceInUse"):
             raise SubmissionError(str(e), e.code) from e
         raise
 
 
 def _was_created(clients: Clients, request: Mapping[str, Any]) -> bool:
-    """Returns True if the job of that name is the one of this request: names are random."""
+    """Return whether the existing job of that name comes from this request; names are random."""
     found = find(clients, str(request["TrainingJobName"]))
     image = request["AlgorithmSpecification"].get("TrainingImage")
     return found is not None and (

@@ -4,8 +4,8 @@ from torchx_components.dist import ddp as ddp
 from torchx_components.dist import parse_nnodes as parse_nnodes
 from torchx_components.dist import spmd as spmd
 from torchx_components.dist import torchrun as torchrun
-from torchx_components.shell_words import Unquoted as _noquote_
-from torchx_components.shell_words import joined as _args_join_
+from torchx_components.shell_command import Unquoted as _noquote_
+from torchx_components.shell_command import shell_command as _args_join_
 from torchx_components.structured_arg import StructuredJArgument as StructuredJArgument
 from torchx_components.structured_arg import StructuredNameArgument as StructuredNameArgument
 from torchx_components.structured_arg import main_name as _get_role_name_
