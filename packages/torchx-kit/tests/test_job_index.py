@@ -54,6 +54,6 @@ def test_ids_are_no_paths(index: JobIndex[Entry], app_id: str) -> None:
 
 def test_a_home_that_cannot_be_written_to(index: JobIndex[Entry], tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
-    with pytest.raises(BackendError, match=r"^cannot write to .*; set TORCHX_HOME to a folder"):
+    with pytest.raises(BackendError, match=r"^cannot write to .*; set TORCHX_HOME to a directory"):
         index.put(Entry("a"))
     assert os.listdir(tmp_path) == ["home"]

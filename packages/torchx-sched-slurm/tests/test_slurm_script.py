@@ -221,7 +221,7 @@ class TestContainers:
         assert "export PATH" not in made
 
     def test_volumes_are_refused(self, scheduler: SlurmScheduler) -> None:
-        with pytest.raises(ValueError, match="bind mounts only"):
+        with pytest.raises(ValueError, match="role 'trainer': Pyxis supports only bind mounts"):
             text(scheduler, role(mounts=[VolumeMount("v", "/v")]), container="pyxis")
 
     def test_mounts_without_one_are_told_of(

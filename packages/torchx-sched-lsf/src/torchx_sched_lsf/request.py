@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_kit.scripts.containers import apptainer_command
 from torchx_kit.scripts.job_script import env_words
 from torchx_kit.scripts.shell import join, quote_ascii
 from torchx_sched_lsf import script
@@ -85,7 +86,9 @@ class LsfBsub:
             # both take variables from their own environment, by name
             lines.append(f"exec -- /usr/bin/env -- {' '.join(by_env)} \\")
         if kind == "apptainer":
-            prefix = [quote_ascii(word) for word in apptainer_words(role, self.cfg)]
+            prefix = [
+                quote_ascii(word) for word in apptainer_command(role, self.cfg.container_workdir)
+            ]
             return _finish(lines, [*prefix, *command], bool(by_env))
         job = f'{self.app_id}-{name}-"$1"'
         words = [quote_ascii(word) for word in docker_words("\0", role, self.cfg)[1:]]
@@ -162,23 +165,6 @@ def docker_words(name: str, role: Role, cfg: LsfOpts) -> list[str]:
         # LSF says by this variable which ones the job has
         words += ["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICES"]
     return words
-
-
-def apptainer_words(role: Role, cfg: LsfOpts) -> list[str]:
-    """Returns the command that runs a role's image with Apptainer."""
-    words = ["apptainer", "exec"]
-    if cfg.container_workdir:
-        words += ["--pwd", cfg.container_workdir]
-    if role.resource.gpu > 0:
-        words.append("--nv")
-    for mount in role.mounts:
-        if not isinstance(mount, BindMount):
-            raise RequestError(f"Apptainer has bind mounts only, not {mount}")
-        words += ["--bind", f"{mount.src_path}:{mount.dst_path}" + ":ro" * mount.read_only]
-    image = role.image
-    if "://" not in image and "/" not in image[:1] and not image.endswith((".sif", ".img")):
-        image = f"docker://{image}"
-    return [*words, image]
 
 
 # -- names that older code imports

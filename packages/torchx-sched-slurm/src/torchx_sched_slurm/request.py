@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.names.limits import BATCH_JOB, fit_name
+from torchx_kit.scripts.containers import apptainer_command, bind_mounts
+from torchx_kit.scripts.shell import join, quote, quote_around
 from torchx_sched_slurm import script
 from torchx_sched_slurm.options import DIRECTIVES, SlurmOpts, directive
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
-from torchx_specs.model.mounts import BindMount
 from torchx_specs.version import __version__
 
 # Variables that Apptainer does not let through by themselves.
@@ -96,10 +97,13 @@ class SlurmReplicaRequest:
             replicas_per_node=per_node,
             img_root=role.image,
         )
-        if container_image or opts.container == "pyxis":
-            request._use_pyxis(role, container_image or role.image)
-        elif opts.container == "apptainer":
-            request._use_apptainer(role)
+        try:
+            if container_image or opts.container == "pyxis":
+                request._use_pyxis(role, container_image or role.image)
+            elif opts.container == "apptainer":
+                request._use_apptainer(role)
+        except RequestError as e:
+            raise RequestError(f"role '{role.name}': {e}") from None
         return request
 
     def materialize(self) -> tuple[str, str]:
@@ -135,26 +139,13 @@ class SlurmReplicaRequest:
     def _use_pyxis(self, role: Role, image: str) -> None:
         self.img_root = ""
         self.srun_opts["container-image"] = image
-        mounts = [_mount(mount, ("", ":ro")) for mount in _binds(role)]
-        if any("," in mount for mount in mounts):
-            raise RequestError(f"role '{role.name}': Pyxis mounts no path with a comma: {mounts}")
-        # the record and the logs are in the working directory
-        self.srun_opts["container-mounts"] = ",".join([script.WORK_FOLDER, *mounts])
+        # the job's directory has the record and the logs
+        mounts = [script.WORK_FOLDER, *bind_mounts(role, "Pyxis")]
+        self.srun_opts["container-mounts"] = ",".join(mounts)
 
     def _use_apptainer(self, role: Role) -> None:
         self.img_root = ""
-        prefix = ["apptainer", "exec"]
-        if role.resource.gpu > 0:
-            prefix.append("--nv")
-        for mount in _binds(role):
-            text = _mount(mount, ("", ":ro"))
-            if "," in text:
-                raise RequestError(f"role '{role.name}': Apptainer mounts no path with a comma")
-            prefix += ["--bind", text]
-        image = role.image
-        if "://" not in image and not image.startswith(("/", "./")) and not _is_sif(image):
-            image = f"docker://{image}"
-        self.prefix = [*prefix, image]
+        self.prefix = apptainer_command(role)
         for key in _APPTAINER_OWN & self.env.keys():
             self.env[f"APPTAINERENV_{key}"] = self.env.pop(key)
 
@@ -239,8 +230,6 @@ class SlurmBatchRequest:
         return list(groups.values())
 
     def __repr__(self) -> str:
-        from torchx_kit.scripts.shell import join
-
         banner = "#----------------\n# SBATCH_SCRIPT\n#----------------"
         return f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{self.materialize(mask=True)}"
 
@@ -255,27 +244,6 @@ def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:
     return {"gpus-per-node": f"{kind}{total}"}
 
 
-def _binds(role: Role) -> list[BindMount]:
-    binds = []
-    for mount in role.mounts:
-        if not isinstance(mount, BindMount):
-            raise RequestError(
-                f"role '{role.name}': containers on Slurm have bind mounts only, not {mount}"
-            )
-        binds.append(mount)
-    return binds
-
-
-def _mount(mount: BindMount, modes: tuple[str, str]) -> str:
-    return f"{mount.src_path}:{mount.dst_path}{modes[bool(mount.read_only)]}"
-
-
-def _is_sif(image: str) -> bool:
-    return image.endswith((".sif", ".img"))
-
-
 def _apply_app_id_env(s: str) -> str:
     """Returns a word quoted for the shell, with the job's id for its macro."""
-    from torchx_kit.scripts.shell import quote, quote_around
-
     return quote_around(s, {"${app_id}": '"$SLURM_JOB_ID"'}, quote)
