@@ -130,7 +130,7 @@ class TestScript:
 
     def test_a_program_that_env_would_take_for_a_variable(self, scheduler: LsfScheduler) -> None:
         assert "exec -- a=b -m" in text(scheduler, role(entrypoint="a=b"))
-        with pytest.raises(RequestError, match=r"role 'main': entrypoint 'a=b' holds a ="):
+        with pytest.raises(RequestError, match=r"role 'main': entrypoint 'a=b' contains '='"):
             text(scheduler, role(entrypoint="a=b", env={"odd-name": "1"}))
 
     def test_a_folder_is_no_image(self, scheduler: LsfScheduler) -> None:

@@ -279,7 +279,7 @@ class TestWords:
         assert self.run(lines, tmp_path / "s") == ["7", "r3'", "/img", "${app_id}", "$x $$"]
 
     def test_nul_is_refused(self, scheduler: SlurmScheduler) -> None:
-        with pytest.raises(ValueError, match=r"role 'trainer': args\[1\] holds a NUL"):
+        with pytest.raises(ValueError, match=r"role 'trainer': args\[1\] contains a NUL"):
             text(scheduler, role(args=["a", "b\0c"]))
 
     def test_secrets_are_not_shown(self, scheduler: SlurmScheduler) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.scripts.containers import apptainer_command
-from torchx_kit.scripts.job_script import env_words
+from torchx_kit.scripts.job_script import env_command
 from torchx_kit.scripts.shell import join, quote_ascii
 from torchx_sched_lsf import script
 from torchx_sched_lsf.names import job_name as name_of_job
@@ -76,11 +76,11 @@ class LsfBsub:
 
     def _command(self, role: Role, name: str, mask: bool) -> list[str]:
         kind = container_of(role, self.cfg)
-        words_of_role = script.role_words(self.app_id, role.image if kind == "none" else "")
+        words_of_role = script.role_quoting(self.app_id, role.image if kind == "none" else "")
         lines, by_env = words_of_role.exports(role.env, mask=mask)
         command = words_of_role.command(role.entrypoint, role.args)
         if kind == "none":
-            command = [*env_words(by_env, role.entrypoint), *command]
+            command = [*env_command(by_env, role.entrypoint), *command]
             return [*lines, " ".join(["exec", "--", *command])]
         if by_env:
             # both take variables from their own environment, by name

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
-    RoleWords,
-    comments,
+    RoleQuoting,
+    comment_lines,
     role_functions,
     role_table,
 )
@@ -27,10 +27,10 @@ RECORDS = ".torchx-lsf"
 _REPLICA = "\0replica\0"
 
 
-def role_words(app_id: str, img_root: str) -> RoleWords:
+def role_quoting(app_id: str, img_root: str) -> RoleQuoting:
     """Returns how the words of a role are written into the script."""
     values = macros.Values(img_root, app_id, _REPLICA, ENV_RANK0_HOST)
-    return RoleWords(values, {_REPLICA: '"$1"'})
+    return RoleQuoting(values, {_REPLICA: '"$1"'})
 
 
 def render(
@@ -54,7 +54,7 @@ def render(
     """
     roles = list(roles)
     return _SCRIPT.format(
-        header=comments(header),
+        header=comment_lines(header),
         app_id=app_id,
         folder=quote_ascii(folder) if folder else '"$PWD"',
         table=role_table(roles),

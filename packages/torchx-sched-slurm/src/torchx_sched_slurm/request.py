@@ -111,7 +111,7 @@ class SlurmReplicaRequest:
         directives = " ".join(
             script.option(name, value) for name, value in self.component_opts(self.name).items()
         )
-        words = script.role_words(self.img_root).command(self.entrypoint, self.args)
+        words = script.role_quoting(self.img_root).command(self.entrypoint, self.args)
         return directives, " ".join([script.srun_words(self.srun_opts), *words]).strip()
 
     def component_opts(self, job_name: str, replicas: int | None = None) -> dict[str, str | None]:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
-    RoleWords,
-    comments,
-    env_words,
+    RoleQuoting,
+    comment_lines,
+    env_command,
     role_functions,
     role_table,
 )
@@ -36,10 +36,10 @@ _REPLICA = "\0replica\0"
 WORK_FOLDER = "\0folder\0"
 
 
-def role_words(img_root: str) -> RoleWords:
+def role_quoting(img_root: str) -> RoleQuoting:
     """Returns how the words of a role are written into the script."""
     values = macros.Values(img_root, _JOB, _REPLICA, ENV_RANK0_HOST)
-    return RoleWords(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
+    return RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
 
 
 def command_lines(
@@ -64,9 +64,9 @@ def command_lines(
     Raises:
         RequestError: a word cannot be passed to a process
     """
-    words = role_words(img_root)
+    words = role_quoting(img_root)
     lines, by_env = words.exports(env, mask=mask)
-    command = [*env_words(by_env, entrypoint), *words.command(entrypoint, args)]
+    command = [*env_command(by_env, entrypoint), *words.command(entrypoint, args)]
     return [*lines, " ".join(["exec", "--", *map(quote_ascii, prefix), *command])]
 
 
@@ -124,7 +124,7 @@ def render(
     roles = list(roles)
     place = quote_ascii(record) if record else f'"$PWD/{RECORDS}/$SLURM_JOB_ID"'
     return _SCRIPT.format(
-        header=comments(header),
+        header=comment_lines(header),
         directives=directives,
         table=role_table(roles),
         functions=role_functions(roles, commands),

@@ -42,14 +42,16 @@ def local_accesses(package: str, exclude: Collection[str] = ()) -> list[str]:
 
 def _uses(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            imports = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [node.module or ""]
+            imports = [node.module or ""]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "open":
             yield node.lineno, "open"
-        for name in names:
+            continue
+        else:
+            continue
+        for name in imports:
             if name.partition(".")[0] in _SYSTEM:
                 yield node.lineno, name
 
