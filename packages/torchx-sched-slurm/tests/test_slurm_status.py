@@ -46,12 +46,12 @@ class TestRecorded:
             ("9", AppState.CANCELLED, "CANCELLED"),
             ("1", AppState.SUCCEEDED, ""),
             ("2", AppState.FAILED, ""),
-            ("6", AppState.PENDING, "PartitionConfig: the partition can't run it"),
-            ("8", AppState.PENDING, "DependencyNeverSatisfied: a job it waits for"),
+            ("6", AppState.PENDING, "PartitionConfig: the job exceeds a limit"),
+            ("8", AppState.PENDING, "DependencyNeverSatisfied: a job that this job waits for"),
             (
                 "10",
                 AppState.PENDING,
-                "Resources: it waits for resources; expected to start at 2027",
+                "Resources: the job waits for resources; expected to start at 2027",
             ),
             ("7", AppState.PENDING, "JobHeldUser: held"),
             ("4", AppState.RUNNING, ""),
@@ -323,7 +323,7 @@ def test_what_is_no_job_id(app_id: str) -> None:
 
 
 def test_pending_without_a_reason() -> None:
-    assert states.explain_pending("None", "N/A") == "waiting"
+    assert states.explain_pending("None", "N/A") == "pending"
 
 
 def test_threads_write_an_entry_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
