@@ -43,7 +43,7 @@ class LsfBsub:
         """Return the script.
 
         Args:
-            rank0_host: Ignored, because rank 0 tells the other replicas where it runs; for
+            rank0_host: Ignored, because the replica of rank 0 writes down its own host; for
                 compatibility.
             mask: Whether to mask the values of variables whose names look like a secret's.
 

@@ -116,7 +116,7 @@ class SlurmRecord(JobRecord):
         return int(fields[0]) if fields else None
 
     def ending(self) -> dict[str, str]:
-        """Return the fields of ``scontrol show job`` when the job was told to end."""
+        """Return the fields of ``scontrol show job`` from when Slurm began to end the job."""
         line = self.text("ending").partition("\n")[0]
         return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S+)", line))
 

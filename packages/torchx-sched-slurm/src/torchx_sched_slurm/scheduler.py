@@ -57,7 +57,7 @@ _QUEUE_SECONDS = 15.0
 
 
 class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
-    """Runs apps as Slurm jobs, by Slurm's own commands.
+    """Scheduler that runs apps as Slurm jobs, by Slurm's own commands.
 
     A role is a group of nodes; roles that request different nodes make the job heterogeneous. The
     option ``job_dir`` sets the job's working directory, by default the current one. It also has the

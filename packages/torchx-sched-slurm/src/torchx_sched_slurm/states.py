@@ -1,4 +1,4 @@
-"""Slurm's states and reasons, as ours and in words."""
+"""Slurm's states and reasons, as our states and as explanations."""
 
 from __future__ import annotations
 

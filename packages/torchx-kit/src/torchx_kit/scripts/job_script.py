@@ -143,7 +143,7 @@ def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Ite
 
 #: Shell function that runs one replica, restarts it in place, and reports to the job's record
 #: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`, and needs
-#: traps that set ``tx_ending`` when the job is told to end.
+#: traps that set ``tx_ending`` at a signal to end.
 RUN_REPLICA = """\
 # Runs a replica. Arguments: record, log without its suffix, node, role, replica, restarts in place,
 # then the arguments of the role's function. Sets tx_first if no other replica has failed before.

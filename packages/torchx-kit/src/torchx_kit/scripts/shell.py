@@ -80,14 +80,14 @@ def quote_around(
     return "".join(variables[p] if p in variables else quoting(p) for p in parts if p)
 
 
-def join(words: Iterable[str], quoting: Callable[[str], str] = quote) -> str:
+def join(argv: Iterable[str], quoting: Callable[[str], str] = quote) -> str:
     """Return a command line; for :func:`quote`, :func:`shlex.split` is the inverse.
 
     Args:
-        words: The arguments.
+        argv: The arguments.
         quoting: :func:`quote` or :func:`quote_ascii`.
     """
-    return " ".join(map(quoting, words))
+    return " ".join(map(quoting, argv))
 
 
 def exports(variables: Mapping[str, str], quoting: Callable[[str], str] = quote) -> list[str]:
