@@ -1,4 +1,4 @@
-"""The real LSF where ``bsub`` is on PATH, otherwise a double that says so."""
+"""The real LSF if ``bsub`` is on PATH, otherwise a double."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def real_lsf() -> bool:
 
 @pytest.fixture
 def lsf(real_lsf: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path | None:
-    """The folder of the double's state, None with the real LSF."""
+    """The directory of the double's state, None with the real LSF."""
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
     work = tmp_path / "submitted from here"
     work.mkdir()

@@ -1,13 +1,13 @@
-"""A double of LSF: bsub, bjobs, bkill, bhist and bhosts of one host, that really run the jobs.
+"""A double of LSF with one host: bsub, bjobs, bkill, bhist and bhosts, which really run the jobs.
 
-IBM's LSF can't be had for tests. This knows only options that IBM documents and that have been
-there for long, refuses every other one as LSF does (a usage message, exit code 255), and answers in
-LSF's formats. It is no LSF: no queues, no limits, one host with any number of slots.
+IBM's LSF is not available for tests. The double has only options that IBM documents and that LSF
+has had for long. It refuses other options as LSF does, with a usage message and exit code 255, and
+its output has LSF's formats. It lacks queues and limits, and its host has any number of slots.
 
     lsf_double.py bsub|bjobs|bkill|bhist|bhosts ...
 
-``LSF_DOUBLE_DIR`` names the folder with its state: a file ``<id>.json`` for each job.
-``LSF_DOUBLE_OLD=1`` makes it an older system, whose bjobs has no ``-o`` and no ``-UF``.
+``LSF_DOUBLE_DIR`` is the directory of its state: a file ``<id>.json`` for each job.
+``LSF_DOUBLE_OLD=1`` makes it an old LSF, whose bjobs has neither ``-o`` nor ``-UF``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OLD = bool(os.environ.get("LSF_DOUBLE_OLD"))
 USER = os.environ.get("USER") or str(os.getuid())
 HOST = os.uname().nodename
 
-# option -> whether it takes a value
+# 1 for an option with a value, 0 for a flag
 BSUB = {"-P": 1, "-J": 1, "-q": 1, "-n": 1, "-m": 1, "-o": 1, "-e": 1, "-i": 1, "-w": 1, "-W": 1}
 BSUB |= {"-M": 1, "-R": 1, "-r": 0, "-K": 0, "-H": 0}
 BJOBS = {"-a": 0, "-P": 1, "-w": 0, "-l": 0, "-u": 1, "-J": 1}
@@ -41,7 +41,7 @@ def fail(message: str) -> int:
 
 
 def options(known: dict[str, int], argv: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Reads options up to the first word that is none."""
+    """Return the options, and the arguments after them."""
     found: dict[str, str] = {}
     words = list(argv)
     while words and words[0].startswith("-"):
@@ -126,7 +126,7 @@ def bsub(argv: list[str]) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """What sbatchd does: waits for the condition, runs the job, notes how it ended."""
+    """Wait for the job's condition, run the job, and save how it ended, as LSF's sbatchd does."""
     job_id = int(argv[0])
     job = load(job_id)
     assert job is not None
@@ -193,7 +193,7 @@ def bkill(argv: list[str]) -> int:
 
 
 def end(pid: int) -> None:
-    """Signals as LSF does: interrupt, terminate, and a little later kill."""
+    """End a job as LSF does: by SIGINT, SIGTERM, and SIGKILL after a while."""
     if os.fork():
         return
     os.setsid()
@@ -277,7 +277,7 @@ def long_form(job: dict[str, object], wide: bool) -> str:
         text += "\n PENDING REASONS:\n Job dependency condition not satisfied;\n"
     if wide:
         return text
-    # the long form breaks lines at column 80, in the middle of words
+    # the long form breaks lines at column 80, even within words
     lines = []
     for line in text.split("\n"):
         lines.append(line[:79])

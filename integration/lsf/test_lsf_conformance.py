@@ -1,4 +1,4 @@
-"""The conformance suite: on the real LSF if it is here, otherwise on the double."""
+"""The conformance suite, on the real LSF if ``bsub`` is on PATH, otherwise on the double."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchx_testing.schedulers import SchedulerConformance
 
 class _Suite(SchedulerConformance):
     scheduler_name = "lsf"
-    unsupported = {"since_until": "LSF keeps no times of log lines"}
+    unsupported = {"since_until": "LSF records no times of log lines"}
     pending_cfg = {"extra": ["-H"]}
 
     @pytest.fixture
@@ -32,11 +32,11 @@ else:
         poll_interval = 0.1
 
     class TestOldLsfDouble(TestLsfDouble):
-        """A system whose bjobs knows neither columns nor the unformatted long form."""
+        """An old LSF, whose bjobs has neither columns nor the unformatted long form."""
 
         @pytest.fixture(autouse=True)
         def _old(self, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv("LSF_DOUBLE_OLD", "1")
 
     def test_real_lsf() -> None:
-        pytest.skip("no bsub on PATH: the conformance suite did not meet a real LSF")
+        pytest.skip("bsub is not on PATH: the conformance suite ran on the double only")

@@ -1,4 +1,4 @@
-"""What the double of LSF can show beyond the conformance suite."""
+"""Apps on the double of LSF, beyond the conformance suite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("lsf")
 @pytest.fixture
 def scheduler(lsf: Path | None, real_lsf: bool) -> LsfScheduler:
     if real_lsf:
-        pytest.skip("bsub is on PATH: what needs the double is left out")
+        pytest.skip("bsub is on PATH: this test needs the double")
     return create_scheduler("test")
 
 
@@ -63,7 +63,7 @@ def test_replicas_start_after_rank_0_and_know_its_host(scheduler: LsfScheduler) 
         assert list(scheduler.log_iter(app_id, "main", k)) == [f"{host} {k}\n"]
 
 
-def test_status_after_lsf_has_forgotten(scheduler: LsfScheduler, lsf: Path) -> None:
+def test_status_of_jobs_that_lsf_has_forgotten(scheduler: LsfScheduler, lsf: Path) -> None:
     good = scheduler.submit(app("exit 0"), {})
     bad = scheduler.submit(app("exit 3"), {})
     deadline = time.monotonic() + 60
@@ -83,7 +83,7 @@ def test_status_after_lsf_has_forgotten(scheduler: LsfScheduler, lsf: Path) -> N
     assert "exit code 3" in found.msg
 
 
-def test_one_that_fails_ends_the_others(scheduler: LsfScheduler) -> None:
+def test_failed_replica_ends_the_others(scheduler: LsfScheduler) -> None:
     app_id = scheduler.submit(
         app('[ "$0" = 1 ] && exit 4; sleep 300', macros.replica_id, count=3), {}
     )
@@ -94,7 +94,7 @@ def test_one_that_fails_ends_the_others(scheduler: LsfScheduler) -> None:
 
 
 @pytest.mark.parametrize("by", ["us", "bkill"])
-def test_cancelled(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
+def test_cancelled_app(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
     app_id = scheduler.submit(app("sleep 300", count=2), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
     if by == "us":
@@ -105,7 +105,7 @@ def test_cancelled(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
     assert wait_for(scheduler, app_id).state == AppState.CANCELLED
 
 
-def test_a_refused_queue_leaves_nothing(scheduler: LsfScheduler, lsf: Path) -> None:
+def test_refused_queue_leaves_no_jobs_and_files(scheduler: LsfScheduler, lsf: Path) -> None:
     with pytest.raises(LsfError, match="No such queue") as caught:
         scheduler.submit(app("true", count=2), {"lsf_queue": "nope"})
     assert str(caught.value).count("No such queue") == 1
@@ -115,8 +115,10 @@ def test_a_refused_queue_leaves_nothing(scheduler: LsfScheduler, lsf: Path) -> N
     assert list(Path().iterdir()) == []
 
 
-def test_all_or_none(scheduler: LsfScheduler, lsf: Path, tmp_path: Path) -> None:
-    """The second bsub fails: the first job is ended."""
+def test_jobs_are_killed_if_lsf_refuses_a_later_one(
+    scheduler: LsfScheduler, lsf: Path, tmp_path: Path
+) -> None:
+    """The second bsub fails, so the first job is killed."""
     real = tmp_path / "bin" / "bsub"
     text = real.read_text()
     real.write_text(
@@ -134,14 +136,14 @@ def test_all_or_none(scheduler: LsfScheduler, lsf: Path, tmp_path: Path) -> None
         time.sleep(0.1)
 
 
-def test_a_folder_with_an_odd_name(scheduler: LsfScheduler, tmp_path: Path) -> None:
+def test_jobdir_with_special_characters(scheduler: LsfScheduler, tmp_path: Path) -> None:
     folder = tmp_path / 'it\'s $HOME `x` "y"'
     app_id = scheduler.submit(app("pwd"), {"jobdir": str(folder)})
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == [f"{folder}\n"]
 
 
-def test_an_app_submitted_from_elsewhere(
+def test_app_that_was_submitted_with_another_home(
     scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = scheduler.submit(app("sleep 300"), {})
@@ -156,7 +158,7 @@ def test_an_app_submitted_from_elsewhere(
     wait_for(another, app_id, AppState.FAILED, AppState.CANCELLED)
 
 
-def test_no_lsf(scheduler: LsfScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_lsf_is_reported(scheduler: LsfScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(LsfError, match="LSF is not installed: there is no command bjobs on PATH"):
         scheduler.list()
@@ -164,9 +166,9 @@ def test_no_lsf(scheduler: LsfScheduler, monkeypatch: pytest.MonkeyPatch) -> Non
         scheduler.submit(app("true"), {})
 
 
-def test_a_command_that_hangs(lsf: Path, real_lsf: bool, tmp_path: Path) -> None:
+def test_command_ends_at_the_time_limit(lsf: Path, real_lsf: bool, tmp_path: Path) -> None:
     if real_lsf:
-        pytest.skip("bsub is on PATH: what needs the double is left out")
+        pytest.skip("bsub is on PATH: this test needs the double")
     (tmp_path / "bin" / "bjobs").write_text("#!/bin/sh\nexec sleep 60\n")
     scheduler = create_scheduler("test", timeout=0.5, patience=0.0)
     with pytest.raises(LsfError, match=r"bjobs did not end within 0\.5 s"):

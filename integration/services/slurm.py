@@ -1,13 +1,13 @@
-"""A Slurm cluster of one's own on this machine: four nodes n1 ... n4, up in seconds.
+"""Start and stop a private Slurm cluster on this machine, with the nodes n1 to n4.
 
     integration/services/slurm.py start FOLDER [--accounting] [--nodes 4]
     export SLURM_CONF=FOLDER/slurm.conf
     integration/services/slurm.py stop FOLDER
 
-Everything is below FOLDER (as root: Slurm's daemons can't do without), on ports that were free.
-``--accounting`` adds slurmdbd on a MariaDB of its own, reached by a socket.
-``integration/install.sh slurm`` installs the programs. What is started is recorded, by process id,
-in FOLDER/pids; ``stop`` ends that and nothing else.
+All files are below FOLDER, and the daemons listen on free ports. Slurm's daemons need root.
+``--accounting`` adds slurmdbd with a private MariaDB, reached by a socket.
+``integration/install.sh slurm`` installs the programs. FOLDER/pids has the ids of the daemons;
+``stop`` ends only these and the processes of the cluster's jobs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from service_process import ServiceError as ServiceError
 from service_process import environment, is_alive, send_signal, spawn
 
 NODES = 4
-CPUS = 16  # more than there are: config_overrides
+CPUS = 16  # more than this machine has; config_overrides allows that
 MEMORY_MB = 4000
+# How long a daemon may take to start, in seconds.
 PATIENCE = 60.0
 
 SLURM_CONF = """\
@@ -80,26 +81,26 @@ StorageLoc=slurm_acct
 """
 
 
-# Daemons outlive whoever started them; kept, so that no object of theirs complains of that.
+# Keeps the processes referenced: a collected Popen object of a running daemon causes a warning.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 def start(
     folder: Path, *, accounting: bool = False, nodes: int = NODES, min_job_age: int = 15
 ) -> dict[str, str]:
-    """Starts a cluster below ``folder``, wholly or not at all.
+    """Start a cluster.
 
     Args:
-        folder: a new or empty one
-        accounting: with slurmdbd and MariaDB
-        nodes: how many
-        min_job_age: seconds until the controller forgets a job that has ended
+        folder: A new or empty directory.
+        accounting: Whether to start slurmdbd and MariaDB.
+        nodes: Number of nodes.
+        min_job_age: When the controller forgets an ended job, in seconds after its end.
 
     Returns:
-        the variables with which clients find it
+        The variables with which clients find the cluster.
 
     Raises:
-        ServiceError: a daemon does not come up
+        ServiceError: A daemon does not start; those that did are stopped.
     """
     folder = folder.resolve()
     try:
@@ -112,7 +113,7 @@ def start(
 def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict[str, str]:
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)  # munged wants every folder above its socket to be readable
+    folder.chmod(0o755)  # munged requires that everybody can read the directories above its socket
     ports = _free_ports(nodes + 2)
     host = socket.gethostname().partition(".")[0]
     values = {
@@ -143,11 +144,12 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
     if accounting:
         _start_database(folder)
         _write(folder / "slurmdbd.conf", SLURMDBD_CONF.format_map(values), 0o600)
-        # slurmdbd reads its configuration from beside slurm.conf, and has no setting for the
-        # database's socket: the client library's own variable is the way.
-        of_database = {**variables, "MYSQL_UNIX_PORT": database_socket(folder)}
-        _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], of_database)
-        _wait(folder, "slurmdbd", lambda: _says(["sacctmgr", "-n", "list", "cluster"], variables))
+        # slurmdbd has no setting for the database's socket, but its client library has a variable
+        database_variables = {**variables, "MYSQL_UNIX_PORT": database_socket(folder)}
+        _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], database_variables)
+        _wait(
+            folder, "slurmdbd", lambda: succeeds(["sacctmgr", "-n", "list", "cluster"], variables)
+        )
         _run(["sacctmgr", "-i", "add", "cluster", "torchx"], variables)
         _run(["sacctmgr", "-i", "add", "account", "research"], variables)
         _run(["sacctmgr", "-i", "add", "qos", "one", "MaxJobsPerUser=1"], variables)
@@ -170,18 +172,18 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
 
 
 def start_controller(folder: Path) -> None:
-    """Starts slurmctld (again), and waits until it answers.
+    """Start slurmctld, and wait until it answers.
 
     Raises:
-        ServiceError: it does not
+        ServiceError: It does not answer.
     """
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}
     _spawn(folder, "slurmctld", ["slurmctld", "-D"], variables)
-    _wait(folder, "slurmctld", lambda: _says(["scontrol", "ping"], variables, "is UP"))
+    _wait(folder, "slurmctld", lambda: succeeds(["scontrol", "ping"], variables, "is UP"))
 
 
 def kill_controller(folder: Path) -> None:
-    """Kills slurmctld, as a crash of its machine would."""
+    """Kill slurmctld, as a crash of its machine would."""
     pid = _pids(folder)["slurmctld"]
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
@@ -190,9 +192,7 @@ def kill_controller(folder: Path) -> None:
 
 
 def stop(folder: Path) -> None:
-    """Ends what :func:`start` has started there, and what its jobs run; does nothing if nothing
-    runs.
-    """
+    """Stop a cluster, if it runs, and the processes of its jobs."""
     folder = folder.resolve()
     pids = _pids(folder)
     for name in reversed(pids):
@@ -200,13 +200,13 @@ def stop(folder: Path) -> None:
     deadline = time.monotonic() + 5
     while any(map(is_alive, pids.values())) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for pid in (*pids.values(), *_of_jobs(folder)):
+    for pid in (*pids.values(), *_job_processes(folder)):
         send_signal(pid, signal.SIGKILL)
     (folder / "pids").unlink(missing_ok=True)
 
 
-def _of_jobs(folder: Path) -> list[int]:
-    """Returns the processes of jobs, and those that watch over them: they outlive slurmd."""
+def _job_processes(folder: Path) -> list[int]:
+    """Return the processes of jobs and the slurmstepds, which outlive slurmd."""
     mine = f"SLURM_CONF={folder}/slurm.conf".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -214,7 +214,7 @@ def _of_jobs(folder: Path) -> list[int]:
             variables = (path / "environ").read_bytes().split(b"\0")
             name = (path / "comm").read_text().strip()
         except OSError:
-            continue  # it has ended, or is somebody else's
+            continue  # it has ended, or another user has it
         of_job = any(variable.startswith(b"SLURM_JOB_ID=") for variable in variables)
         if mine in variables and (of_job or name == "slurmstepd"):
             found.append(int(path.name))
@@ -248,18 +248,16 @@ def _start_database(folder: Path) -> None:
     command += [f"--pid-file={folder}/mariadb.pid"]
     _spawn(folder, "mariadb", command, {})
     ping = ["mariadb-admin", f"--socket={sock}", "ping"]
-    _wait(folder, "mariadb", lambda: _says(ping, {}, "alive"))
+    _wait(folder, "mariadb", lambda: succeeds(ping, {}, "alive"))
 
 
 def database_socket(folder: Path) -> str:
-    """Returns where the database of this cluster listens: not the machine's own socket, which
-    another database may have, or have left behind.
-    """
+    """Return the socket of the cluster's database, which is not the machine's default one."""
     return str(folder / "mysql.sock")
 
 
 def _free_ports(count: int) -> list[int]:
-    """Returns a run of ports that nobody listens on."""
+    """Return consecutive ports on which nobody listens."""
     for base in range(18000 + os.getpid() % 400 * 20, 60000, count):
         try:
             for port in range(base, base + count):
@@ -268,7 +266,7 @@ def _free_ports(count: int) -> list[int]:
         except OSError:
             continue
         return list(range(base, base + count))
-    raise ServiceError("no free ports")
+    raise ServiceError(f"there are no {count} consecutive free ports")
 
 
 def _spawn(folder: Path, name: str, command: list[str], variables: dict[str, str]) -> None:
@@ -296,9 +294,10 @@ def _run(
     return done
 
 
-def _says(command: list[str], variables: dict[str, str], words: str = "") -> bool:
+def succeeds(command: list[str], variables: dict[str, str], text: str = "") -> bool:
+    """Return whether a command succeeds, and its output contains a text."""
     done = _run(command, variables, check=False)
-    return done.returncode == 0 and words in done.stdout
+    return done.returncode == 0 and text in done.stdout
 
 
 def _wait(folder: Path, name: str, ready: Callable[[], bool]) -> None:
@@ -308,7 +307,7 @@ def _wait(folder: Path, name: str, ready: Callable[[], bool]) -> None:
         if ended or time.monotonic() > deadline:
             logs = (folder / f"{name}.out", folder / f"{name}.log")
             ends = [log.read_text(errors="replace")[-1000:] for log in logs if log.exists()]
-            what = "has ended" if ended else "isn't ready"
+            what = "has ended" if ended else "is not ready"
             raise ServiceError(f"{name} {what}: {' '.join(ends)}")
         time.sleep(0.05)
 
@@ -330,7 +329,9 @@ def _write(path: Path, content: str | bytes, mode: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A Slurm cluster of one's own on this machine.")
+    parser = argparse.ArgumentParser(
+        description="Start or stop a private Slurm cluster on this machine."
+    )
     parser.add_argument("do", choices=("start", "stop"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--accounting", action="store_true")

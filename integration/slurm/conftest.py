@@ -1,4 +1,4 @@
-"""Two Slurm clusters, without and with accounting, and a scheduler on each."""
+"""Two Slurm clusters, without and with accounting, and a scheduler for them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _start(accounting: bool) -> Cluster:
 
 @pytest.fixture(scope="session")
 def clusters() -> Iterator[Callable[[bool], Cluster]]:
-    """Starts a cluster when it is first asked for; ends them all in the end."""
+    """Return a function that starts a cluster at its first call; all are stopped at the end."""
     started: list[Cluster] = []
 
     def get(accounting: bool) -> Cluster:
@@ -55,7 +55,7 @@ def cluster(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Cluster:
-    """The cluster without accounting, or the one that the test's parameter asks for."""
+    """The cluster without accounting, or with accounting if the test's parameter is True."""
     found = clusters(bool(getattr(request, "param", False)))
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
@@ -64,7 +64,7 @@ def cluster(
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a home of its own beside it."""
+    """The current directory, with a TORCHX_HOME of its own beside it."""
     folder = tmp_path / "submitted from here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -74,7 +74,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def scheduler(cluster: Cluster, work: Path) -> Iterator[SlurmScheduler]:
-    """A scheduler; what the test leaves on the cluster is cancelled."""
+    """A scheduler; jobs that the test leaves on the cluster are cancelled."""
     scheduler = create_scheduler("test", patience=20.0)
     yield scheduler
     for found in scheduler.list():
@@ -85,7 +85,7 @@ def scheduler(cluster: Cluster, work: Path) -> Iterator[SlurmScheduler]:
 
 @pytest.fixture
 def own(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A cluster of two nodes for this test alone."""
+    """A cluster of two nodes for one test."""
     folder = tmp_path / "own"
     variables = service.start(folder, nodes=2)
     for name, value in variables.items():
@@ -96,8 +96,9 @@ def own(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture(scope="session", autouse=True)
 def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedJobs]:
-    """Jobs with a time limit of a minute, the shortest there is: begun before all else, on a
-    cluster of their own, so that nobody waits for them.
+    """Jobs with a time limit of a minute, the shortest that Slurm has.
+
+    They start before all tests, on a cluster of their own, so that no test waits for them.
     """
     folder = tmp_path_factory.mktemp("timed")
     variables = service.start(folder / "cluster", nodes=2, min_job_age=600)
@@ -107,8 +108,8 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedJobs]:
             patch.setenv(name, value)
         patch.chdir(folder)
         scheduler = create_scheduler("test")
-        line = "trap 'echo told; exit 0' USR1; for i in {1..900}; do sleep 0.2; done"
-        told = scheduler.submit(app(line), {"time": "1", "signal": "USR1@30"})
+        line = "trap 'echo signalled; exit 0' USR1; for i in {1..900}; do sleep 0.2; done"
+        signalled = scheduler.submit(app(line), {"time": "1", "signal": "USR1@30"})
         killed = scheduler.submit(app("sleep 300"), {"time": "1"})
-    yield TimedJobs(variables, told, killed)
+    yield TimedJobs(variables, signalled, killed)
     service.stop(folder / "cluster")

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: apps, and waiting for them."""
+"""Apps for the tests of Slurm, and functions that wait for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ TINY = Resource(cpu=1, gpu=0, memMB=100)
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that runs: its folder, and the variables with which clients find it."""
+    """A running cluster.
+
+    Attributes:
+        folder: Its directory.
+        variables: The variables with which clients find it.
+        accounting: Whether it has accounting.
+    """
 
     folder: Path
     variables: dict[str, str]
@@ -27,15 +33,21 @@ class Cluster:
 
 @dataclass(frozen=True)
 class TimedJobs:
-    """Jobs with a time limit: one that ends when it is told of it, and one that is killed."""
+    """Jobs with a time limit.
+
+    Attributes:
+        variables: The variables with which clients find their cluster.
+        signalled: A job that ends at the signal before its time limit.
+        killed: A job that Slurm kills at its time limit.
+    """
 
     variables: dict[str, str]
-    told: str
+    signalled: str
     killed: str
 
 
 def app(*args: str, name: str = "app", **attributes: object) -> AppDef:
-    """An app of one role ``main`` that runs a line of bash; further words are its arguments."""
+    """Return an app of one role ``main``, which runs a line of bash with arguments."""
     role = Role("main", image="", entrypoint="bash", args=["-c", *args], resource=TINY)
     for key, value in attributes.items():
         setattr(role, key, value)
@@ -49,7 +61,7 @@ def wait_for(
     until: Callable[[DescribeAppResponse], bool] = lambda found: True,
     seconds: float = 60,
 ) -> DescribeAppResponse:
-    """Waits until an app has ended, or is in one of the states; and ``until`` holds."""
+    """Wait until an app has ended or is in one of the states, and ``until`` returns True."""
     deadline = time.monotonic() + seconds
     while True:
         found = scheduler.describe(app_id)
@@ -59,14 +71,14 @@ def wait_for(
             return found
         if time.monotonic() > deadline:
             script_output = Path(f"slurm-{app_id}.out")
-            said = script_output.read_text() if script_output.exists() else ""
-            raise AssertionError(f"still {found}; {said}")
+            output = script_output.read_text() if script_output.exists() else ""
+            raise AssertionError(f"still {found}; {output}")
         time.sleep(0.2)
 
 
-def forget(cluster: Cluster, app_id: str) -> None:
-    """Waits until the controller has forgotten a job (MinJobAge)."""
+def wait_until_forgotten(cluster: Cluster, app_id: str) -> None:
+    """Wait until the controller has forgotten a job (MinJobAge)."""
     deadline = time.monotonic() + 60
-    while service._says(["squeue", "-h", "-t", "all", "-j", app_id], cluster.variables, app_id):
+    while service.succeeds(["squeue", "-h", "-t", "all", "-j", app_id], cluster.variables, app_id):
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""The command, as a user calls it, on a real Slurm."""
+"""The command ``torchx`` on a real Slurm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def environment(environment: dict[str, str], cluster: Cluster) -> dict[str, str]
     return {**environment, **cluster.variables}
 
 
-def test_a_job_from_run_to_list(torchx: Torchx) -> None:
+def test_run_status_log_and_list(torchx: Torchx) -> None:
     done = torchx("run", "--wait", "-s", "slurm", "utils.echo", "--msg", "hi", "--num_replicas", 2)
     assert done.returncode == 0, done.stderr
     handle = re.search(r"slurm://torchx/\d+", done.stdout + done.stderr)
@@ -30,18 +30,18 @@ def test_a_job_from_run_to_list(torchx: Torchx) -> None:
     assert handle[0] in listed
 
 
-def test_a_job_that_fails(torchx: Torchx) -> None:
+def test_failed_job_exits_with_1(torchx: Torchx) -> None:
     done = torchx("run", "--wait", "-s", "slurm", "utils.sh", "exit", "3")
     assert done.returncode == 1, done.stderr
 
 
-def test_a_partition_that_is_not_there(torchx: Torchx) -> None:
+def test_unknown_partition_exits_with_3(torchx: Torchx) -> None:
     done = torchx("run", "-s", "slurm", "-cfg", "partition=nope", "utils.echo")
     assert done.returncode == 3
     assert done.stderr.count("invalid partition specified: nope") == 1
     assert "Traceback" not in done.stderr
 
 
-def test_a_job_that_never_was(torchx: Torchx) -> None:
+def test_missing_job_exits_with_1(torchx: Torchx) -> None:
     assert torchx("status", "slurm://torchx/4000000").returncode == 1
     assert torchx("log", "slurm://torchx/4000000").returncode == 1

@@ -13,7 +13,7 @@ from torchx_testing.schedulers import SchedulerConformance
 
 class TestSlurm(SchedulerConformance):
     scheduler_name = "slurm"
-    unsupported = {"since_until": "Slurm keeps no times of log lines"}
+    unsupported = {"since_until": "Slurm records no times of log lines"}
     pending_cfg = {"extra": ["hold"]}
     timeout = 90.0
     poll_interval = 0.2

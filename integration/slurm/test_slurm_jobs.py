@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm: how they run, end and are remembered."""
+"""Jobs on a real Slurm: how they run, end, and are described afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import slurm as service
-from slurm_jobs import TINY, Cluster, app, forget, wait_for
+from slurm_jobs import TINY, Cluster, app, wait_for, wait_until_forgotten
 
 from torchx_sched_slurm.scheduler import SlurmScheduler, UnreachableError, create_scheduler
 from torchx_specs import AppDef, AppState, Resource, RetryPolicy, Role, macros
@@ -32,7 +32,7 @@ def lines(
 
 
 class TestOneRole:
-    def test_runs_a_replica_on_each_node(self, scheduler: SlurmScheduler, work: Path) -> None:
+    def test_each_node_runs_a_replica(self, scheduler: SlurmScheduler, work: Path) -> None:
         job = app(
             'echo "$1 $0 $SLURMD_NODENAME $TORCHX_RANK0_HOST"; echo oops >&2',
             macros.app_id,
@@ -54,7 +54,7 @@ class TestOneRole:
             assert len(lines(scheduler, app_id, k=k)) == 2
             assert (work / f"slurm-{app_id}-main-{k}.out").exists()
 
-    def test_is_one_component(self, scheduler: SlurmScheduler) -> None:
+    def test_job_has_one_component(self, scheduler: SlurmScheduler) -> None:
         app_id = submit(scheduler, app("sleep 30", num_replicas=4))
         wait_for(scheduler, app_id, AppState.RUNNING)
         out = subprocess.run(
@@ -62,21 +62,21 @@ class TestOneRole:
         ).stdout
         assert out.split("\n") == [f"{app_id} 4 app", ""]
 
-    def test_more_replicas_than_nodes_share_them(self, scheduler: SlurmScheduler) -> None:
+    def test_replicas_share_nodes(self, scheduler: SlurmScheduler) -> None:
         job = app("echo $SLURMD_NODENAME", num_replicas=7)
         app_id = submit(scheduler, job, replicas_per_node=2)
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         nodes = {lines(scheduler, app_id, k=k)[0] for k in range(7)}
         assert len(nodes) == 4
 
-    def test_more_replicas_than_nodes_say_why_they_wait(self, scheduler: SlurmScheduler) -> None:
+    def test_job_with_too_many_replicas_has_a_reason(self, scheduler: SlurmScheduler) -> None:
         app_id = submit(scheduler, app("true", num_replicas=5))
         found = wait_for(scheduler, app_id, AppState.PENDING, until=lambda f: "Partition" in f.msg)
         assert "replicas_per_node" in found.msg
         [role] = found.roles_statuses
         assert role.replicas[4].reason == found.msg
 
-    def test_a_script_by_hand(self, scheduler: SlurmScheduler, work: Path) -> None:
+    def test_script_submitted_by_hand(self, scheduler: SlurmScheduler, work: Path) -> None:
         info = scheduler.submit_dryrun(app("echo by hand", num_replicas=2), {})
         Path("mine.sh").write_text(info.request.materialize())
         done = subprocess.run(["sbatch", "--parsable", "mine.sh"], capture_output=True, text=True)
@@ -86,7 +86,7 @@ class TestOneRole:
         assert lines(scheduler, app_id, k=1) == ["by hand\n"]
         assert [len(role.replicas) for role in found.roles_statuses] == [2]
 
-    def test_what_can_hold_secrets_is_private(self, scheduler: SlurmScheduler, work: Path) -> None:
+    def test_files_with_secrets_are_private(self, scheduler: SlurmScheduler, work: Path) -> None:
         app_id = submit(scheduler, app("true", env={"HF_TOKEN": "hush"}))
         wait_for(scheduler, app_id)
         holders = [
@@ -103,7 +103,7 @@ class TestOneRole:
 
 
 class TestSeveralRoles:
-    def test_that_are_alike_share_a_group(self, scheduler: SlurmScheduler) -> None:
+    def test_equal_roles_share_a_group(self, scheduler: SlurmScheduler) -> None:
         roles = [
             Role(
                 name,
@@ -124,7 +124,7 @@ class TestSeveralRoles:
             for k in range(2):
                 assert lines(scheduler, app_id, name, k) == [f"{name} {k} {name.upper()}\n"]
 
-    def test_that_differ_make_the_job_heterogeneous(self, scheduler: SlurmScheduler) -> None:
+    def test_different_roles_make_the_job_heterogeneous(self, scheduler: SlurmScheduler) -> None:
         script = "echo $0 $1 $2 $TORCHX_RANK0_HOST"
         roles = [
             Role(
@@ -147,7 +147,7 @@ class TestSeveralRoles:
         assert {app.app_id for app in scheduler.list()} >= {app_id}
         assert f"{int(app_id) + 1}" not in {app.app_id for app in scheduler.list()}
 
-    def test_one_that_fails_ends_the_others(self, scheduler: SlurmScheduler) -> None:
+    def test_failed_role_ends_the_other(self, scheduler: SlurmScheduler) -> None:
         roles = [
             Role(name, image="", entrypoint="bash", args=["-c", line], resource=TINY)
             for name, line in (("bad", "sleep 1; exit 7"), ("good", "sleep 300"))
@@ -159,7 +159,7 @@ class TestSeveralRoles:
         assert "exit code 7" in found.msg
         by_role = {role.role: role.replicas[0] for role in found.roles_statuses}
         assert by_role["bad"].exit_code == 7
-        forget(scheduler_cluster(scheduler), app_id)
+        wait_until_forgotten(scheduler_cluster(scheduler), app_id)
         again = scheduler.describe(app_id)
         assert again is not None
         assert again.msg == found.msg
@@ -169,7 +169,7 @@ def scheduler_cluster(scheduler: SlurmScheduler) -> Cluster:
     return Cluster(Path(), {"SLURM_CONF": os.environ["SLURM_CONF"]}, False)
 
 
-class TestWhatIsRemembered:
+class TestEndedJobs:
     @both
     def test_status_after_jobs_have_left_the_queue(
         self, scheduler: SlurmScheduler, cluster: Cluster
@@ -180,19 +180,19 @@ class TestWhatIsRemembered:
             "kill -9 $$": (AppState.FAILED, "killed by signal 9"),
         }
         app_ids = {line: submit(scheduler, app(line)) for line in ends}
-        # nobody of ours looks while the controller knows them
+        # the jobs are not queried while the controller knows them
         for app_id in app_ids.values():
-            forget(cluster, app_id)
+            wait_until_forgotten(cluster, app_id)
         another = create_scheduler("another")
         listed = {each.app_id: each for each in another.list()}
-        for line, (state, words) in ends.items():
+        for line, (state, reason) in ends.items():
             found = another.describe(app_ids[line])
             assert found is not None
-            assert (found.state, words in found.msg) == (state, True), found
+            assert (found.state, reason in found.msg) == (state, True), found
             assert (listed[app_ids[line]].state, listed[app_ids[line]].name) == (state, "app")
 
     @both
-    def test_cancelled(self, scheduler: SlurmScheduler, cluster: Cluster) -> None:
+    def test_cancelled_job(self, scheduler: SlurmScheduler, cluster: Cluster) -> None:
         waits = submit(scheduler, app("true", num_replicas=5))
         runs = submit(scheduler, app("echo up; sleep 300", num_replicas=2, max_retries=2))
         wait_for(scheduler, waits, AppState.PENDING)
@@ -203,18 +203,18 @@ class TestWhatIsRemembered:
             until=lambda f: all(r.state == AppState.RUNNING for r in f.roles_statuses[0].replicas),
         )
         scheduler.cancel(waits)
-        subprocess.run(["scancel", runs], check=True)  # not by us
+        subprocess.run(["scancel", runs], check=True)  # not by TorchX
         assert wait_for(scheduler, waits).state == AppState.CANCELLED
         assert wait_for(scheduler, runs).state == AppState.CANCELLED
-        forget(cluster, waits)
-        forget(cluster, runs)
+        wait_until_forgotten(cluster, waits)
+        wait_until_forgotten(cluster, runs)
         for app_id in (waits, runs):
             found = create_scheduler("another").describe(app_id)
             assert found is not None
             assert found.state == AppState.CANCELLED
         assert lines(scheduler, runs, k=1) == ["up\n"]
 
-    def test_delete(self, scheduler: SlurmScheduler, work: Path) -> None:
+    def test_deleted_job_is_not_listed(self, scheduler: SlurmScheduler, work: Path) -> None:
         app_id = submit(scheduler, app("sleep 300"))
         wait_for(scheduler, app_id, AppState.RUNNING)
         scheduler.delete(app_id)
@@ -222,14 +222,14 @@ class TestWhatIsRemembered:
         assert app_id not in {each.app_id for each in scheduler.list()}
         scheduler.delete(app_id)
 
-    def test_what_never_was(self, scheduler: SlurmScheduler) -> None:
+    def test_missing_job(self, scheduler: SlurmScheduler) -> None:
         for app_id in ("4000000", "", "no", "1;2;3", "../1", "-1", "1\n"):
             assert scheduler.describe(app_id) is None
             assert not scheduler.exists(app_id)
             scheduler.cancel(app_id)
 
-    def test_a_number_that_is_given_again(self, scheduler: SlurmScheduler) -> None:
-        """An entry of a cluster that was set up anew is not taken for this cluster's job."""
+    def test_reused_job_number(self, scheduler: SlurmScheduler) -> None:
+        """An index entry of another job with the same number is ignored."""
         job_id = submit(scheduler, app("exit 1"))
         wait_for(scheduler, job_id)
         done = subprocess.run(
@@ -249,14 +249,14 @@ class TestWhatIsRemembered:
 
 
 class TestRetries:
-    def test_requeue_until_it_succeeds(self, scheduler: SlurmScheduler) -> None:
+    def test_job_is_requeued_until_it_succeeds(self, scheduler: SlurmScheduler) -> None:
         line = 'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ "${SLURM_RESTART_COUNT:-0}" = 1 ]'
         app_id = submit(scheduler, app(line, max_retries=3))
         found = wait_for(scheduler, app_id, seconds=120)
         assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
         assert lines(scheduler, app_id) == ["attempt 0\n", "attempt 1\n"]
 
-    def test_cancel_a_requeued_job(self, scheduler: SlurmScheduler) -> None:
+    def test_requeued_job_is_cancelled(self, scheduler: SlurmScheduler) -> None:
         app_id = submit(scheduler, app("sleep 1; exit 1", max_retries=9))
         wait_for(scheduler, app_id, AppState.RUNNING)
         wait_for(
@@ -268,7 +268,7 @@ class TestRetries:
         scheduler.cancel(app_id)
         assert wait_for(scheduler, app_id).state == AppState.CANCELLED
 
-    def test_one_replica_alone(self, scheduler: SlurmScheduler) -> None:
+    def test_replica_is_restarted_alone(self, scheduler: SlurmScheduler) -> None:
         line = 'echo started; [ "$0" = 0 ] || { [ -e "again$0" ] || { touch "again$0"; exit 5; }; }'
         job = app(
             line,
@@ -286,14 +286,14 @@ class TestRetries:
 
 
 class TestController:
-    def test_killed_and_restarted_with_a_job_running(self, own: Cluster) -> None:
+    def test_restart_while_a_job_runs(self, own: Cluster) -> None:
         scheduler = create_scheduler("test", patience=60.0)
         app_id = submit(scheduler, app("echo one; sleep 12; echo two", num_replicas=2))
         wait_for(scheduler, app_id, AppState.RUNNING)
-        time.sleep(6)  # slurmctld writes down what has changed every five seconds
+        time.sleep(6)  # slurmctld saves changes every five seconds
         service.kill_controller(own.folder)
         pid = os.fork()
-        if pid == 0:  # comes back while we ask
+        if pid == 0:  # restarts the controller during the queries
             try:
                 time.sleep(3)
                 service.start_controller(own.folder)
@@ -305,7 +305,7 @@ class TestController:
         for k in range(2):
             assert lines(scheduler, app_id, k=k) == ["one\n", "two\n"]
 
-    def test_down_during_submit(self, own: Cluster) -> None:
+    def test_submission_while_the_controller_is_down(self, own: Cluster) -> None:
         scheduler = create_scheduler("test", patience=60.0)
         service.kill_controller(own.folder)
         pid = os.fork()
@@ -320,7 +320,7 @@ class TestController:
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         assert [each.app_id for each in scheduler.list()] == [app_id]
 
-    def test_gone_for_good(self, own: Cluster) -> None:
+    def test_submission_fails_if_the_controller_stays_down(self, own: Cluster) -> None:
         scheduler = create_scheduler("test", timeout=10.0, patience=3.0)
         service.kill_controller(own.folder)
         with pytest.raises(UnreachableError, match="torchx:") as caught:
@@ -334,30 +334,30 @@ class TestController:
 
 class TestRefused:
     @pytest.mark.parametrize(
-        ("cfg", "words"),
+        ("cfg", "message"),
         [
             ({"partition": "nope"}, "invalid partition specified: nope"),
             ({"constraint": "nothing"}, "Invalid feature specification"),
             ({"nodelist": "n9"}, "Invalid node name specified"),
         ],
     )
-    def test_slurms_own_words_once(
-        self, scheduler: SlurmScheduler, work: Path, cfg: dict[str, str], words: str
+    def test_error_has_slurms_message_once(
+        self, scheduler: SlurmScheduler, work: Path, cfg: dict[str, str], message: str
     ) -> None:
-        with pytest.raises(Exception, match=words) as caught:
+        with pytest.raises(Exception, match=message) as caught:
             submit(scheduler, app("true"), **cfg)
         text = str(caught.value)
-        assert text.count(words) == 1
+        assert text.count(message) == 1
         assert "\n" not in text
         assert caught.value.exit_code == 3  # type: ignore[attr-defined]
-        assert list(work.iterdir()) == []  # nothing is left behind
+        assert list(work.iterdir()) == []  # no files are left
 
-    def test_memory_that_is_not_there(self, scheduler: SlurmScheduler) -> None:
+    def test_request_for_too_much_memory(self, scheduler: SlurmScheduler) -> None:
         job = app("true", resource=Resource(cpu=1, gpu=0, memMB=10**6))
         with pytest.raises(Exception, match="Memory specification can not be satisfied"):
             submit(scheduler, job)
 
-    def test_directives_with_odd_values(self, scheduler: SlurmScheduler) -> None:
+    def test_directives_with_special_characters(self, scheduler: SlurmScheduler) -> None:
         app_id = submit(
             scheduler,
             app("true"),
@@ -379,7 +379,9 @@ class TestRefused:
     @pytest.mark.parametrize(
         "name", ["a b", "it's", 'q"q', "x\ny", "%j", "a/b", "ü", "-x", "$HOME"]
     )
-    def test_odd_names(self, scheduler: SlurmScheduler, work: Path, name: str) -> None:
+    def test_names_with_special_characters(
+        self, scheduler: SlurmScheduler, work: Path, name: str
+    ) -> None:
         role = Role(name, image="", entrypoint="echo", args=["hi"], resource=TINY)
         app_id = submit(scheduler, AppDef(name, [role]))
         found = wait_for(scheduler, app_id)
@@ -388,7 +390,7 @@ class TestRefused:
         assert lines(scheduler, app_id, name) == ["hi\n"]
         assert {each.name for each in scheduler.list() if each.app_id == app_id} == {name}
 
-    def test_a_job_dir_that_vanishes(self, scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    def test_job_dir_that_is_removed(self, scheduler: SlurmScheduler, tmp_path: Path) -> None:
         folder = tmp_path / "job"
         app_id = submit(scheduler, app("echo no"), job_dir=str(folder), extra=["hold"])
         assert "JobHeldUser" in wait_for(scheduler, app_id, AppState.PENDING).msg
@@ -399,12 +401,12 @@ class TestRefused:
         with pytest.raises(Exception, match="no log at"):
             lines(scheduler, app_id)
 
-    def test_a_job_dir_that_cannot_be_made(self, scheduler: SlurmScheduler, work: Path) -> None:
+    def test_job_dir_that_cannot_be_created(self, scheduler: SlurmScheduler, work: Path) -> None:
         (work / "file").write_text("")
         with pytest.raises(ValueError, match="job_dir"):
             submit(scheduler, app("true"), job_dir=str(work / "file" / "x"))
 
-    def test_job_dir_and_tracking_file(
+    def test_job_dir_has_the_logs_and_is_tracked(
         self, scheduler: SlurmScheduler, work: Path, tmp_path: Path
     ) -> None:
         folder = tmp_path / "my jobs"
@@ -414,7 +416,9 @@ class TestRefused:
         assert f"{app_id} = {folder}\n" in (work / ".torchxslurmjobdirs").read_text()
         assert (folder / f"slurm-{app_id}-main-0.out").exists()
 
-    def test_workspace(self, scheduler: SlurmScheduler, work: Path, tmp_path: Path) -> None:
+    def test_workspace_is_copied_to_job_dir(
+        self, scheduler: SlurmScheduler, work: Path, tmp_path: Path
+    ) -> None:
         from torchx_specs import Workspace
 
         (work / "hello.txt").write_text("from the workspace\n")
@@ -427,7 +431,7 @@ class TestRefused:
 
 
 class TestLogs:
-    def test_64_replicas_are_followed_at_once(self, scheduler: SlurmScheduler) -> None:
+    def test_64_replicas_are_followed_concurrently(self, scheduler: SlurmScheduler) -> None:
         import threading
 
         count = 200
@@ -448,7 +452,7 @@ class TestLogs:
             k: [f"{k} line {i}\n" for i in range(1, count + 1)] + [f"{k} end\n"] for k in range(64)
         }
 
-    def test_missing_ones_say_so(self, scheduler: SlurmScheduler, work: Path) -> None:
+    def test_removed_log_is_an_error(self, scheduler: SlurmScheduler, work: Path) -> None:
         app_id = submit(scheduler, app("echo hi"))
         wait_for(scheduler, app_id)
         for path in work.glob(f"slurm-{app_id}-*"):

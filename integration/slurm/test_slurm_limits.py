@@ -1,4 +1,4 @@
-"""What happens to jobs at their time limit; last, for they take a minute."""
+"""Jobs at their time limit; these tests come last, because the jobs take a minute."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def scheduler(timed: TimedJobs, monkeypatch: pytest.MonkeyPatch) -> SlurmSchedul
     return create_scheduler("test")
 
 
-def test_a_signal_comes_before(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
-    assert wait_for(scheduler, timed.told, seconds=150).state == AppState.SUCCEEDED
-    out = list(scheduler.log_iter(timed.told, "main", streams=Stream.STDOUT))
-    assert out == ["told\n"]
+def test_signal_is_sent_before_the_limit(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
+    assert wait_for(scheduler, timed.signalled, seconds=150).state == AppState.SUCCEEDED
+    out = list(scheduler.log_iter(timed.signalled, "main", streams=Stream.STDOUT))
+    assert out == ["signalled\n"]
 
 
-def test_the_limit_is_named(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
+def test_limit_is_the_reason(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
     found = wait_for(scheduler, timed.killed, seconds=150)
     assert found.state == AppState.FAILED
     assert "TIMEOUT: time limit reached" in found.msg
 
 
-def test_the_limit_is_named_by_the_job_itself(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
+def test_job_records_the_limit_as_its_reason(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
     wait_for(scheduler, timed.killed, seconds=150)
     entry = scheduler._index.get(timed.killed)
     assert entry is not None
-    entry.state = ""  # as if nobody had looked while Slurm knew it
+    entry.state = ""  # as if the job had not been queried while Slurm knew it
     state, reason = describing.app_state(LocalHost(), entry, None)
     assert (state, reason.partition(":")[0]) == (AppState.FAILED, "TIMEOUT")

@@ -1,4 +1,4 @@
-"""Options that only a real cluster can take or refuse: accounts, reservations, where jobs run."""
+"""Options that only a real cluster can check: accounts, reservations, nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def submit(scheduler: SlurmScheduler, line: str = "sleep 60", **cfg: object) -> 
 
 
 def job(app_id: str) -> dict[str, str]:
-    """What Slurm itself has of a job."""
+    """Return the fields of ``scontrol show job``."""
     command = ["scontrol", "-o", "show", "job", app_id]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     pairs = (word.partition("=") for word in out.split())
@@ -28,7 +28,7 @@ def job(app_id: str) -> dict[str, str]:
 
 
 @accounting
-def test_account_and_quality_of_service(scheduler: SlurmScheduler) -> None:
+def test_account_and_quality_of_service_are_used(scheduler: SlurmScheduler) -> None:
     app_id = submit(scheduler, account="research", qos="one", time="5", constraint="cpu&small")
     found = job(app_id)
     assert (found["Account"], found["QOS"]) == ("research", "one")
@@ -42,7 +42,7 @@ def test_account_and_quality_of_service(scheduler: SlurmScheduler) -> None:
 
 @accounting
 @pytest.mark.parametrize(
-    ("cfg", "words"),
+    ("cfg", "message"),
     [
         ({"account": "nobody"}, "Invalid account"),
         ({"qos": "nobody"}, "Invalid qos"),
@@ -51,18 +51,18 @@ def test_account_and_quality_of_service(scheduler: SlurmScheduler) -> None:
         ({"constraint": "gpu"}, "feature"),
     ],
 )
-def test_what_is_refused_leaves_nothing(
-    scheduler: SlurmScheduler, work: Path, cfg: dict[str, object], words: str
+def test_refused_job_leaves_no_files(
+    scheduler: SlurmScheduler, work: Path, cfg: dict[str, object], message: str
 ) -> None:
     before = {found.app_id for found in scheduler.list()}
-    with pytest.raises(BackendError, match=words) as error:
+    with pytest.raises(BackendError, match=message) as error:
         submit(scheduler, **cfg)
     assert "\n" not in str(error.value)
     assert {found.app_id for found in scheduler.list()} == before
     assert not list(work.glob(".torchx-slurm/*"))
 
 
-def test_a_reservation(cluster: Cluster, scheduler: SlurmScheduler) -> None:
+def test_reservation_is_used(cluster: Cluster, scheduler: SlurmScheduler) -> None:
     reserve = "ReservationName=torchx StartTime=now Duration=10 Nodes=n3 Users=root"
     subprocess.run(["scontrol", "create", *reserve.split()], check=True, capture_output=True)
     try:
@@ -76,7 +76,7 @@ def test_a_reservation(cluster: Cluster, scheduler: SlurmScheduler) -> None:
         subprocess.run(["scontrol", "delete", "ReservationName=torchx"], check=True)
 
 
-def test_where_it_runs(scheduler: SlurmScheduler) -> None:
+def test_nodes_are_selected_and_excluded(scheduler: SlurmScheduler) -> None:
     named = submit(scheduler, nodelist="n2", exclusive=True)
     found = wait_for(scheduler, named, AppState.RUNNING)
     assert found.roles_statuses[0].replicas[0].node == "n2"
@@ -85,7 +85,7 @@ def test_where_it_runs(scheduler: SlurmScheduler) -> None:
     assert wait_for(scheduler, other).roles_statuses[0].replicas[0].node == "n4"
 
 
-def test_dependency_mail_and_further_directives(scheduler: SlurmScheduler) -> None:
+def test_dependency_mail_and_other_directives(scheduler: SlurmScheduler) -> None:
     first = submit(scheduler, "sleep 3")
     options = {"mail-user": "root", "mail-type": "FAIL", "extra": ["nice=100", "deadline=now+1day"]}
     second = submit(scheduler, "true", dependency=f"afterok:{first}", **options)

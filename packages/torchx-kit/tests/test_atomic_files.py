@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from torchx_kit.atomic_files import write_atomically
 
 
-def test_text_and_bytes(tmp_path: Path) -> None:
+def test_text_and_bytes_are_written(tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     write_atomically(path, "caf\xe9 \udcff\n")
     assert Path(path).read_bytes() == b"caf\xc3\xa9 \xff\n"
@@ -21,7 +21,7 @@ def test_text_and_bytes(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_only_its_owner_reads_it_unless_told_otherwise(tmp_path: Path) -> None:
+def test_file_is_private_unless_a_mode_is_given(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         write_atomically(str(tmp_path / "secret"), "")
@@ -32,7 +32,7 @@ def test_only_its_owner_reads_it_unless_told_otherwise(tmp_path: Path) -> None:
     assert modes == [0o600, 0o644]
 
 
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "folder" / "below").mkdir(parents=True)
     with pytest.raises(OSError, match=r"folder"):
         write_atomically(str(tmp_path / "folder"), "text")
@@ -43,7 +43,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "before"
 
 
-def test_readers_see_one_or_the_other(tmp_path: Path) -> None:
+def test_readers_see_the_old_content_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     texts = [str(number) * 100_000 for number in range(4)]
     write_atomically(str(path), texts[0])

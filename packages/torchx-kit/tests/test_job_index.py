@@ -1,15 +1,15 @@
-"""What is remembered of submitted jobs."""
+"""The index of submitted jobs."""
 
 from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 
-from torchx_kit.jobs.index import JobIndex
+from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_specs.errors import BackendError
 
 
@@ -19,13 +19,25 @@ class Entry:
     folder: str = ""
 
 
+@dataclass
+class Role:
+    name: str
+    replicas: int
+
+
+@dataclass
+class EntryWithRoles:
+    app_id: str
+    roles: list[Role]
+
+
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobIndex[Entry]:
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
     return JobIndex("cluster", "jobs", from_dict=lambda data: Entry(**data))
 
 
-def test_what_was_put_is_found_again(index: JobIndex[Entry], tmp_path: Path) -> None:
+def test_entries_are_stored_and_replaced(index: JobIndex[Entry], tmp_path: Path) -> None:
     assert index.get("b") is None
     assert list(index.entries()) == []
     index.put(Entry("b", "/one"))
@@ -39,7 +51,7 @@ def test_what_was_put_is_found_again(index: JobIndex[Entry], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"app_id": "a", "more": 1}', "\x80"])
-def test_what_is_no_entry_is_none(index: JobIndex[Entry], tmp_path: Path, content: str) -> None:
+def test_invalid_entry_is_skipped(index: JobIndex[Entry], tmp_path: Path, content: str) -> None:
     index.put(Entry("a"))
     (tmp_path / "home/cluster/jobs/a.json").write_text(content, encoding="latin-1")
     assert index.get("a") is None
@@ -47,13 +59,21 @@ def test_what_is_no_entry_is_none(index: JobIndex[Entry], tmp_path: Path, conten
 
 
 @pytest.mark.parametrize("app_id", ["", ".", "..", "../jobs/a", "/etc/passwd"])
-def test_ids_are_no_paths(index: JobIndex[Entry], app_id: str) -> None:
+def test_id_cannot_be_a_path(index: JobIndex[Entry], app_id: str) -> None:
     index.put(Entry("a"))
     assert index.get(app_id) is None
 
 
-def test_a_home_that_cannot_be_written_to(index: JobIndex[Entry], tmp_path: Path) -> None:
+def test_home_that_is_not_writable_is_an_error(index: JobIndex[Entry], tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
-    with pytest.raises(BackendError, match=r"^cannot write to .*; set TORCHX_HOME to a folder"):
+    with pytest.raises(BackendError, match=r"^cannot write to .*; set TORCHX_HOME to a directory"):
         index.put(Entry("a"))
     assert os.listdir(tmp_path) == ["home"]
+
+
+def test_entry_with_roles_is_restored_without_unknown_keys() -> None:
+    entry = EntryWithRoles("a", [Role("main", 2)])
+    data = {**asdict(entry), "of_a_later_version": 1}
+    assert entry_from_dict(EntryWithRoles, Role, data) == entry
+    with pytest.raises(TypeError):
+        entry_from_dict(EntryWithRoles, Role, {"roles": []})

@@ -1,4 +1,4 @@
-"""Parts of scripts that run roles, read by a real bash."""
+"""Parts of job scripts, run by a real bash."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_kit.scripts.job_script import (
-    RoleWords,
-    comments,
-    env_words,
+    RoleQuoting,
+    comment_lines,
+    env_command,
     role_functions,
     role_table,
 )
@@ -20,7 +20,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.templates import macros
 
 K = "\0k\0"
-WORDS = RoleWords(macros.Values("/img", "app", K, "RANK0"), {K: '"$1"'})
+QUOTING = RoleQuoting(macros.Values("/img", "app", K, "RANK0"), {K: '"$1"'})
 # Hypothesis also generates strings from our sources, macros among them; a macro is substituted.
 TEXT_WITHOUT_MACROS = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"])
@@ -35,58 +35,60 @@ def bash(script: str, *args: str) -> bytes:
     ).stdout
 
 
-class TestWords:
-    def test_macros_are_filled_in(self) -> None:
+class TestQuoting:
+    def test_macros_are_substituted(self) -> None:
         text = "${img_root} ${app_id} ${replica_id} ${rank0_env} ${base_img_root} ${other}"
-        told = bash(f"printf %s {WORDS.word(text)}", "7; no code")
-        assert told == b"/img app 7; no code RANK0 DEPRECATED ${other}"
+        output = bash(f"printf %s {QUOTING.quote(text, 'args[0]')}", "7; no code")
+        assert output == b"/img app 7; no code RANK0 DEPRECATED ${other}"
 
     @given(st.lists(TEXT_WITHOUT_MACROS, min_size=1, max_size=5))
-    def test_a_command_arrives_as_it_is(self, args: list[str]) -> None:
-        line = " ".join(WORDS.command("printf", ["%s\\0", *args]))
+    def test_arguments_arrive_unchanged(self, args: list[str]) -> None:
+        line = " ".join(QUOTING.command("printf", ["%s\\0", *args]))
         assert bash(line) == b"".join(arg.encode() + b"\0" for arg in args)
         assert line.isascii()
         assert "\n" not in line
 
-    def test_the_error_says_which_word(self) -> None:
-        with pytest.raises(RequestError, match=r"^args\[1\] holds a NUL character"):
-            WORDS.command("prog", ["fine", "a\0b"])
-        with pytest.raises(RequestError, match=r"^entrypoint: .* stands for no byte"):
-            WORDS.command("\ud800", [])
+    def test_error_names_the_argument(self) -> None:
+        with pytest.raises(RequestError, match=r"^args\[1\] contains a NUL character"):
+            QUOTING.command("prog", ["fine", "a\0b"])
+        with pytest.raises(RequestError, match=r"^entrypoint: .* is not a byte"):
+            QUOTING.command("\ud800", [])
 
 
 class TestVariables:
-    def test_those_of_bash_and_odd_names_go_through_env(self) -> None:
-        lines, by_env = WORDS.exports({"A": "1 2", "SECONDS": "5", "a-b": "x\ny", "K": "${app_id}"})
+    def test_variables_that_bash_cannot_set_are_arguments_of_env(self) -> None:
+        lines, by_env = QUOTING.exports(
+            {"A": "1 2", "SECONDS": "5", "a-b": "x\ny", "K": "${app_id}"}
+        )
         assert lines == ["export A='1 2'", "export K=app"]
-        command = " ".join([*env_words(by_env, "env"), "env", "-0"])
-        told = bash("\n".join([*lines, command])).split(b"\0")
-        assert {b"A=1 2", b"K=app", b"SECONDS=5", b"a-b=x\ny"} <= set(told)
+        command = " ".join([*env_command(by_env, "env"), "env", "-0"])
+        output = bash("\n".join([*lines, command])).split(b"\0")
+        assert {b"A=1 2", b"K=app", b"SECONDS=5", b"a-b=x\ny"} <= set(output)
 
-    def test_no_variables_need_no_env(self) -> None:
-        assert WORDS.exports({}) == ([], [])
-        assert env_words([], "a=b") == []
+    def test_env_is_not_called_without_variables(self) -> None:
+        assert QUOTING.exports({}) == ([], [])
+        assert env_command([], "a=b") == []
 
-    def test_a_program_that_env_takes_for_a_variable(self) -> None:
-        with pytest.raises(RequestError, match=r"entrypoint 'a=b' holds a ="):
-            env_words(["SECONDS=5"], "a=b")
+    def test_program_that_env_would_take_for_a_variable_is_an_error(self) -> None:
+        with pytest.raises(RequestError, match=r"entrypoint 'a=b' contains '='"):
+            env_command(["SECONDS=5"], "a=b")
 
     @pytest.mark.parametrize("name", ["", "A=B", "A\0"])
-    def test_names_that_are_none(self, name: str) -> None:
-        with pytest.raises(RequestError, match=r"which is no variable's name"):
-            WORDS.exports({name: "1"})
+    def test_invalid_variable_name_is_an_error(self, name: str) -> None:
+        with pytest.raises(RequestError, match=r"which is not a valid variable name"):
+            QUOTING.exports({name: "1"})
 
-    def test_secrets_are_masked_when_shown(self) -> None:
-        lines, _ = WORDS.exports({"API_TOKEN": "abc", "EMPTY_TOKEN": ""}, mask=True)
+    def test_secrets_are_masked_on_request(self) -> None:
+        lines, _ = QUOTING.exports({"API_TOKEN": "abc", "EMPTY_TOKEN": ""}, mask=True)
         assert "abc" not in lines[0]
         assert lines[1] == "export EMPTY_TOKEN=''"
 
 
-def test_functions_of_roles() -> None:
+def test_functions_and_table_of_roles() -> None:
     roles = [(2, 0, "a"), (1, 3, "b")]
     script = "\n".join(
         [
-            comments(["made for\nyou", "caf\xe9"]),
+            comment_lines(["made for\nyou", "caf\xe9"]),
             f"roles=(\n{role_table(roles)}\n)",
             role_functions(roles, [["x=1", 'echo "a $x $1"'], ["echo b"]]),
             'role_0 first; role_1; echo "${roles[1]}"',

@@ -10,6 +10,7 @@ import pytest
 from host_conformance import HostConformance
 
 from torchx_kit.hosts.local import LocalHost
+from torchx_kit.hosts.testing import local_accesses
 
 
 class TestLocalHost(HostConformance):
@@ -31,3 +32,11 @@ def test_dry_runs_load_neither_subprocess_nor_shutil() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_local_accesses_are_found() -> None:
+    found = {access.partition(":")[0] for access in local_accesses("torchx_kit.hosts")}
+    assert found == {"local.py", "testing.py"}
+    assert local_accesses("torchx_kit.hosts", exclude=["local.py", "testing.py"]) == []
+    with pytest.raises(ValueError, match=r"'torchx_kit\.retry' is not a package"):
+        local_accesses("torchx_kit.retry")

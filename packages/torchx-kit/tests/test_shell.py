@@ -1,3 +1,5 @@
+"""Quoted arguments, read by real shells."""
+
 from __future__ import annotations
 
 import os
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from torchx_kit.scripts import shell
 from torchx_specs.errors import RequestError
 
-# every byte but NUL, as a process can be given it
+# every argument that a process can be given
 anything = st.binary(max_size=40).map(
     lambda data: data.replace(b"\0", b"").decode("utf-8", "surrogateescape")
 )
@@ -33,7 +35,7 @@ HOSTILE = [
 ]
 
 
-def words_seen_by(interpreter: str, command_line: str) -> list[bytes]:
+def arguments_in(interpreter: str, command_line: str) -> list[bytes]:
     script = f'for word in {command_line}; do printf "%s\\0" "$word"; done'
     out = subprocess.run(
         [interpreter, "-c", os.fsencode(script)], stdout=subprocess.PIPE, check=True
@@ -42,10 +44,10 @@ def words_seen_by(interpreter: str, command_line: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("interpreter", ["sh", "bash", "dash"])
-def test_every_word_arrives_byte_for_byte(interpreter: str) -> None:
+def test_every_argument_arrives_byte_for_byte(interpreter: str) -> None:
     if not shutil.which(interpreter):
         pytest.skip(f"no {interpreter}")
-    seen = words_seen_by(interpreter, shell.join(HOSTILE))
+    seen = arguments_in(interpreter, shell.join(HOSTILE))
     assert seen == [shell.encode(word) for word in HOSTILE]
 
 
@@ -55,7 +57,7 @@ def test_ascii_form_arrives_byte_for_byte_in_bash(words: list[str]) -> None:
     if not shutil.which("bash"):
         pytest.skip("no bash")
     line = shell.join(words, shell.quote_ascii)
-    assert words_seen_by("bash", line) == [shell.encode(word) for word in words]
+    assert arguments_in("bash", line) == [shell.encode(word) for word in words]
 
 
 @given(anything)
@@ -66,7 +68,7 @@ def test_ascii_form_is_printable_ascii(word: str) -> None:
 
 
 @given(st.lists(anything))
-def test_join_is_undone_by_shlex(words: list[str]) -> None:
+def test_shlex_split_is_the_inverse_of_join(words: list[str]) -> None:
     assert shlex.split(shell.join(words)) == words
 
 
@@ -82,11 +84,11 @@ def test_longest_placeholder_wins() -> None:
     assert shell.quote_around("ab", {"a": "1", "ab": "2"}) == "2"
 
 
-def test_word_without_placeholder_is_quoted_by_the_given_form() -> None:
+def test_argument_without_placeholder_is_quoted_as_a_whole() -> None:
     assert shell.quote_around("\n", {"<ID>": "x"}, shell.quote_ascii) == r"$'\012'"
 
 
-def test_empty_word_is_kept() -> None:
+def test_empty_argument_is_kept() -> None:
     assert shell.quote("") == "''"
     assert shell.quote_ascii("") == "''"
 
@@ -99,8 +101,8 @@ def test_nul_is_refused(quoting) -> None:
         quoting("\u00e9\0")
 
 
-def test_surrogate_that_is_no_byte_is_refused() -> None:
-    with pytest.raises(RequestError, match="no byte"):
+def test_surrogate_that_is_not_a_byte_is_refused() -> None:
+    with pytest.raises(RequestError, match="is not a byte"):
         shell.quote_ascii("\ud800")
 
 

@@ -1,19 +1,28 @@
-"""Programs named like Slurm's, which say what a test wants them to say."""
+"""Doubles of Slurm's commands, and a scheduler for dry runs."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
+
+# makes slurm_requests importable
+sys.path.insert(0, os.path.dirname(__file__))
+
 Double = Callable[..., Path]
 
 
 @pytest.fixture
 def command_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
-    """Makes a double of a command: a line of shell; gives the file of its calls, line by line."""
+    """Return a function that makes a double of a command from a line of shell.
+
+    It returns the file in which the double writes its calls, one a line.
+    """
     folder = tmp_path / "doubles"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -28,3 +37,11 @@ def command_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
 
     assert sys.platform != "win32"
     return make
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmScheduler:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    monkeypatch.setenv("PATH", "")  # a dry run runs no command
+    monkeypatch.chdir(tmp_path)
+    return create_scheduler("test", docker_client=None, experiment="ignored")

@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import posixpath
 from pathlib import Path
 
 import pytest
 
-from torchx_kit.hosts.fake import FakeHost
+from torchx_kit.hosts.testing import FakeHost, local_accesses
 from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.schedulers import Stream
 
-PACKAGE = importlib.util.find_spec("torchx_sched_slurm")
-assert PACKAGE is not None
-MODULES = sorted(Path(str(PACKAGE.origin)).parent.glob("*.py"))
-# its file is on the user's machine
-MODULES = [path for path in MODULES if path.name != "job_dirs.py"]
-# Modules with which files could be accessed or commands be run.
-SYSTEM = {"os", "io", "pathlib", "shutil", "subprocess", "tempfile", "glob", "asyncio", "socket"}
 
-
-def system_uses(source: str) -> list[str]:
-    """Return the imports and calls by which a module reaches the local machine."""
-    uses = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            uses += [alias.name for alias in node.names if alias.name.partition(".")[0] in SYSTEM]
-        elif isinstance(node, ast.ImportFrom):
-            uses += [node.module] if str(node.module).partition(".")[0] in SYSTEM else []
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            uses += ["open()"] if node.func.id == "open" else []
-    return [str(use) for use in uses]
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_module_accesses_no_files_and_runs_no_commands_itself(path: Path) -> None:
-    assert system_uses(path.read_text()) == []
-
-
-def test_the_check_finds_uses() -> None:
-    assert system_uses("import os.path\nfrom subprocess import run\nopen('x')") == [
-        *("os.path", "subprocess", "open()"),
-    ]
+def test_modules_access_no_files_and_run_no_commands_themselves() -> None:
+    assert local_accesses("torchx_sched_slurm", exclude=["job_dirs.py"]) == []
 
 
 def test_job_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

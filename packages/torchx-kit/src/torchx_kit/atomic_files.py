@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 
 
 def write_atomically(path: str, content: str | bytes, mode: int = 0o600) -> None:
-    """Writes a file, or replaces it; a reader sees the one before or this one, never a part.
+    """Write or replace a file: readers see the old content or the new one, never a part.
 
     Args:
-        path: the file; its folder is there
-        content: text is written as UTF-8, surrogate escapes as the bytes they stand for
-        mode: permission bits; by default only its owner can read it
+        path: The file; its directory must exist.
+        content: The content; text is written as UTF-8, surrogate escapes as their bytes.
+        mode: Permission bits, subject to the umask; by default only the owner may read the file.
 
     Raises:
-        OSError: it cannot be written; what was there before still is
+        OSError: The file cannot be written; the old content is unchanged.
     """
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     folder, name = os.path.split(path)
-    # hidden, and one for each call: threads and processes write at once
+    # each call has its own temporary file, because threads and processes write concurrently
     partial = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.partial")
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

@@ -10,7 +10,7 @@ _NO_JOBS = ("is not found", "no job found", "no unfinished job found", "no match
 
 
 class LsfError(BackendError):
-    """A command of LSF failed; the message has LSF's own words."""
+    """A command of LSF failed; the message has LSF's error messages."""
 
 
 class UnreachableError(LsfError):
@@ -18,7 +18,7 @@ class UnreachableError(LsfError):
 
 
 class Lsf(ClusterClient):
-    """Runs LSF's commands; see :class:`torchx_kit.hosts.client.ClusterClient`."""
+    """Client for LSF's commands; see :class:`torchx_kit.hosts.client.ClusterClient`."""
 
     error = LsfError
     unreachable_error = UnreachableError

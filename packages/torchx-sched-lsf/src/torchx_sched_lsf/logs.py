@@ -1,4 +1,4 @@
-"""LSF's report of a job whose log is missing."""
+"""A hint about a missing log of a replica: LSF's report of its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of apps and jobs."""
+"""Ids of apps, and names of jobs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import NameRule, fit_names
 
-# Of a project and the names of its jobs: no pattern, array or separator of LSF's.
+# A role's name in job names: without characters that LSF uses in patterns, arrays and separators.
 _PART = NameRule(48, "a-z0-9_-", first="a-z0-9_", lower=True, replacement="_")
 
 
 def cleanup_str(data: str) -> str:
-    """Returns a name with what LSF accepts left: lower-case letters, digits, ``-`` and ``_``.
+    """Return a name in lower case, with only letters, digits, ``-`` and ``_``.
 
     >>> cleanup_str("-My App!")
     'myapp'
@@ -22,22 +22,32 @@ def cleanup_str(data: str) -> str:
 
 
 def make_app_id(name: str) -> str:
-    """Returns a new id for an app: its project."""
+    """Return a new id for an app, which is also its LSF project.
+
+    Args:
+        name: The app's name.
+    """
     return cleanup_str(make_unique(cleanup_str(name)[:40] or "app"))
 
 
 def role_names(names: Iterable[str]) -> dict[str, str]:
-    """Returns what each role is called in the names of jobs, no two alike."""
+    """Return a unique name for each role, for the names of jobs."""
     return fit_names(names, _PART)
 
 
 def job_name(app_id: str, role: str, k: int) -> str:
-    """Returns the name of a replica's job."""
+    """Return the name of a replica's job.
+
+    Args:
+        app_id: The app's id.
+        role: The role's name from :func:`role_names`.
+        k: Index of the replica.
+    """
     return f"{app_id}-{role}-{k}"
 
 
 def split_job_name(app_id: str, name: str) -> tuple[str, int] | None:
-    """Returns the role and the replica, None if the job is not of that app.
+    """Return role and replica of a job, None if the job is not one of the app's.
 
     >>> split_job_name("app-x1", "app-x1-trainer-3")
     ('trainer', 3)

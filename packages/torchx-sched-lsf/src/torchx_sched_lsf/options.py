@@ -1,4 +1,4 @@
-"""The scheduler's options."""
+"""The scheduler's options, and the checks of their values that need no cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 
+#: The values of the option ``container``.
 CONTAINERS = ("docker", "apptainer", "none")
 
 _TIME = re.compile(r"\d+(:\d+)?")
@@ -19,43 +20,43 @@ class LsfOpts(StructuredOpts):
     """Options of ``lsf``."""
 
     lsf_queue: str | None = None
-    """queue to submit to, the cluster's default unless given"""
+    """submit to this queue (default: the cluster's)"""
 
     jobdir: str | None = None
-    """folder of the job, on a file system that all hosts see: its working directory, in which its
-    logs are; made if there is none. A workspace is copied to it, and then it must be new. Without
-    it the job runs in the current directory"""
+    """run in this directory, which also gets the logs (default: the current directory); it must be
+    on a file system that all hosts share, and is created if missing. The workspace is copied to it;
+    then it must be new"""
 
     container_workdir: str | None = None
-    """working directory in containers"""
+    """use this working directory in containers"""
 
     host_network: bool = False
-    """lets containers use the host's network; otherwise the role's ports are published"""
+    """use the host's network in containers (default: publish the role's ports)"""
 
     shm_size: str = "64m"
-    """size of shared memory (/dev/shm) in containers"""
+    """limit the shared memory (/dev/shm) of containers to this size"""
 
     time: str | None = None
-    """time limit: minutes, or hours:minutes"""
+    """limit the run time (default: the queue's limit): minutes, or hours:minutes"""
 
     container: str | None = None
-    """what runs the role's image: docker, apptainer or none. By default docker, unless the image is
-    empty or a folder"""
+    """run the role's image with docker, apptainer or none (default: docker, or none if the image is
+    empty or a directory)"""
 
     extra: list[str] | None = None
-    """further words for bsub: -app;training;-sp;50"""
+    """add arguments of bsub: -app;training;-sp;50"""
 
 
 def option_problems(opts: LsfOpts) -> Iterator[str]:
-    """Yields what is wrong with the options, one line each."""
+    """Yield the problems of the options' values, one line each."""
     for key in ("lsf_queue", "jobdir", "container_workdir", "shm_size"):
         value = opts[key]
         if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
-            yield f"option {key}: {value!r} holds a control character"
+            yield f"option {key}: {value!r} contains a control character"
     if opts.jobdir and re.search(r"[%#]", opts.jobdir):
-        yield f"option jobdir: {opts.jobdir!r} holds % or #, which bsub replaces in file names"
+        yield f"option jobdir: {opts.jobdir!r} contains '%' or '#', which bsub would replace"
     if opts.time and not _TIME.fullmatch(opts.time):
-        yield f"option time: '{opts.time}' is no time limit; write minutes or hours:minutes"
+        yield f"option time: '{opts.time}' is not a time limit; use minutes or hours:minutes"
     if opts.container and opts.container not in CONTAINERS:
         hint = nearest(opts.container, CONTAINERS)
-        yield f"option container: '{opts.container}' is none of {', '.join(CONTAINERS)};{hint}"
+        yield f"option container: '{opts.container}' is not one of {', '.join(CONTAINERS)};{hint}"

@@ -1,4 +1,4 @@
-"""Registers ``lsf``."""
+"""Registers the scheduler ``lsf``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 
 @hookimpl
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Gives the scheduler."""
+    """Yield the scheduler."""
     yield SchedulerPlugin(
         "lsf",
         "torchx_sched_lsf.scheduler:create_scheduler",

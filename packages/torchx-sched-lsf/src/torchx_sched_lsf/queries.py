@@ -112,7 +112,7 @@ def parse_columns(output: str) -> list[Job]:
 def parse_wide(output: str) -> list[Job]:
     """Return ids and states of the jobs in the output of ``bjobs -w``.
 
-    The columns after the state may be empty, so they cannot be told apart.
+    The columns after the state may be empty, so they cannot be identified.
     """
     rows = (line.split() for line in output.split("\n"))
     return [Job(row[0], row[2]) for row in rows if len(row) > 3 and row[0].isdigit()]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
-from torchx_kit.jobs.index import JobIndex
+from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_sched_lsf.script import RECORDS
 
 #: File name of the script in the record, until it has submitted itself.
@@ -64,19 +64,13 @@ class Entry:
         """Ids of all jobs."""
         return [job for role in self.roles for job in role.jobs]
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Entry:
-        """Return the entry whose :func:`dataclasses.asdict` is ``data``."""
-        known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
-        known["roles"] = [RoleEntry(**role) for role in data.get("roles", ())]
-        return cls(**known)
-
 
 class Index(JobIndex[Entry]):
     """The apps that this user submitted with the current ``$TORCHX_HOME``."""
 
     def __init__(self) -> None:
-        super().__init__("lsf", "apps", from_dict=Entry.from_dict)
+        from_dict = partial(entry_from_dict, Entry, RoleEntry)
+        super().__init__("lsf", "apps", from_dict=from_dict)
 
 
 def record_path(folder: str, app_id: str) -> str:

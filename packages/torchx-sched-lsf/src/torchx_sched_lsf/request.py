@@ -1,4 +1,4 @@
-"""The native request: which jobs to hand to bsub."""
+"""The request: the jobs to submit with bsub."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_kit.scripts.job_script import env_words
+from torchx_kit.errors import MountTypeError
+from torchx_kit.scripts.containers import apptainer_command
+from torchx_kit.scripts.job_script import env_command
 from torchx_kit.scripts.shell import join, quote_ascii
 from torchx_sched_lsf import script
 from torchx_sched_lsf.names import job_name as name_of_job
@@ -23,12 +25,12 @@ from torchx_specs.version import __version__
 class LsfBsub:
     """An app.
 
-    Args:
-        jobdir: the folder of its logs, None for the current one
-        app_id: its id, which is its project
-        app: the app
-        cfg: the options
-        cmd: what runs the script
+    Attributes:
+        jobdir: Directory of the logs, None for the current one.
+        app_id: The app's id, which is also its LSF project.
+        app: The app.
+        cfg: The options.
+        cmd: The command that runs the script.
     """
 
     jobdir: str | None
@@ -38,14 +40,15 @@ class LsfBsub:
     cmd: list[str] = field(default_factory=lambda: ["/bin/bash"])
 
     def materialize(self, rank0_host: str = "RANK0_HOST", *, mask: bool = False) -> str:
-        """Returns the script.
+        """Return the script.
 
         Args:
-            rank0_host: kept for older code: rank 0 says itself where it runs
-            mask: hides the values of variables that are named like secrets
+            rank0_host: Ignored, because the replica of rank 0 writes down its own host; for
+                compatibility.
+            mask: Whether to mask the values of variables whose names look like a secret's.
 
         Raises:
-            RequestError: something in it cannot be passed to a process
+            RequestError: A process cannot be given an argument or a variable.
         """
         names = role_names(role.name for role in self.app.roles)
         problems: list[str] = []
@@ -57,11 +60,11 @@ class LsfBsub:
                 commands.append(self._command(role, names[role.name], mask))
             except RequestError as e:
                 problems += [f"role '{role.name}': {problem}" for problem in e.problems]
-            words = join(bsub_words(role, self.cfg), quote_ascii)
+            options = join(bsub_options(role, self.cfg), quote_ascii)
             head = name_of_job(self.app_id, names[roles[0].name], 0)
             for k in range(role.num_replicas):
                 after = "" if number == k == 0 else f" -w {quote_ascii(f'started({head})')}"
-                submissions.append(f"submit {number} {k} {words}{after}".rstrip())
+                submissions.append(f"submit {number} {k} {options}{after}".rstrip())
         if problems:
             raise RequestError(problems)
         return script.render(
@@ -75,113 +78,100 @@ class LsfBsub:
 
     def _command(self, role: Role, name: str, mask: bool) -> list[str]:
         kind = container_of(role, self.cfg)
-        words_of_role = script.role_words(self.app_id, role.image if kind == "none" else "")
-        lines, by_env = words_of_role.exports(role.env, mask=mask)
-        command = words_of_role.command(role.entrypoint, role.args)
+        quoting = script.role_quoting(self.app_id, role.image if kind == "none" else "")
+        lines, env_args = quoting.exports(role.env, mask=mask)
+        command = quoting.command(role.entrypoint, role.args)
         if kind == "none":
-            command = [*env_words(by_env, role.entrypoint), *command]
+            command = [*env_command(env_args, role.entrypoint), *command]
             return [*lines, " ".join(["exec", "--", *command])]
-        if by_env:
-            # both take variables from their own environment, by name
-            lines.append(f"exec -- /usr/bin/env -- {' '.join(by_env)} \\")
+        if env_args:
+            # docker and apptainer take the variables from their own environment
+            lines.append(f"exec -- /usr/bin/env -- {' '.join(env_args)} \\")
+        # a program after env(1) is a continuation of its line
+        start = [] if env_args else ["exec", "--"]
         if kind == "apptainer":
-            prefix = [quote_ascii(word) for word in apptainer_words(role, self.cfg)]
-            return _finish(lines, [*prefix, *command], bool(by_env))
-        job = f'{self.app_id}-{name}-"$1"'
-        words = [quote_ascii(word) for word in docker_words("\0", role, self.cfg)[1:]]
-        words = ["docker", "run", f"--name={job}", *words]
-        words += ["-e", ENV_RANK0_HOST, "-e", "TORCHX_REPLICA_ID"]
+            prefix = map(quote_ascii, apptainer_command(role, self.cfg.container_workdir))
+            return [*lines, " ".join([*start, *prefix, *command])]
+        docker = ["docker", "run", f'--name={self.app_id}-{name}-"$1"']
+        docker += map(quote_ascii, docker_options(role, self.cfg))
+        docker += ["-e", ENV_RANK0_HOST, "-e", "TORCHX_REPLICA_ID"]
         for key in role.env:
-            words += ["-e", quote_ascii(key)]
-        words += ["--entrypoint", command[0], "--rm", quote_ascii(role.image), *command[1:]]
-        return _finish(lines, words, bool(by_env))
+            docker += ["-e", quote_ascii(key)]
+        docker += ["--entrypoint", command[0], "--rm", quote_ascii(role.image), *command[1:]]
+        return [*lines, " ".join([*start, *docker])]
 
     def __repr__(self) -> str:
         banner = "#----------------\n# BSUB_SCRIPT\n#----------------"
         return f"{join(self.cmd)} $BSUB_SCRIPT\n\n{banner}\n{self.materialize(mask=True)}"
 
 
-def _finish(lines: list[str], command: list[str], continued: bool) -> list[str]:
-    return [*lines, " ".join(command if continued else ["exec", "--", *command])]
-
-
 def container_of(role: Role, cfg: LsfOpts) -> str:
-    """Returns what runs a role: ``docker``, ``apptainer`` or ``none``."""
+    """Return what runs a role: ``docker``, ``apptainer`` or ``none``."""
     if cfg.container:
         return cfg.container
     return "none" if not role.image or role.image.startswith(("/", "./", "../")) else "docker"
 
 
-def bsub_words(role: Role, cfg: LsfOpts) -> list[str]:
-    """Returns what bsub is asked for, for one replica: long-standing options only, but for GPUs."""
-    words = []
+def bsub_options(role: Role, cfg: LsfOpts) -> list[str]:
+    """Return the options of bsub for one replica.
+
+    All but ``-gpu`` are options that every version of LSF has.
+    """
+    options = []
     if cfg.lsf_queue:
-        words += ["-q", cfg.lsf_queue]
+        options += ["-q", cfg.lsf_queue]
     if cfg.time:
-        words += ["-W", cfg.time]
+        options += ["-W", cfg.time]
     resource = role.resource
     if resource.cpu > 0:
-        words += ["-n", str(resource.cpu)]
-    span = "span[hosts=1]"
+        options += ["-n", str(resource.cpu)]
+    requirement = "span[hosts=1]"
     if resource.memMB > 0:
-        span = f"{span} rusage[mem={resource.memMB}]"
-    words += ["-R", span]
+        requirement = f"{requirement} rusage[mem={resource.memMB}]"
+    options += ["-R", requirement]
     if resource.gpu > 0:
-        words += ["-gpu", f"num={resource.gpu}:mode=shared:j_exclusive=yes"]
-    return words + list(cfg.extra or ())
+        options += ["-gpu", f"num={resource.gpu}:mode=shared:j_exclusive=yes"]
+    return options + list(cfg.extra or ())
 
 
-def docker_words(name: str, role: Role, cfg: LsfOpts) -> list[str]:
-    """Returns ``docker run``'s options, but for name, variables and entrypoint, which the script
-    adds.
+def docker_options(role: Role, cfg: LsfOpts) -> list[str]:
+    """Return the options of ``docker run``, except for the name, variables and entry point.
+
+    Raises:
+        MountTypeError: A mount of the role has an unknown type.
     """
-    words = [name]
+    options = []
     for mount in role.mounts:
         if isinstance(mount, BindMount):
             mode = "ro" if mount.read_only else "rw"
-            words += ["-v", f"{mount.src_path}:{mount.dst_path}:{mode}"]
+            options += ["-v", f"{mount.src_path}:{mount.dst_path}:{mode}"]
         elif isinstance(mount, VolumeMount):
             text = f"type=volume,src={mount.src},dst={mount.dst_path}"
-            words += ["--mount", text + (",readonly" if mount.read_only else "")]
+            options += ["--mount", text + (",readonly" if mount.read_only else "")]
         elif isinstance(mount, DeviceMount):
-            words.append(f"--device={mount.src_path}:{mount.dst_path}:{mount.permissions}")
+            options.append(f"--device={mount.src_path}:{mount.dst_path}:{mount.permissions}")
+        else:
+            raise MountTypeError(f"{mount!r} is not a BindMount, VolumeMount or DeviceMount")
     if cfg.container_workdir:
-        words += ["-w", cfg.container_workdir]
+        options += ["-w", cfg.container_workdir]
     if cfg.host_network:
-        words += ["--net=host", "--ipc=host"]
+        options += ["--net=host", "--ipc=host"]
     else:
         for port in role.port_map.values():
-            words += ["-p", str(port)]
-    words += ["--shm-size", cfg.shm_size]
+            options += ["-p", str(port)]
+    options += ["--shm-size", cfg.shm_size]
     resource = role.resource
     if resource.cpu > 0:
-        words.append(f"--cpus={resource.cpu}")
+        options.append(f"--cpus={resource.cpu}")
     if resource.memMB > 0:
-        words.append(f"--memory={resource.memMB * 1024 * 1024}")
+        options.append(f"--memory={resource.memMB * 1024 * 1024}")
     if resource.gpu > 0:
-        # LSF says by this variable which ones the job has
-        words += ["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICES"]
-    return words
+        # LSF sets this variable to the job's GPUs
+        options += ["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICES"]
+    return options
 
 
-def apptainer_words(role: Role, cfg: LsfOpts) -> list[str]:
-    """Returns the command that runs a role's image with Apptainer."""
-    words = ["apptainer", "exec"]
-    if cfg.container_workdir:
-        words += ["--pwd", cfg.container_workdir]
-    if role.resource.gpu > 0:
-        words.append("--nv")
-    for mount in role.mounts:
-        if not isinstance(mount, BindMount):
-            raise RequestError(f"Apptainer has bind mounts only, not {mount}")
-        words += ["--bind", f"{mount.src_path}:{mount.dst_path}" + ":ro" * mount.read_only]
-    image = role.image
-    if "://" not in image and "/" not in image[:1] and not image.endswith((".sif", ".img")):
-        image = f"docker://{image}"
-    return [*words, image]
-
-
-# -- names that older code imports
+# -- functions of upstream's lsf_scheduler
 
 
 def _opts(cfg: Mapping[str, Any]) -> LsfOpts:
@@ -189,16 +179,28 @@ def _opts(cfg: Mapping[str, Any]) -> LsfOpts:
 
 
 def get_docker_command(job_name: str, role: Role, cfg: Mapping[str, Any]) -> str:
-    """Returns a ``docker run`` line for a role as it stands, its macros as they are."""
-    words = ["docker", "run", f"--name={job_name}", *docker_words(job_name, role, _opts(cfg))[1:]]
+    """Return a ``docker run`` command line for a role; macros are not substituted.
+
+    Args:
+        job_name: Name of the container.
+        role: The role.
+        cfg: The options.
+    """
+    argv = ["docker", "run", f"--name={job_name}", *docker_options(role, _opts(cfg))]
     for key, value in role.env.items():
-        words += ["-e", f"{key}={value}"]
-    words += ["--entrypoint", role.entrypoint, "--rm", role.image, *role.args]
-    return join(words)
+        argv += ["-e", f"{key}={value}"]
+    argv += ["--entrypoint", role.entrypoint, "--rm", role.image, *role.args]
+    return join(argv)
 
 
 def get_command(job_name: str, role: Role, cfg: Mapping[str, Any]) -> str:
-    """Returns :func:`get_docker_command`, its output to files of the job's folder if it has one."""
+    """Return :func:`get_docker_command`; the option ``jobdir`` sends its output to files.
+
+    Args:
+        job_name: Name of the container and of the files.
+        role: The role.
+        cfg: The options.
+    """
     opts = _opts(cfg)
     command = get_docker_command(job_name, role, opts)
     if not opts.jobdir:
@@ -215,18 +217,35 @@ def get_bsub(
     head_job_name: str,
     head_job_host: str,
 ) -> str:
-    """Returns a bsub line for a replica, without its script."""
-    words = ["bsub", "-P", app_id, "-J", job_name]
+    """Return the call of bsub for a replica, without its script.
+
+    Args:
+        app_id: The app's id.
+        job_name: Name of the replica's job.
+        role: The role.
+        cfg: The options.
+        head_job_name: Name of the first job, which the other jobs wait for.
+        head_job_host: Host of the first job, which the other jobs do not use.
+    """
+    argv = ["bsub", "-P", app_id, "-J", job_name]
     if job_name == head_job_name:
-        words += ["-m", head_job_host]
+        argv += ["-m", head_job_host]
     else:
-        words += ["-w", f"started({head_job_name})", "-R", f"select[hname!='{head_job_host}']"]
-    return join([*words, *bsub_words(role, _opts(cfg))])
+        argv += ["-w", f"started({head_job_name})", "-R", f"select[hname!='{head_job_host}']"]
+    return join([*argv, *bsub_options(role, _opts(cfg))])
 
 
 def get_submit_script(
     app_id: str, cmd: list[str], app: AppDef, cfg: Mapping[str, Any], rank0_host: str
 ) -> str:
-    """Returns the script of an app."""
+    """Return the script of an app.
+
+    Args:
+        app_id: The app's id.
+        cmd: The command that runs the script.
+        app: The app.
+        cfg: The options.
+        rank0_host: Ignored.
+    """
     opts = _opts(cfg)
     return LsfBsub(opts.jobdir, app_id, app, opts, cmd).materialize(rank0_host)

@@ -55,7 +55,7 @@ _MAX_AGE_SECONDS = 2.0
 
 
 class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
-    """Runs apps as LSF jobs, by LSF's own commands.
+    """Scheduler that runs apps as LSF jobs, by LSF's own commands.
 
     Every replica is a job of its own, ``<app id>-<role>-<replica>`` in the project ``<app id>``.
     The other jobs start after replica 0 of the first role; when a replica fails for good, the other

@@ -1,8 +1,9 @@
-r"""The script: it submits itself, and runs as every replica.
+r"""The script, which submits itself and then runs as every replica.
 
-Called by hand or by us it hands one job for each replica to bsub, and prints what bsub says. The
-text of a job is one line, by which a copy of the script is called with the replica's number; so
-arguments and environment are on no command line of LSF's, and are read by one shell once.
+Called without arguments it submits one job for each replica with bsub, and prints the jobs' ids.
+The command of a job is one line that calls a copy of the script with the indices of role and
+replica. So arguments and variables are not on a command line of LSF, and one shell parses them
+once.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Iterable
 
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
-    RoleWords,
-    comments,
+    RoleQuoting,
+    comment_lines,
     role_functions,
     role_table,
 )
@@ -23,14 +24,19 @@ from torchx_specs.model.templates import macros
 #: Name of the directory of records, beside the logs.
 RECORDS = ".torchx-lsf"
 
-# Stands for what only the job knows; no word can hold a NUL.
+# Placeholder for a value that only the job knows; no argument can contain a NUL character.
 _REPLICA = "\0replica\0"
 
 
-def role_words(app_id: str, img_root: str) -> RoleWords:
-    """Returns how the words of a role are written into the script."""
+def role_quoting(app_id: str, img_root: str) -> RoleQuoting:
+    """Return the quoting of a role's arguments and variables.
+
+    Args:
+        app_id: Value of the macro.
+        img_root: Value of the macro.
+    """
     values = macros.Values(img_root, app_id, _REPLICA, ENV_RANK0_HOST)
-    return RoleWords(values, {_REPLICA: '"$1"'})
+    return RoleQuoting(values, {_REPLICA: '"$1"'})
 
 
 def render(
@@ -42,19 +48,19 @@ def render(
     commands: Iterable[list[str]],
     submissions: Iterable[str],
 ) -> str:
-    """Returns the script.
+    """Return the script.
 
     Args:
-        header: comments at its top
-        app_id: the app's id
-        folder: for the logs, empty for the current one
-        roles: of each how many replicas, how often its process is started again, and its name
-        commands: the lines of each role's command
-        submissions: words for bsub, one line for each replica
+        header: Lines of a comment at the top.
+        app_id: The app's id.
+        folder: Directory of the logs; empty for the current one.
+        roles: Number of replicas, number of restarts in place, and name in job names of each role.
+        commands: The lines of each role's function.
+        submissions: One call of the script's function ``submit`` for each replica.
     """
     roles = list(roles)
     return _SCRIPT.format(
-        header=comments(header),
+        header=comment_lines(header),
         app_id=app_id,
         folder=quote_ascii(folder) if folder else '"$PWD"',
         table=role_table(roles),
@@ -64,8 +70,8 @@ def render(
     )
 
 
-# Names that begin with tx_ are the script's own: whatever a user's environment exports, none of it
-# is changed.
+# The script's own variables begin with tx_, so that it changes no variable of the user. Replicas
+# trap the signals that are meant for the command, because they must outlive it to record its end.
 _SCRIPT = """\
 #!/bin/bash
 #
@@ -73,24 +79,24 @@ _SCRIPT = """\
 #
 tx_app={app_id}
 
-# Of each role: replicas, restarts of a replica's process, name in the names of jobs.
+# Each role: number of replicas, restarts of a replica in place, name in job names.
 tx_roles=(
 {table}
 )
 
-# The commands. $1 is the index of the replica within its role.
+# The commands. $1 is the index of the replica in its role.
 {functions}
 
 {run_replica}
 
-if [ "${{1-}}" = replica ]; then # a job of LSF: $2 folder, $3 number of the role, $4 replica
+if [ "${{1-}}" = replica ]; then # a job of LSF: $2 directory, $3 role, $4 replica
     trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
     trap 'tx_ending=1' INT TERM
     tx_ending= tx_record=$2/.torchx-lsf/$tx_app
     IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[$3]}}"
     cd -- "$2" || exit 1
     tx_host=$(hostname)
-    # Rank 0 says where it runs; the others are started after it.
+    # Rank 0 writes down its host for the other replicas, which LSF starts after it.
     if [ "$3" = 0 ] && [ "$4" = 0 ]; then
         echo "$tx_host" > "$tx_record/rank0.new" && mv "$tx_record/rank0.new" "$tx_record/rank0"
     fi
@@ -103,7 +109,7 @@ if [ "${{1-}}" = replica ]; then # a job of LSF: $2 folder, $3 number of the rol
     export TORCHELASTIC_ERROR_FILE=$tx_record/error-$3-$4.json
     tx_run "$tx_record" "$2/$tx_app-$tx_name-$4" "$tx_host" "$3" "$4" "$tx_tries" "$4"
     tx_code=$?
-    if [ "$tx_first" ]; then # An app fails as a whole: the jobs of the other replicas are ended.
+    if [ "$tx_first" ]; then # the app fails as a whole, so kill the other jobs
         for ((tx_i = 0; tx_i < 100; tx_i++)); do
             [ -e "$tx_record/jobs" ] && break
             sleep 0.1
@@ -113,22 +119,22 @@ if [ "${{1-}}" = replica ]; then # a job of LSF: $2 folder, $3 number of the rol
     exit "$tx_code"
 fi
 
-# Submits a job for each replica. If one is refused, those before it are ended.
+# Submits a job for each replica. If LSF refuses one, the jobs before it are killed.
 tx_folder={folder}
 tx_record=$tx_folder/.torchx-lsf/$tx_app
 umask 077
 mkdir -p "$tx_record" && cp -- "$0" "$tx_record/script" || exit 1
 : > "$tx_record/jobs.new"
-submit() {{ # role, replica, words for bsub
+submit() {{ # role, replica, arguments of bsub
     IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[$1]}}"
     tx_job=$tx_app-$tx_name-$2
     tx_line="exec /bin/bash '${{tx_record//\\'/\\'\\\\\\'\\'}}/script'"
     tx_line="$tx_line replica '${{tx_folder//\\'/\\'\\\\\\'\\'}}' $1 $2"
-    tx_said=$(echo "$tx_line" | bsub -P "$tx_app" -J "$tx_job" \\
+    tx_output=$(echo "$tx_line" | bsub -P "$tx_app" -J "$tx_job" \\
         -o "$tx_folder/$tx_job.submit.out" -e "$tx_folder/$tx_job.submit.err" "${{@:3}}" 2>&1)
     tx_code=$?
-    if [[ $tx_code -ne 0 || ! $tx_said =~ Job\\ \\<([0-9]+)\\> ]]; then
-        echo "$tx_said" >&2
+    if [[ $tx_code -ne 0 || ! $tx_output =~ Job\\ \\<([0-9]+)\\> ]]; then
+        echo "$tx_output" >&2
         [ -s "$tx_record/jobs.new" ] && bkill $(< "$tx_record/jobs.new") > /dev/null 2>&1
         exit 1
     fi

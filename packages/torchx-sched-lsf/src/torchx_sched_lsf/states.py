@@ -1,4 +1,4 @@
-"""LSF's states and reasons for them, as ours."""
+"""LSF's states and reasons, as our states and as explanations."""
 
 from __future__ import annotations
 

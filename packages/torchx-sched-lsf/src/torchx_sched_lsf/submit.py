@@ -70,4 +70,4 @@ def _kill_jobs(lsf: Lsf, app_id: str) -> None:
         if jobs:
             lsf.run("bkill", *jobs)
     except LsfError:
-        pass  # the error of the submission tells the user how to find the jobs
+        pass  # the error of the submission explains how to find the jobs

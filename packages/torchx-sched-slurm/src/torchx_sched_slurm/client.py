@@ -11,7 +11,7 @@ _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinf
 
 
 class SlurmError(BackendError):
-    """A command of Slurm failed; the message has Slurm's own words."""
+    """A command of Slurm failed; the message has Slurm's error messages."""
 
 
 class UnreachableError(SlurmError):
@@ -19,7 +19,7 @@ class UnreachableError(SlurmError):
 
 
 class Slurm(ClusterClient):
-    """Runs Slurm's commands; see :class:`torchx_kit.hosts.client.ClusterClient`."""
+    """Client for Slurm's commands; see :class:`torchx_kit.hosts.client.ClusterClient`."""
 
     error = SlurmError
     unreachable_error = UnreachableError

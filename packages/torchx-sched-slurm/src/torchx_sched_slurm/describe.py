@@ -101,7 +101,7 @@ def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
         name = states.base_state(ending.get("JobState", ""))
         if ending.get("Reason") == "TimeLimit":
             name = "TIMEOUT"
-        # a job that was told to end for no known reason was cancelled
+        # without a known reason, a user ended the job
         return _state_and_reason(name if name in states.FAILURES else "CANCELLED")
     failure = record.first_failure()
     if failure is None:

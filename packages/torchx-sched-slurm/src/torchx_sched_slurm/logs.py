@@ -1,4 +1,4 @@
-"""What the batch script's own log says about a missing log of a replica."""
+"""A hint about a missing log of a replica, from the log of the batch script."""
 
 from __future__ import annotations
 

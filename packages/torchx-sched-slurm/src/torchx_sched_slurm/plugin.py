@@ -1,4 +1,4 @@
-"""Registers ``slurm``."""
+"""Registers the scheduler ``slurm``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 
 @hookimpl
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Gives the scheduler."""
+    """Yield the scheduler."""
     yield SchedulerPlugin(
         "slurm",
         "torchx_sched_slurm.scheduler:create_scheduler",
-        summary="Slurm, through sbatch, squeue and, where there is accounting, sacct",
+        summary="Slurm clusters, by sbatch, squeue, scancel and sacct",
     )

@@ -121,10 +121,9 @@ def queued_jobs(slurm: Slurm) -> dict[str, Job]:
 
 
 class Accounting:
-    """Queries of sacct. After the first sign that the cluster has no accounting, none is made.
+    """Queries of sacct, until one shows that the cluster has no accounting.
 
-    Accounting only adds to what the queue and the jobs' records tell. So a query that fails is the
-    same as one that finds nothing.
+    Accounting only adds to the queue and the jobs' records. So a query that fails returns nothing.
 
     Args:
         slurm: The client.

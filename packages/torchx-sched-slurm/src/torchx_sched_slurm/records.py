@@ -12,9 +12,9 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
-from torchx_kit.jobs.index import JobIndex
+from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.script import RECORDS
 
@@ -76,19 +76,13 @@ class Entry:
     deleted: bool = False
     state: str = ""
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Entry:
-        """Return the entry whose :func:`dataclasses.asdict` is ``data``."""
-        known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
-        known["roles"] = [RoleEntry(**role) for role in data.get("roles", ())]
-        return cls(**known)
-
 
 class Index(JobIndex[Entry]):
     """The jobs that this user submitted with the current ``$TORCHX_HOME``."""
 
     def __init__(self) -> None:
-        super().__init__("slurm", "jobs", from_dict=Entry.from_dict)
+        from_dict = partial(entry_from_dict, Entry, RoleEntry)
+        super().__init__("slurm", "jobs", from_dict=from_dict)
 
 
 @dataclass
@@ -122,7 +116,7 @@ class SlurmRecord(JobRecord):
         return int(fields[0]) if fields else None
 
     def ending(self) -> dict[str, str]:
-        """Return the fields of ``scontrol show job`` when the job was told to end."""
+        """Return the fields of ``scontrol show job`` from when Slurm began to end the job."""
         line = self.text("ending").partition("\n")[0]
         return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S+)", line))
 

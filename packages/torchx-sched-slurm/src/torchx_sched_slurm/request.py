@@ -1,4 +1,4 @@
-"""The native request: a job, one node group for roles that are alike."""
+"""The request: a job, in which roles that request the same nodes share a node group."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.names.limits import BATCH_JOB, fit_name
+from torchx_kit.scripts.containers import apptainer_command, bind_mounts
+from torchx_kit.scripts.shell import join, quote, quote_around
 from torchx_sched_slurm import script
 from torchx_sched_slurm.options import DIRECTIVES, SlurmOpts, directive
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
-from torchx_specs.model.mounts import BindMount
 from torchx_specs.version import __version__
 
-# Variables that Apptainer does not let through by themselves.
+# Variables that Apptainer does not pass to the container under their own names.
 _APPTAINER_OWN = frozenset({"PATH", "LD_LIBRARY_PATH"})
 
 
 @dataclass
 class SlurmReplicaRequest:
-    """A role: a command, and the nodes it asks for. By itself it is one replica.
+    """A role: a command, and the nodes that it requests. The default is one replica.
 
-    Args:
-        name: the role's name, as far as files can be named so
-        entrypoint: the program
-        args: its arguments; macros are filled in when the script is made
-        srun_opts: options of srun
-        sbatch_opts: directives, None for a flag
-        env: its variables, with macros
-        num_replicas: how many
-        replicas_per_node: how many share a node
-        max_retries: how often one replica is started again by itself
-        img_root: what that macro stands for
-        prefix: the command that runs the program: of a container
+    Attributes:
+        name: The role's name in the names of log files.
+        entrypoint: The program.
+        args: Its arguments, with macros.
+        srun_opts: Options of srun; None for the value of a flag.
+        sbatch_opts: Directives; None for the value of a flag.
+        env: Variables, with macros.
+        num_replicas: Number of replicas.
+        replicas_per_node: Number of replicas on one node.
+        max_retries: How often a replica is restarted in place.
+        img_root: Value of the macro.
+        prefix: The command that runs the program in a container.
     """
 
     name: str
@@ -57,14 +58,17 @@ class SlurmReplicaRequest:
         nomem: bool = False,
         container_image: str | None = None,
     ) -> SlurmReplicaRequest:
-        """Returns one replica of a role, or with ``num_replicas`` set, all of them.
+        """Return the request for one replica of a role; set ``num_replicas`` for more.
 
         Args:
-            name: for the names of files
-            role: the role
-            cfg: the options
-            nomem: asks for no memory
-            container_image: the image for Pyxis, that of the role if the options say ``pyxis``
+            name: The role's name in the names of log files.
+            role: The role.
+            cfg: The options.
+            nomem: Whether to request no memory.
+            container_image: The image for Pyxis; by default the role's, if Pyxis runs it.
+
+        Raises:
+            RequestError: The container runtime does not support one of the role's mounts.
         """
         opts = cfg if isinstance(cfg, SlurmOpts) else SlurmOpts.from_cfg(cfg)
         per_node = opts.replicas_per_node
@@ -96,22 +100,30 @@ class SlurmReplicaRequest:
             replicas_per_node=per_node,
             img_root=role.image,
         )
-        if container_image or opts.container == "pyxis":
-            request._use_pyxis(role, container_image or role.image)
-        elif opts.container == "apptainer":
-            request._use_apptainer(role)
+        try:
+            if container_image or opts.container == "pyxis":
+                request._use_pyxis(role, container_image or role.image)
+            elif opts.container == "apptainer":
+                request._use_apptainer(role)
+        except RequestError as e:
+            raise RequestError(f"role '{role.name}': {e}") from None
         return request
 
     def materialize(self) -> tuple[str, str]:
-        """Returns the directives, on one line, and srun's options with the command."""
+        """Return the directives on one line, and the options of srun with the command."""
         directives = " ".join(
             script.option(name, value) for name, value in self.component_opts(self.name).items()
         )
-        words = script.role_words(self.img_root).command(self.entrypoint, self.args)
-        return directives, " ".join([script.srun_words(self.srun_opts), *words]).strip()
+        command = script.role_quoting(self.img_root).command(self.entrypoint, self.args)
+        return directives, " ".join([script.srun_options(self.srun_opts), *command]).strip()
 
     def component_opts(self, job_name: str, replicas: int | None = None) -> dict[str, str | None]:
-        """Returns the directives of a component of so many replicas, by default this role's."""
+        """Return the directives of a component.
+
+        Args:
+            job_name: The job's name.
+            replicas: Number of replicas; by default the role's.
+        """
         count = self.num_replicas if replicas is None else replicas
         nodes = -(-count // self.replicas_per_node)
         opts: dict[str, str | None] = {"job-name": job_name, "nodes": str(nodes)}
@@ -120,10 +132,13 @@ class SlurmReplicaRequest:
         return {**opts, **self.sbatch_opts}
 
     def command_lines(self, mask: bool = False) -> list[str]:
-        """Returns the lines of the role's function in the script.
+        """Return the lines of the role's function in the script.
+
+        Args:
+            mask: Whether to mask the values of variables whose names look like a secret's.
 
         Raises:
-            RequestError: a word cannot be passed to a process
+            RequestError: A process cannot be given an argument or a variable.
         """
         try:
             return script.command_lines(
@@ -135,26 +150,13 @@ class SlurmReplicaRequest:
     def _use_pyxis(self, role: Role, image: str) -> None:
         self.img_root = ""
         self.srun_opts["container-image"] = image
-        mounts = [_mount(mount, ("", ":ro")) for mount in _binds(role)]
-        if any("," in mount for mount in mounts):
-            raise RequestError(f"role '{role.name}': Pyxis mounts no path with a comma: {mounts}")
-        # the record and the logs are in the working directory
-        self.srun_opts["container-mounts"] = ",".join([script.WORK_FOLDER, *mounts])
+        # the job's directory has the record and the logs
+        mounts = [script.WORK_FOLDER, *bind_mounts(role, "Pyxis")]
+        self.srun_opts["container-mounts"] = ",".join(mounts)
 
     def _use_apptainer(self, role: Role) -> None:
         self.img_root = ""
-        prefix = ["apptainer", "exec"]
-        if role.resource.gpu > 0:
-            prefix.append("--nv")
-        for mount in _binds(role):
-            text = _mount(mount, ("", ":ro"))
-            if "," in text:
-                raise RequestError(f"role '{role.name}': Apptainer mounts no path with a comma")
-            prefix += ["--bind", text]
-        image = role.image
-        if "://" not in image and not image.startswith(("/", "./")) and not _is_sif(image):
-            image = f"docker://{image}"
-        self.prefix = [*prefix, image]
+        self.prefix = apptainer_command(role)
         for key in _APPTAINER_OWN & self.env.keys():
             self.env[f"APPTAINERENV_{key}"] = self.env.pop(key)
 
@@ -163,14 +165,14 @@ class SlurmReplicaRequest:
 class SlurmBatchRequest:
     """A job.
 
-    Args:
-        cmd: sbatch and the options on its command line
-        replicas: its roles
-        job_dir: its working directory, None for the current one
-        max_retries: how often the job is requeued when it fails
-        images_to_push: kept for older code
-        job_name: the job's name
-        record: folder for what the job says of itself, None for one named by the job's id
+    Attributes:
+        cmd: sbatch and its options.
+        replicas: The roles.
+        job_dir: Working directory; None for the current one.
+        max_retries: How often the job is requeued if it fails.
+        images_to_push: Ignored; for compatibility.
+        job_name: The job's name.
+        record: Directory of the job's record; None for one that is named by the job's number.
     """
 
     cmd: list[str]
@@ -182,13 +184,14 @@ class SlurmBatchRequest:
     record: str | None = None
 
     def materialize(self, *, mask: bool = False) -> str:
-        """Returns the batch script.
+        """Return the batch script.
 
         Args:
-            mask: hides the values of variables that are named like secrets
+            mask: Whether to mask the values of variables whose names look like a secret's.
 
         Raises:
-            RequestError: something in it cannot be passed to a process
+            RequestError: A process cannot be given an argument or a variable, or a directive cannot
+                have its value.
         """
         groups = self.groups()
         roles = [role for group in groups for role in group]
@@ -210,8 +213,8 @@ class SlurmBatchRequest:
             opts = group[0].component_opts(name, count)
             components.append(script.directive_line(opts))
             nodes = {"nodes": str(opts["nodes"]), "ntasks": str(count)}
-            words = script.srun_words({**nodes, **group[0].srun_opts})
-            sruns.append(f'{words} \\\n    bash "$tx_record/script" replica "$tx_record" "$PWD"')
+            options = script.srun_options({**nodes, **group[0].srun_opts})
+            sruns.append(f'{options} \\\n    bash "$tx_record/script" replica "$tx_record" "$PWD"')
         srun = ' "$SLURM_JOB_ID" : \\\n    '.join(sruns)
         return script.render(
             header=[
@@ -227,7 +230,7 @@ class SlurmBatchRequest:
         )
 
     def groups(self) -> list[list[SlurmReplicaRequest]]:
-        """Returns the roles, those together that ask for the same nodes."""
+        """Return the roles in groups that request the same nodes."""
         groups: dict[object, list[SlurmReplicaRequest]] = {}
         for role in self.replicas.values():
             key = (
@@ -239,8 +242,6 @@ class SlurmBatchRequest:
         return list(groups.values())
 
     def __repr__(self) -> str:
-        from torchx_kit.scripts.shell import join
-
         banner = "#----------------\n# SBATCH_SCRIPT\n#----------------"
         return f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{self.materialize(mask=True)}"
 
@@ -255,27 +256,6 @@ def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:
     return {"gpus-per-node": f"{kind}{total}"}
 
 
-def _binds(role: Role) -> list[BindMount]:
-    binds = []
-    for mount in role.mounts:
-        if not isinstance(mount, BindMount):
-            raise RequestError(
-                f"role '{role.name}': containers on Slurm have bind mounts only, not {mount}"
-            )
-        binds.append(mount)
-    return binds
-
-
-def _mount(mount: BindMount, modes: tuple[str, str]) -> str:
-    return f"{mount.src_path}:{mount.dst_path}{modes[bool(mount.read_only)]}"
-
-
-def _is_sif(image: str) -> bool:
-    return image.endswith((".sif", ".img"))
-
-
 def _apply_app_id_env(s: str) -> str:
-    """Returns a word quoted for the shell, with the job's id for its macro."""
-    from torchx_kit.scripts.shell import quote, quote_around
-
+    """Return an argument quoted for the shell, in which the macro ``app_id`` is the job's id."""
     return quote_around(s, {"${app_id}": '"$SLURM_JOB_ID"'}, quote)

@@ -57,7 +57,7 @@ _QUEUE_SECONDS = 15.0
 
 
 class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
-    """Runs apps as Slurm jobs, by Slurm's own commands.
+    """Scheduler that runs apps as Slurm jobs, by Slurm's own commands.
 
     A role is a group of nodes; roles that request different nodes make the job heterogeneous. The
     option ``job_dir`` sets the job's working directory, by default the current one. It also has the
@@ -353,17 +353,20 @@ def _entry_of_job(entry: Entry | None, job: Job | None) -> Entry | None:
 
 
 def _warn_of_ignored_fields(app: AppDef, cfg: SlurmOpts) -> None:
-    import logging  # not at start-up
-
-    logger = logging.getLogger(__name__)
+    warnings = []
     for role in app.roles:
         if role.mounts and not cfg.container and cfg.get("workspace_type") != "docker":
-            logger.warning(
-                "role %s: mounts are ignored without a container; set the option container",
-                role.name,
+            warnings.append(
+                f"role '{role.name}': mounts are ignored without a container;"
+                " set the option container"
             )
         if role.retry_policy == RetryPolicy.ROLE and role.max_retries and len(app.roles) > 1:
-            logger.warning(
-                "role %s: retry policy ROLE is not supported; a retry requeues the whole job",
-                role.name,
+            warnings.append(
+                f"role '{role.name}': retry policy ROLE is not supported;"
+                " a retry requeues the whole job"
             )
+    if warnings:
+        import logging  # not at start-up
+
+        for warning in warnings:
+            logging.getLogger(__name__).warning(warning)

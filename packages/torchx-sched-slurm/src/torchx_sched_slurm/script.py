@@ -1,11 +1,11 @@
-r"""The batch script: directives, the roles' commands, and a part that is always the same.
+r"""The batch script: directives, the roles' commands, and a fixed part.
 
-A script runs twice. Slurm starts it on the first node, where it starts the replicas with srun; each
-replica calls a copy of it again, with the word ``replica``, finds out which one it is, and runs its
-role's command. So arguments and environment travel in no command line and no list of Slurm's, and
-are read by one shell once.
+A script runs twice. Slurm starts it on the first node, where it starts the replicas with srun. Each
+replica runs a copy of the script with the argument ``replica``. The copy finds the index of the
+replica and runs its role's command. So arguments and variables are neither on a command line nor in
+an option of Slurm, and one shell parses them once.
 
-The files that it leaves in its record are read by :mod:`torchx_sched_slurm.records`.
+:mod:`torchx_sched_slurm.records` reads the files that the script writes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
-    RoleWords,
-    comments,
-    env_words,
+    RoleQuoting,
+    comment_lines,
+    env_command,
     role_functions,
     role_table,
 )
@@ -26,20 +26,24 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 
-#: Beside the logs: folders with what jobs say of themselves.
+#: Name of the directory of records, beside the logs.
 RECORDS = ".torchx-slurm"
 
-# Stand for what only the task knows; no word can hold a NUL.
+# Placeholders for values that only the task knows; no argument can contain a NUL character.
 _JOB = "\0job\0"
 _REPLICA = "\0replica\0"
-#: In options of srun, for a mount of the job's working directory.
+#: Placeholder for a mount of the job's working directory in options of srun.
 WORK_FOLDER = "\0folder\0"
 
 
-def role_words(img_root: str) -> RoleWords:
-    """Returns how the words of a role are written into the script."""
+def role_quoting(img_root: str) -> RoleQuoting:
+    """Return the quoting of a role's arguments and variables.
+
+    Args:
+        img_root: Value of the macro.
+    """
     values = macros.Values(img_root, _JOB, _REPLICA, ENV_RANK0_HOST)
-    return RoleWords(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
+    return RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
 
 
 def command_lines(
@@ -51,52 +55,56 @@ def command_lines(
     *,
     mask: bool = False,
 ) -> list[str]:
-    """Returns the lines of the function that becomes a role's command.
+    """Return the lines of the shell function that runs a role.
 
     Args:
-        entrypoint: the program
-        args: its arguments, with macros
-        env: its variables, with macros
-        img_root: what that macro stands for
-        prefix: the command that runs it: of a container
-        mask: hides the values of what is named like a secret
+        entrypoint: The program.
+        args: Its arguments, with macros.
+        env: Its variables, with macros.
+        img_root: Value of the macro.
+        prefix: The command that runs the program in a container.
+        mask: Whether to mask the values of variables whose names look like a secret's.
 
     Raises:
-        RequestError: a word cannot be passed to a process
+        RequestError: A process cannot be given an argument or a variable.
     """
-    words = role_words(img_root)
-    lines, by_env = words.exports(env, mask=mask)
-    command = [*env_words(by_env, entrypoint), *words.command(entrypoint, args)]
-    return [*lines, " ".join(["exec", "--", *map(quote_ascii, prefix), *command])]
+    quoting = role_quoting(img_root)
+    exports, env_args = quoting.exports(env, mask=mask)
+    command = [*env_command(env_args, entrypoint), *quoting.command(entrypoint, args)]
+    return [*exports, " ".join(["exec", "--", *map(quote_ascii, prefix), *command])]
 
 
 def directive_line(opts: Mapping[str, str | None]) -> str:
-    """Returns the options of one component as lines of directives."""
+    """Return the options of one component as directives."""
     return "\n".join(f"#SBATCH {option(name, value)}" for name, value in opts.items())
 
 
 def option(name: str, value: str | None) -> str:
-    """Returns one option as sbatch reads it in a script.
+    """Return one option as sbatch reads it in a directive.
+
+    Args:
+        name: Name of the option.
+        value: Its value; None for a flag.
 
     Raises:
-        RequestError: it cannot be written there
+        RequestError: A directive cannot have the value.
     """
     if value is None:
         return f"--{name}"
     if re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", value):
         return f"--{name}={value}"
     if re.search(r"[\0-\x1f\x7f]", value):
-        raise RequestError(f"--{name}={value!r} holds a control character")
+        raise RequestError(f"--{name}={value!r} contains a control character")
     for mark in ('"', "'"):
         if mark not in value and not (mark == '"' and "\\" in value):
             return f"--{name}={mark}{value}{mark}"
-    raise RequestError(f"--{name}={value!r}: no directive can hold both kinds of quotes")
+    raise RequestError(f"--{name}={value!r}: a directive cannot contain both kinds of quotes")
 
 
-def srun_words(opts: Mapping[str, str | None]) -> str:
-    """Returns options for srun's command line in the script."""
-    words = [f"--{k}" if v is None else f"--{k}={v}" for k, v in opts.items()]
-    return " ".join(quote_around(word, {WORK_FOLDER: '"$PWD:$PWD"'}, quote_ascii) for word in words)
+def srun_options(opts: Mapping[str, str | None]) -> str:
+    """Return options of srun, quoted for its command line in the script."""
+    argv = [f"--{k}" if v is None else f"--{k}={v}" for k, v in opts.items()]
+    return " ".join(quote_around(arg, {WORK_FOLDER: '"$PWD:$PWD"'}, quote_ascii) for arg in argv)
 
 
 def render(
@@ -109,22 +117,21 @@ def render(
     max_retries: int,
     record: str | None,
 ) -> str:
-    """Returns the script.
+    """Return the script.
 
     Args:
-        header: comments at its top
-        directives: sbatch's
-        roles: of each role how many replicas, how often one is started again by itself, and its
-            name in the names of files
-        commands: the lines of each role's command
-        srun: its options, component by component
-        max_retries: how often the job is requeued
-        record: folder for what the job says of itself, None for one named by the job's id
+        header: Lines of a comment at the top.
+        directives: Directives for sbatch.
+        roles: Number of replicas, number of restarts in place, and name in log files of each role.
+        commands: The lines of each role's function.
+        srun: The call of srun.
+        max_retries: How often the job is requeued if it fails.
+        record: Directory of the job's record; None for one that is named by the job's number.
     """
     roles = list(roles)
     place = quote_ascii(record) if record else f'"$PWD/{RECORDS}/$SLURM_JOB_ID"'
     return _SCRIPT.format(
-        header=comments(header),
+        header=comment_lines(header),
         directives=directives,
         table=role_table(roles),
         functions=role_functions(roles, commands),
@@ -135,8 +142,8 @@ def render(
     )
 
 
-# Names that begin with tx_ are the script's own: whatever a user's environment exports, none of it
-# is changed. "replica" begins with what must survive signals that are meant for the command.
+# The script's own variables begin with tx_, so that it changes no variable of the user. Replicas
+# trap the signals that are meant for the command, because they must outlive it to record its end.
 _SCRIPT = """\
 #!/bin/bash
 #
@@ -144,19 +151,19 @@ _SCRIPT = """\
 #
 {directives}
 
-# Of each role: replicas, restarts of one replica by itself, name in file names.
+# Each role: number of replicas, restarts of a replica in place, name in log files.
 tx_roles=(
 {table}
 )
 
-# The commands. $1 is the id of the job, $2 the index of the replica within its role.
+# The commands. $1 is the id of the job, $2 the index of the replica in its role.
 {functions}
 
-# What follows is the same in every script.
+# The rest is the same in every script.
 
 {run_replica}
 
-if [ "${{1-}}" = replica ]; then # one task of srun: $2 record, $3 folder of the logs, $4 job
+if [ "${{1-}}" = replica ]; then # a task of srun: $2 record, $3 directory of the logs, $4 job id
     trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
     trap 'tx_ending=1' INT TERM
     tx_k=$SLURM_PROCID tx_ending=
@@ -187,7 +194,7 @@ if ! cd -- "${{tx_record%/*/*}}" || ! (umask 077 && mkdir -p "$tx_record" \\
     exit 1
 fi
 
-# Where replica 0 of the first role runs, by a name that the other nodes can resolve.
+# The node of replica 0 of the first role, by a name that the other nodes can resolve.
 tx_nodes=${{SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}}
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$tx_nodes" | head -n 1)
 if ! getent hosts "$TORCHX_RANK0_HOST" > /dev/null; then
@@ -197,8 +204,8 @@ fi
 export TORCHX_RANK0_HOST
 
 tx_ended=
-tx_ask() {{ timeout 10 scontrol -o show job "$SLURM_JOB_ID" > "$tx_record/ending"; }}
-trap 'tx_ended=1; tx_ask' TERM
+tx_query() {{ timeout 10 scontrol -o show job "$SLURM_JOB_ID" > "$tx_record/ending"; }}
+trap 'tx_ended=1; tx_query' TERM
 trap 'kill -USR1 "$tx_srun"' USR1
 trap 'kill -USR2 "$tx_srun"' USR2
 {srun} \\
@@ -206,7 +213,7 @@ trap 'kill -USR2 "$tx_srun"' USR2
 tx_srun=$!
 while wait "$tx_srun"; tx_code=$?; kill -0 "$tx_srun" 2> /dev/null; do :; done
 
-if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then # srun has codes of its own
+if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then # srun may exit with another code
     IFS=' ' read -r tx_n tx_k tx_node tx_code < "$tx_record/failed"
     echo "replica $tx_k of ${{tx_roles[tx_n]##* }} on $tx_node was the first to fail"
 fi
@@ -214,8 +221,8 @@ echo "job exited with code $tx_code"
 tx_outcome=SUCCEEDED
 if [ "$tx_code" -ne 0 ]; then
     tx_outcome=FAILED
-    # the tasks may have been told to end a moment before this script is
-    if [ -z "$tx_ended" ] && tx_ask; then
+    # Slurm signals the tasks before this script, so ask whether the job is to end
+    if [ -z "$tx_ended" ] && tx_query; then
         grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
     fi
     if [ -z "$tx_ended" ] && [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then

@@ -1,4 +1,4 @@
-"""What Slurm's states and reasons mean."""
+"""Slurm's states and reasons, as our states and as explanations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from torchx_specs.model.status import AppState
 
-#: Slurm's states and ours. What is missing (``COMPLETING`` ...) depends on more than its name.
+#: Our state for each of Slurm's. ``COMPLETING`` and others are missing: they do not tell how the
+#: job ends.
 SLURM_STATES: Mapping[str, AppState] = {
     "BOOT_FAIL": AppState.FAILED,
     "CANCELLED": AppState.CANCELLED,
@@ -33,48 +34,49 @@ SLURM_STATES: Mapping[str, AppState] = {
     "TIMEOUT": AppState.FAILED,
 }
 
-#: What a state that is a failure says to people.
+#: Explanations of Slurm's states of jobs that did not succeed.
 FAILURES: Mapping[str, str] = {
     "BOOT_FAIL": "a node did not boot",
     "CANCELLED": "cancelled",
-    "DEADLINE": "it could not end before its deadline",
+    "DEADLINE": "the job could not end before its deadline",
     "NODE_FAIL": "a node failed",
-    "OUT_OF_MEMORY": "out of memory: ask for more (memMB of the role's resource)",
+    "OUT_OF_MEMORY": "out of memory; request more (memMB of the role's resource)",
     "PREEMPTED": "preempted by another job",
-    "REVOKED": "another cluster of the federation runs it",
+    "REVOKED": "another cluster of the federation runs the job",
     "TIMEOUT": "time limit reached (option time)",
 }
 
 _PENDING: Mapping[str, str] = {
-    "AssocGrpCpuLimit": "the account's jobs use all the CPUs it may have",
+    "AssocGrpCpuLimit": "the account's jobs use all CPUs that it may have",
     "AssocMaxJobsLimit": "the account has as many jobs as it may have",
-    "BadConstraints": "no node has what is asked for",
-    "BeginTime": "its start time has not come",
-    "Dependency": "it waits for other jobs",
-    "DependencyNeverSatisfied": "a job it waits for did not end as asked: it never starts",
+    "BadConstraints": "no node has the requested features",
+    "BeginTime": "the start time is in the future",
+    "Dependency": "the job waits for other jobs",
+    "DependencyNeverSatisfied": "a job that this job waits for did not end as required,"
+    " so this job never starts",
     "InvalidAccount": "the account is not valid here",
     "InvalidQOS": "the quality of service is not valid here",
     "JobHeldAdmin": "held by an administrator",
-    "JobHeldUser": "held: scontrol release starts it",
-    "Licenses": "it waits for licences",
-    "NodeDown": "a node it needs is down",
-    "PartitionConfig": "the partition can't run it as it is: fewer nodes than replicas, or another"
-    " limit of the partition (see options partition, replicas_per_node)",
+    "JobHeldUser": "held by its user; scontrol release starts it",
+    "Licenses": "the job waits for licences",
+    "NodeDown": "a required node is down",
+    "PartitionConfig": "the job exceeds a limit of the partition, for example its number of nodes;"
+    " use another partition, or a larger replicas_per_node",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
-    "PartitionNodeLimit": "it asks for more nodes than the partition has (see options partition,"
-    " replicas_per_node)",
-    "PartitionTimeLimit": "its time limit is longer than the partition's",
+    "PartitionNodeLimit": "the job requests more nodes than the partition has; use another"
+    " partition, or a larger replicas_per_node",
+    "PartitionTimeLimit": "the job's time limit is longer than the partition's",
     "Priority": "other jobs come first",
     "QOSMaxJobsPerUserLimit": "you have as many jobs as the quality of service allows",
-    "ReqNodeNotAvail": "a node it needs is not available",
-    "Reservation": "it waits for its reservation",
-    "Resources": "it waits for resources",
+    "ReqNodeNotAvail": "a required node is not available",
+    "Reservation": "the job waits for its reservation",
+    "Resources": "the job waits for resources",
 }
 
 
 def appstate_from_slurm_state(slurm_state: str) -> AppState:
-    """Returns our state for one of Slurm's, UNKNOWN if there is none.
+    """Return our state for one of Slurm's; UNKNOWN if there is none.
 
     >>> appstate_from_slurm_state("NODE_FAIL")
     FAILED (5)
@@ -83,7 +85,7 @@ def appstate_from_slurm_state(slurm_state: str) -> AppState:
 
 
 def get_appstate_from_job(job: Mapping[str, object]) -> AppState:
-    """Returns the state of a job in squeue's JSON, whose ``job_state`` is a text or a list."""
+    """Return the state of a job in squeue's JSON, whose ``job_state`` is a string or a list."""
     state = job.get("job_state")
     if isinstance(state, (list, tuple)):
         state = state[0] if state else ""
@@ -91,7 +93,7 @@ def get_appstate_from_job(job: Mapping[str, object]) -> AppState:
 
 
 def base_state(text: str) -> str:
-    """Returns the state's name in what squeue or sacct print.
+    """Return the name of the state in a column of squeue or sacct.
 
     >>> base_state("CANCELLED by 1000"), base_state("TIMEOUT+")
     ('CANCELLED', 'TIMEOUT')
@@ -100,10 +102,15 @@ def base_state(text: str) -> str:
 
 
 def explain_pending(reason: str, start: str = "") -> str:
-    """Returns why a job waits, in Slurm's word and ours, and when it may start."""
+    """Return why a job is pending, and when Slurm expects it to start.
+
+    Args:
+        reason: Slurm's reason.
+        start: The expected start time, if Slurm knows it.
+    """
     reason = reason.strip("() ") or "None"
     name = reason.partition(",")[0].strip()
-    text = "waiting" if reason == "None" else reason
+    text = "pending" if reason == "None" else reason
     if name in _PENDING:
         text = f"{reason}: {_PENDING[name]}"
     if start and start not in ("N/A", "NONE", "None", "Unknown"):

@@ -14,7 +14,7 @@ from torchx_specs.errors import BackendError
 
 
 class ClusterClient:
-    """Runs the commands of a batch system on a host.
+    """Client for the commands of a batch system on a host.
 
     Subclasses set the class variables, and override :meth:`error_summary` and :meth:`is_empty`
     where their commands need it.

@@ -18,7 +18,7 @@ from torchx_kit.hosts.errors import (
 
 
 class LocalHost(Host):
-    """Runs commands and accesses files on this machine; see :class:`Host` for the methods."""
+    """This machine as a host; see :class:`Host` for the methods."""
 
     def run(
         self,

@@ -1,4 +1,4 @@
-"""What is remembered on this machine of submitted jobs: a small JSON file for each."""
+"""The index of submitted jobs on the user's machine: one small JSON file for each job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from torchx_kit.atomic_files import write_atomically
 from torchx_specs.errors import BackendError
 from torchx_specs.home import home_path
 
@@ -22,14 +23,14 @@ E = TypeVar("E", bound=JobEntry)
 
 
 class JobIndex(Generic[E]):
-    """The jobs submitted by this user from this home.
+    """The jobs that this user submitted with the current ``$TORCHX_HOME``.
 
     Any number of processes may use it at the same time: an entry is replaced as a whole.
 
     Args:
-        subdirs: of ``$TORCHX_HOME``, where the files are
-        from_dict: makes an entry from its :func:`dataclasses.asdict`; errors of type and value mean
-            that it is none
+        subdirs: Path of the files below ``$TORCHX_HOME``.
+        from_dict: Returns an entry from its :func:`dataclasses.asdict`. A ``TypeError``,
+            ``ValueError`` or ``KeyError`` means that the data is not a valid entry.
     """
 
     def __init__(self, *subdirs: str, from_dict: Callable[[dict[str, Any]], E]) -> None:
@@ -37,20 +38,18 @@ class JobIndex(Generic[E]):
         self._from_dict = from_dict
 
     def get(self, app_id: str) -> E | None:
-        """Returns the entry of a job, None if there is none."""
+        """Return the entry of a job, None if there is none."""
         if os.sep in app_id or app_id in ("", ".", ".."):
             return None
         return self._read(f"{app_id}.json")
 
     def put(self, entry: E) -> None:
-        """Enters a job, or writes its entry anew.
+        """Add the entry of a job, or replace it.
 
         Raises:
-            BackendError: it cannot be written
+            BackendError: The index is not writable.
         """
-        import json
-
-        from torchx_kit.atomic_files import write_atomically
+        import json  # not at start-up
 
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -59,11 +58,11 @@ class JobIndex(Generic[E]):
         except OSError as e:
             raise BackendError(
                 f"cannot write to {self._folder}: {e.strerror or e};"
-                " set TORCHX_HOME to a folder you can write to"
+                " set TORCHX_HOME to a directory that you can write to"
             ) from None
 
     def entries(self) -> Iterator[E]:
-        """Yields the entries of all jobs, in the order of their ids."""
+        """Yield the entries of all jobs, in the order of their ids."""
         try:
             names = sorted(os.listdir(self._folder))
         except OSError:
@@ -75,10 +74,28 @@ class JobIndex(Generic[E]):
                     yield entry
 
     def _read(self, name: str) -> E | None:
-        import json
+        import json  # not at start-up
 
         try:
             with open(os.path.join(self._folder, name), encoding="utf-8") as file:
                 return self._from_dict(json.load(file))
         except (OSError, ValueError, TypeError, KeyError):
             return None
+
+
+def entry_from_dict(entry_type: type[E], role_type: type[Any], data: dict[str, Any]) -> E:
+    """Return an entry with a list of roles, from its :func:`dataclasses.asdict`.
+
+    Unknown keys, which a later version may have written, are ignored.
+
+    Args:
+        entry_type: The dataclass of the entry.
+        role_type: The dataclass of the items in its field ``roles``.
+        data: The data.
+
+    Raises:
+        TypeError: A field is missing.
+    """
+    known = {key: value for key, value in data.items() if key in entry_type.__dataclass_fields__}
+    known["roles"] = [role_type(**role) for role in data.get("roles", ())]
+    return entry_type(**known)

@@ -1,6 +1,7 @@
-"""Parts of scripts for bash that run an app's roles: words, variables and functions.
+"""Parts of bash scripts that run the roles of an app.
 
-Words arrive byte for byte; what only the job knows is a placeholder in them, which becomes code.
+Arguments and variables arrive byte for byte. A value that only the running job knows, such as its
+id, is a placeholder in them, which becomes shell code.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.templates import macros, substitute
 from torchx_specs.redaction import MASK, is_secret
 
-# Variables that bash keeps for itself or acts upon; env(1) sets them without asking bash.
+# Variables that bash sets itself or acts upon. env(1) sets them without bash.
 _BASH_OWN = re.compile(
     r"BASH.*|LC_.*|LANG|_|UID|EUID|PPID|SHELLOPTS|SHLVL|PWD|OLDPWD|POSIXLY_CORRECT|RANDOM|SRANDOM"
     r"|SECONDS|EPOCHSECONDS|EPOCHREALTIME|LINENO|GROUPS|FUNCNAME|FUNCNEST|DIRSTACK|HISTCMD|COMP_.*"
@@ -22,108 +23,116 @@ _BASH_OWN = re.compile(
 )
 
 
-class RoleWords:
-    r"""How a role's words are written into a script.
+class RoleQuoting:
+    r"""Quotes a role's arguments and variables for a script, with macros substituted.
 
-    >>> words = RoleWords(macros.Values("", "app", "\0k\0"), {"\0k\0": '"$1"'})
-    >>> print(words.word("it's ${app_id}/${replica_id}"))
+    >>> quoting = RoleQuoting(macros.Values("", "app", "\0k\0"), {"\0k\0": '"$1"'})
+    >>> print(quoting.quote("it's ${app_id}/${replica_id}"))
     'it'\''s app/'"$1"
 
     Args:
-        values: what the macros stand for; what only the job knows is a placeholder with a NUL in
-            it, as no word can hold one
-        shell: placeholder to shell code; the code quotes itself
+        values: Values of the macros. A value that only the job knows is a placeholder with a NUL
+            character, which no argument can contain.
+        shell: Shell code for each placeholder; the code includes its own quotes.
     """
 
     def __init__(self, values: macros.Values, shell: Mapping[str, str]) -> None:
         self._values = values.to_dict()
         self._shell = shell
 
-    def word(self, text: str, where: str = "a word") -> str:
-        """Returns one word, quoted, macros filled in.
+    def quote(self, text: str, where: str) -> str:
+        """Return a text quoted for bash, with macros substituted.
 
         Args:
-            text: the word
-            where: it stands, for the error
+            text: The text.
+            where: What the text is, for error messages: ``args[1]``.
 
         Raises:
-            RequestError: it cannot be passed to a process
+            RequestError: A process cannot be given the text.
         """
         if "\0" in text:
-            raise RequestError(f"{where} holds a NUL character, which no process can be given")
+            raise RequestError(f"{where} contains a NUL character, which no process can be given")
         try:
             return quote_around(substitute(text, self._values), self._shell, quote_ascii) or "''"
         except RequestError as e:
             raise RequestError(f"{where}: {e}") from None
 
     def command(self, entrypoint: str, args: Iterable[str]) -> list[str]:
-        """Returns the words of a command.
+        """Return a program and its arguments, each quoted.
 
         Raises:
-            RequestError: one cannot be passed to a process
+            RequestError: A process cannot be given one of them.
         """
-        words = [self.word(entrypoint, "entrypoint")]
-        return words + [self.word(arg, f"args[{i}]") for i, arg in enumerate(args)]
+        argv = [self.quote(entrypoint, "entrypoint")]
+        return argv + [self.quote(arg, f"args[{i}]") for i, arg in enumerate(args)]
 
     def exports(self, env: Mapping[str, str], *, mask: bool = False) -> tuple[list[str], list[str]]:
-        """Returns lines that export variables, and words for env(1) with those that bash can't.
+        """Return the statements that set variables.
 
         Args:
-            env: the variables, with macros
-            mask: hides the values of what is named like a secret
+            env: The variables.
+            mask: Whether to mask the values of variables whose names look like a secret's.
+
+        Returns:
+            ``export`` statements, and arguments of env(1) for the variables that bash cannot set.
 
         Raises:
-            RequestError: one cannot be passed to a process
+            RequestError: A process cannot be given one of the variables.
         """
-        lines, by_env = [], []
+        exports, env_args = [], []
         for name, value in env.items():
             if not name or "=" in name or "\0" in name:
-                raise RequestError(f"env has {name!r}, which is no variable's name")
+                raise RequestError(f"env has {name!r}, which is not a valid variable name")
             if mask and value and is_secret(name):
                 value = MASK
-            quoted = self.word(value, f"env['{name}']")
+            quoted = self.quote(value, f"env['{name}']")
             if is_variable_name(name) and not _BASH_OWN.fullmatch(name):
-                lines.append(f"export {name}={quoted}")
+                exports.append(f"export {name}={quoted}")
             else:
-                by_env.append(f"{quote_ascii(name)}={quoted}")
-        return lines, by_env
+                env_args.append(f"{quote_ascii(name)}={quoted}")
+        return exports, env_args
 
 
-def env_words(by_env: list[str], entrypoint: str) -> list[str]:
-    """Returns the beginning of a command that sets variables by env(1), nothing for none.
+def env_command(env_args: list[str], entrypoint: str) -> list[str]:
+    """Return the call of env(1) that goes before a program; empty if there are no variables.
 
     Args:
-        by_env: what :meth:`RoleWords.exports` returned for it
-        entrypoint: the program that follows
+        env_args: The arguments of env(1) that :meth:`RoleQuoting.exports` returned.
+        entrypoint: The program.
 
     Raises:
-        RequestError: env(1) would take the program for a variable
+        RequestError: env(1) would take the program for a variable.
     """
-    if not by_env:
+    if not env_args:
         return []
     if "=" in entrypoint:
         raise RequestError(
-            f"entrypoint {entrypoint!r} holds a =, which env(1) takes for a variable"
+            f"entrypoint {entrypoint!r} contains '=', so env(1) would take it for a variable;"
+            " rename the program"
         )
-    return ["/usr/bin/env", "--", *by_env]
+    return ["/usr/bin/env", "--", *env_args]
 
 
-def comments(lines: Iterable[str]) -> str:
-    """Returns lines of a script that say something to its reader."""
+def comment_lines(lines: Iterable[str]) -> str:
+    """Return lines of text as comments of a script, in printable ASCII."""
     return "\n".join("# " + re.sub(r"[^ -~]+", "?", line) for line in lines)
 
 
 def role_table(roles: Iterable[tuple[int, int, str]]) -> str:
-    """Returns the elements of an array of bash: a role's replicas, restarts and name in each."""
-    return "\n".join(f'    "{count} {tries} {name}"' for count, tries, name in roles)
+    """Return the elements of a bash array, one for each role: replicas, restarts and name.
+
+    Args:
+        roles: Number of replicas, number of restarts in place, and name of each role.
+    """
+    return "\n".join(f'    "{count} {restarts} {name}"' for count, restarts, name in roles)
 
 
 def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Iterable[str]]) -> str:
-    """Returns the functions ``role_0``, ``role_1`` ...
+    """Return the shell functions ``role_0``, ``role_1`` and so on, which run the roles.
 
     Args:
-        roles: as for :func:`role_table`
-        commands: the lines of each role's command
+        roles: The roles, as for :func:`role_table`.
+        commands: The lines of each role's function.
     """
     functions = []
     for number, ((_, _, name), lines) in enumerate(zip(roles, commands, strict=True)):
@@ -134,7 +143,7 @@ def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Ite
 
 #: Shell function that runs one replica, restarts it in place, and reports to the job's record
 #: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`, and needs
-#: traps that set ``tx_ending`` when the job is told to end.
+#: traps that set ``tx_ending`` at a signal to end.
 RUN_REPLICA = """\
 # Runs a replica. Arguments: record, log without its suffix, node, role, replica, restarts in place,
 # then the arguments of the role's function. Sets tx_first if no other replica has failed before.

@@ -1,12 +1,11 @@
-r"""Quoting words for shells: every word arrives byte for byte.
+r"""Shell quoting: every argument arrives byte for byte.
 
-Two ways to write a word. :func:`quote` is for any POSIX shell and leaves bytes as they are.
-:func:`quote_ascii` is for bash and gives printable ASCII only, on one line, whatever the word holds
-(``$'caf\303\251\012'``): for scripts that pass through systems that rewrite line ends, refuse
-control characters or guess encodings.
+:func:`quote` is for any POSIX shell and keeps bytes as they are. :func:`quote_ascii` is for bash,
+and returns one line of printable ASCII for any argument (``$'caf\303\251\012'``). That is for
+scripts that pass through systems that change line ends, refuse control characters or guess
+encodings.
 
-Bytes that are no UTF-8 stand in ``str`` as surrogate escapes, as in :data:`os.environ` and
-:data:`sys.argv`.
+Bytes that are not UTF-8 are surrogate escapes, as in :data:`os.environ` and :data:`sys.argv`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def quote(word: str) -> str:
-    r"""Returns ``word`` quoted for any POSIX shell.
+    r"""Return an argument quoted for any POSIX shell.
 
     >>> print(quote("it's $5"))
     'it'\''s $5'
 
     Raises:
-        RequestError: it holds a NUL, which no process can be given
+        RequestError: The argument has a NUL character, which no process can be given.
     """
     _check(word)
     if _SAFE.match(word):
@@ -37,13 +36,13 @@ def quote(word: str) -> str:
 
 
 def quote_ascii(word: str) -> str:
-    r"""Returns ``word`` quoted for bash, in printable ASCII and on one line.
+    r"""Return an argument quoted for bash, as one line of printable ASCII.
 
     >>> print(quote_ascii("plain"), quote_ascii("a b"), quote_ascii("é\n"))
     plain 'a b' $'\303\251\012'
 
     Raises:
-        RequestError: it holds a NUL, or a lone surrogate that stands for no byte
+        RequestError: The argument has a NUL character, or a surrogate that is not a byte.
     """
     if _PRINTABLE.match(word):
         return quote(word)
@@ -62,18 +61,17 @@ def quote_ascii(word: str) -> str:
 def quote_around(
     word: str, variables: Mapping[str, str], quoting: Callable[[str], str] = quote
 ) -> str:
-    """Returns ``word`` quoted but for the texts in ``variables``, which become shell code.
+    """Return an argument quoted, with placeholders replaced by shell code.
 
-    For values that only the shell knows: write a placeholder into the word, and what it stands for
-    in the shell here.
+    This is for values that only the running script knows.
 
     >>> print(quote_around("id=<ID> $x", {"<ID>": '"$SLURM_JOB_ID"'}))
     id="$SLURM_JOB_ID"' $x'
 
     Args:
-        word: the word
-        variables: placeholder to shell code; the code quotes itself
-        quoting: :func:`quote` or :func:`quote_ascii`
+        word: The argument.
+        variables: Shell code by placeholder; the code includes its own quotes.
+        quoting: :func:`quote` or :func:`quote_ascii`.
     """
     if not any(placeholder in word for placeholder in variables):
         return quoting(word)
@@ -82,47 +80,56 @@ def quote_around(
     return "".join(variables[p] if p in variables else quoting(p) for p in parts if p)
 
 
-def join(words: Iterable[str], quoting: Callable[[str], str] = quote) -> str:
-    """Returns a command line of ``words``; :func:`shlex.split` undoes it for :func:`quote`."""
-    return " ".join(map(quoting, words))
+def join(argv: Iterable[str], quoting: Callable[[str], str] = quote) -> str:
+    """Return a command line; for :func:`quote`, :func:`shlex.split` is the inverse.
+
+    Args:
+        argv: The arguments.
+        quoting: :func:`quote` or :func:`quote_ascii`.
+    """
+    return " ".join(map(quoting, argv))
 
 
 def exports(variables: Mapping[str, str], quoting: Callable[[str], str] = quote) -> list[str]:
-    """Returns one ``export NAME=value`` line per variable.
+    """Return one ``export NAME=value`` line per variable.
+
+    Args:
+        variables: The variables.
+        quoting: :func:`quote` or :func:`quote_ascii`.
 
     Raises:
-        RequestError: a name that a shell cannot export; pass those as words to ``env`` instead
+        RequestError: A shell cannot export the name; set that variable by env(1) instead.
     """
     lines = []
     for name, value in variables.items():
         if not is_variable_name(name):
             raise RequestError(
-                f"environment variable '{name}': a shell cannot export that name;"
-                " use letters, digits and _, not beginning with a digit"
+                f"environment variable '{name}': a shell cannot export this name;"
+                " use letters, digits and '_', and begin with a letter or '_'"
             )
         lines.append(f"export {name}={quoting(value)}")
     return lines
 
 
 def is_variable_name(name: str) -> bool:
-    """Returns True if a shell can export a variable of that name."""
+    """Return whether a shell can export a variable of this name."""
     return _VARIABLE.match(name) is not None
 
 
 def encode(word: str) -> bytes:
-    """Returns the bytes that a process gets for ``word``.
+    """Return the bytes that a process is given for an argument.
 
     Raises:
-        RequestError: it holds a lone surrogate that stands for no byte
+        RequestError: The argument has a surrogate that is not a byte.
     """
     try:
         return word.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as e:
         raise RequestError(
-            f"{word!r} cannot be passed to a process: {word[e.start]!r} stands for no byte"
+            f"{word!r} cannot be passed to a process: {word[e.start]!r} is not a byte"
         ) from None
 
 
 def _check(word: str) -> None:
     if "\0" in word:
-        raise RequestError(f"{word!r} cannot be passed to a process: it holds a NUL character")
+        raise RequestError(f"{word!r} cannot be passed to a process: it contains a NUL character")

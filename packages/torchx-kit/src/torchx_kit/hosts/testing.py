@@ -1,13 +1,59 @@
-"""A host for tests of schedulers: files in a local directory, commands by a function."""
+"""Help for the tests of schedulers that reach their cluster through a host."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import os
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.local import LocalHost
+
+# Modules with which files can be accessed or commands be run.
+_SYSTEM = {"os", "io", "pathlib", "shutil", "subprocess", "tempfile", "glob", "asyncio", "socket"}
+
+
+def local_accesses(package: str, exclude: Collection[str] = ()) -> list[str]:
+    """Return where the modules of a package could access this machine instead of the host.
+
+    These are imports of ``os``, ``subprocess`` and the like, and calls of ``open``.
+
+    Args:
+        package: Name of the package.
+        exclude: File names of modules that may access this machine.
+
+    Returns:
+        One text for each place: ``module.py:12: os``.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"'{package}' is not a package")
+    folder = spec.submodule_search_locations[0]
+    accesses = []
+    for name in sorted(set(os.listdir(folder)) - set(exclude)):
+        if name.endswith(".py"):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                accesses += [f"{name}:{line}: {use}" for line, use in _uses(file.read())]
+    return accesses
+
+
+def _uses(source: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            imports = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            imports = [node.module or ""]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "open":
+            yield node.lineno, "open"
+            continue
+        else:
+            continue
+        for name in imports:
+            if name.partition(".")[0] in _SYSTEM:
+                yield node.lineno, name
 
 
 class FakeHost(LocalHost):

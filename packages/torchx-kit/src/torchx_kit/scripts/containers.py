@@ -1,0 +1,50 @@
+"""Commands that run a role's image in batch jobs."""
+
+from __future__ import annotations
+
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import Role
+from torchx_specs.model.mounts import BindMount
+
+
+def bind_mounts(role: Role, runtime: str) -> list[str]:
+    """Return the role's mounts as ``source:destination``, with ``:ro`` if read-only.
+
+    Args:
+        role: The role.
+        runtime: Name of the container runtime, for error messages.
+
+    Raises:
+        RequestError: A mount is not a bind mount, or its path has a comma, which separates mounts.
+    """
+    mounts = []
+    for mount in role.mounts:
+        if not isinstance(mount, BindMount):
+            raise RequestError(f"{runtime} supports only bind mounts, not {mount}")
+        text = f"{mount.src_path}:{mount.dst_path}" + ":ro" * bool(mount.read_only)
+        if "," in text:
+            raise RequestError(f"{runtime} cannot mount a path with a comma: {text!r}")
+        mounts.append(text)
+    return mounts
+
+
+def apptainer_command(role: Role, working_dir: str | None = None) -> list[str]:
+    """Return the command that runs a program in the role's image with Apptainer.
+
+    Args:
+        role: The role. Its image is a path, a ``.sif`` or ``.img`` file, a URL, or a Docker image.
+        working_dir: Working directory in the container.
+
+    Raises:
+        RequestError: The role has a mount that Apptainer does not support.
+    """
+    argv = ["apptainer", "exec"]
+    if working_dir:
+        argv += ["--pwd", working_dir]
+    if role.resource.gpu > 0:
+        argv.append("--nv")
+    for mount in bind_mounts(role, "Apptainer"):
+        argv += ["--bind", mount]
+    image = role.image
+    is_file = image.startswith(("/", "./", "../")) or image.endswith((".sif", ".img"))
+    return [*argv, image if is_file or "://" in image else f"docker://{image}"]

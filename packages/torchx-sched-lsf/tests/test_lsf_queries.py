@@ -1,0 +1,110 @@
+"""Parsers of bjobs and bhosts; the outputs are written from IBM's documentation."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchx_sched_lsf import queries, states
+from torchx_sched_lsf.scheduler import (
+    JOB_STATE,
+    bjobs_msg_to_describe,
+    bjobs_msg_to_list,
+    bjobs_msg_to_log_file,
+    find_rank0_host_from_bhosts_stdout,
+    get_job_state,
+)
+from torchx_specs import AppState, Resource, Role
+from torchx_specs.schedulers import Stream
+
+
+class TestParsers:
+    def test_columns_of_bjobs(self) -> None:
+        out = (
+            "JOBID STAT PROJ_NAME JOB_NAME EXEC_HOST\n"
+            "101 RUN app app-main-0 4*host1:4*host2\n102 PEND app app-main-1 -\n"
+        )
+        first, second = queries.parse_columns(out)
+        assert (first.job_id, first.stat, first.host) == ("101", "RUN", "host1")
+        assert (second.name, second.host) == ("app-main-1", "")
+
+    def test_default_columns_of_an_old_lsf(self) -> None:
+        out = (
+            "JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST   JOB_NAME   SUBMIT_TIME\n"
+            "101     me      PEND  normal     login                   app-main-0 Nov 21 03:00\n"
+        )
+        [job] = queries.parse_wide(out)
+        assert (job.job_id, job.stat) == ("101", "PEND")
+
+    @pytest.mark.parametrize(
+        ("lines", "expected"),
+        [
+            (
+                [
+                    "Job <1>, Status <EXIT>",
+                    "Mon: Exited with exit code 137. The CPU",
+                    "Mon: Completed <exit>; TERM_MEMLIMIT: job killed after reaching memory limit",
+                ],
+                ("TERM_MEMLIMIT: out of memory", 137, False),
+            ),
+            (
+                ["Mon: Exited by signal 9. Completed <exit>; TERM_RUNLIMIT: job killed"],
+                ("TERM_RUNLIMIT: time limit", None, False),
+            ),
+            (
+                [
+                    "Mon: Exited with exit co",
+                    "                     de 130; TERM_OWN",
+                    "                     ER: job killed by owner",
+                ],
+                ("TERM_OWNER: killed by its owner", 130, True),
+            ),
+            (
+                [" PENDING REASONS:", " Not enough slots: 3 hosts;", " Load: 1 host;", "", " X"],
+                ("Not enough slots: 3 hosts; Load: 1 host", None, False),
+            ),
+            (["Job <1>, Status <RUN>"], ("", None, False)),
+        ],
+    )
+    def test_long_form_of_bjobs(
+        self, lines: list[str], expected: tuple[str, int | None, bool]
+    ) -> None:
+        reason, code, killed = states.parse_long_form("\n".join([*lines, ""]))
+        assert reason.startswith(expected[0])
+        assert (code, killed) == expected[1:]
+
+
+class TestUpstreamFunctions:
+    def test_get_job_state(self) -> None:
+        assert get_job_state("EXIT", "1") == AppState.FAILED
+        assert get_job_state("EXIT", "130") == AppState.CANCELLED
+        assert get_job_state("ZOMBI", "-") == AppState.UNKNOWN
+        assert {JOB_STATE[s] for s in ("PEND", "PSUSP", "USUSP", "SSUSP")} == {AppState.PENDING}
+
+    def test_bjobs_parsers(self) -> None:
+        msg = "app app-a-b-0 DONE -\napp app-a-b-1 EXIT 3\nother other-x-0 RUN -\n"
+        found = bjobs_msg_to_describe("app", msg)
+        assert found is not None
+        assert found.state == AppState.FAILED
+        assert [(r.role, len(r.replicas)) for r in found.roles_statuses] == [("a-b", 2)]
+        assert bjobs_msg_to_describe("app", "") is None
+        listed = bjobs_msg_to_list("app DONE -\nb RUN -\napp DONE -\n")
+        assert [(a.app_id, a.state) for a in listed] == [
+            ("app", AppState.SUCCEEDED),
+            ("b", AppState.RUNNING),
+        ]
+
+    def test_bjobs_msg_to_log_file(self) -> None:
+        msg = "app app-main-0 /jobs/x y\napp app-main-1 -\n"
+        assert bjobs_msg_to_log_file("app", "main", 0, None, msg) == "/jobs/x y/app-main-0.out"
+        path = bjobs_msg_to_log_file("app", "main", 0, Stream.STDERR, msg)
+        assert path == "/jobs/x y/app-main-0.err"
+        for k, stream in ((0, Stream.COMBINED), (1, None), (2, None)):
+            with pytest.raises(ValueError, match=r"lsf writes|no output directory|does not exist"):
+                bjobs_msg_to_log_file("app", "main", k, stream, msg)
+
+    def test_find_rank0_host(self) -> None:
+        out = "a 2 0\nb 8 0\nc 8 4\n"
+        role = Role("main", image="", resource=Resource(cpu=4, gpu=1, memMB=1))
+        assert find_rank0_host_from_bhosts_stdout(out, role) == "c"
+        with pytest.raises(ValueError, match="no host"):
+            find_rank0_host_from_bhosts_stdout("a 2 0\n", role)

@@ -1,0 +1,168 @@
+"""The state of jobs, from the queue, accounting and their records.
+
+``recorded/`` has outputs of Slurm 22.05.8; ``written/`` has outputs of other versions, written from
+their documentation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchx_kit.hosts.local import LocalHost
+from torchx_sched_slurm import describe as describing
+from torchx_sched_slurm import queries, records
+from torchx_specs import AppState
+
+HERE = Path(__file__).parent
+HOST = LocalHost()
+SQUEUE = (HERE / "recorded" / "squeue-22.05.8.txt").read_text()
+SACCT = (HERE / "recorded" / "sacct-22.05.8.txt").read_text()
+WRITTEN = (HERE / "written" / "sacct-25.05.txt").read_text()
+
+
+class TestQueueAndAccounting:
+    @pytest.mark.parametrize(
+        ("number", "state", "reason"),
+        [
+            ("9", AppState.CANCELLED, "CANCELLED"),
+            ("1", AppState.SUCCEEDED, ""),
+            ("2", AppState.FAILED, ""),
+            ("6", AppState.PENDING, "PartitionConfig: the job exceeds a limit"),
+            ("8", AppState.PENDING, "DependencyNeverSatisfied: a job that this job waits for"),
+            (
+                "10",
+                AppState.PENDING,
+                "Resources: the job waits for resources; expected to start at 2027",
+            ),
+            ("7", AppState.PENDING, "JobHeldUser: held"),
+            ("4", AppState.RUNNING, ""),
+        ],
+    )
+    def test_state_and_reason_of_a_queued_job(
+        self, number: str, state: AppState, reason: str
+    ) -> None:
+        found, found_reason = describing.app_state(HOST, None, queries.parse_squeue(SQUEUE)[number])
+        assert found == state
+        assert reason in found_reason
+
+    @pytest.mark.parametrize(
+        ("number", "state", "reason"),
+        [
+            ("77", AppState.FAILED, "OUT_OF_MEMORY: out of memory"),
+            ("78", AppState.FAILED, "NODE_FAIL: a node failed"),
+            ("79", AppState.FAILED, "PREEMPTED: preempted"),
+            ("80", AppState.FAILED, "TIMEOUT: time limit"),
+            ("81", AppState.CANCELLED, "CANCELLED"),
+            ("82", AppState.FAILED, "DEADLINE"),
+        ],
+    )
+    def test_state_and_reason_of_an_ended_job(
+        self, number: str, state: AppState, reason: str
+    ) -> None:
+        found, found_reason = describing.app_state(HOST, None, queries.parse_sacct(WRITTEN)[number])
+        assert (found, reason in found_reason) == (state, True)
+
+    def test_recorded_accounting(self) -> None:
+        jobs = queries.parse_sacct(SACCT)
+        assert jobs["3"][0].exit_code == "0:9"
+        assert len(jobs["4"]) == 2
+        assert describing.app_state(HOST, None, jobs["2"])[0] == AppState.FAILED
+
+    def test_heterogeneous_job_of_upstream(self) -> None:
+        job = queries.parse_squeue(SQUEUE)["4"]
+        found = describing.describe(HOST, "4", None, job)
+        replicas = {
+            s.role: [(r.id, r.state, r.node) for r in s.replicas] for s in found.roles_statuses
+        }
+        assert replicas == {
+            "trainer": [(0, AppState.RUNNING, "n1")],
+            "reader": [(0, AppState.RUNNING, "n3")],
+        }
+        assert [role.name for role in found.roles] == ["trainer", "reader"]
+
+
+class TestRecord:
+    """Without squeue and sacct."""
+
+    @pytest.fixture
+    def entry(self, tmp_path: Path) -> records.Entry:
+        roles = [records.RoleEntry("main", "main", 2)]
+        return records.Entry("5", "mark", "app", str(tmp_path), str(tmp_path), 1.0, roles)
+
+    def test_job_that_never_started_was_cancelled(self, entry: records.Entry) -> None:
+        state, reason = describing.app_state(HOST, entry, None)
+        assert (state, reason) == (
+            AppState.CANCELLED,
+            "it left the queue before it started",
+        )
+
+    def test_job_that_did_not_report_its_end_has_failed(
+        self, entry: records.Entry, tmp_path: Path
+    ) -> None:
+        (tmp_path / "started").write_text("0 5 1\n")
+        (tmp_path / "replica-0-0").write_text("0 n1 1\n")
+        found = describing.describe(HOST, "5", entry, None)
+        assert found.state == AppState.FAILED
+        assert "without reporting its end" in found.msg
+        assert found.roles_statuses[0].replicas[0].node == "n1"
+
+    def test_failed_job_names_the_first_failure(self, entry: records.Entry, tmp_path: Path) -> None:
+        (tmp_path / "started").write_text("2 5 1\n")
+        (tmp_path / "outcome").write_text("FAILED 9 2 5\n")
+        (tmp_path / "failed").write_text("0 1 n2 9\n")
+        (tmp_path / "replica-0-0").write_text("0 n1 1 5 143\n")
+        (tmp_path / "replica-0-1").write_text("0 n2 1 4 9\n")
+        (tmp_path / "error-0-1.json").write_text('{"message": "boom"}')
+        found = describing.describe(HOST, "5", entry, None)
+        assert (found.state, found.num_restarts) == (AppState.FAILED, 2)
+        assert found.msg == "main/1 on n2: exit code 9"
+        assert [r.exit_code for r in found.roles_statuses[0].replicas] == [-15, 9]
+        assert found.structured_error_msg == '{"message": "boom"}'
+
+    def test_success_is_final(self, entry: records.Entry, tmp_path: Path) -> None:
+        (tmp_path / "outcome").write_text("SUCCEEDED 0 0 5\n")
+        assert describing.app_state(HOST, entry, None)[0] == AppState.SUCCEEDED
+
+    def test_requeued_job_is_pending(self, entry: records.Entry, tmp_path: Path) -> None:
+        (tmp_path / "outcome").write_text("REQUEUED 1 0 5\n")
+        job = (queries.Component("5", 0, "PENDING", "BeginTime"),)
+        assert describing.app_state(HOST, entry, job)[0] == AppState.PENDING
+        assert describing.app_state(HOST, entry, None) == (
+            AppState.PENDING,
+            "requeued: attempt 1 has failed",
+        )
+
+    @pytest.mark.parametrize("state", ["COMPLETING"])
+    def test_ending_job_runs_until_it_reports_its_end(
+        self, entry: records.Entry, tmp_path: Path, state: str
+    ) -> None:
+        job = (queries.Component("5", 0, state),)
+        assert describing.app_state(HOST, entry, job)[0] == AppState.RUNNING
+        (tmp_path / "outcome").write_text("FAILED 1 0 5\n")
+        assert describing.app_state(HOST, entry, job)[0] == AppState.FAILED
+
+    @pytest.mark.parametrize("text", ["", "FAI", "FAILED 1 0", "FAILED 1 0 5"])
+    def test_incomplete_outcome_counts_as_missing(
+        self, entry: records.Entry, tmp_path: Path, text: str
+    ) -> None:
+        (tmp_path / "outcome").write_text(text)
+        assert records.SlurmRecord(HOST, str(tmp_path)).outcome() is None
+
+    @pytest.mark.parametrize(
+        ("name", "cause"),
+        [
+            ("srun-oom-21.08.txt", "OUT_OF_MEMORY"),
+            ("srun-oom-24.05.txt", "OUT_OF_MEMORY"),
+            ("srun-time-24.05.txt", "TIMEOUT"),
+            ("srun-preempted-24.05.txt", "PREEMPTED"),
+            ("srun-node-24.05.txt", "NODE_FAIL"),
+        ],
+    )
+    def test_messages_of_srun_tell_the_cause(self, tmp_path: Path, name: str, cause: str) -> None:
+        (tmp_path / "srun").write_text((HERE / "written" / name).read_text())
+        (tmp_path / "outcome").write_text("FAILED 137 0 1\n")
+        entry = records.Entry("77", "m", "app", "/w", str(tmp_path))
+        state, reason = describing.app_state(HOST, entry, None)
+        assert (state, reason.partition(":")[0]) == (AppState.FAILED, cause)

@@ -1,0 +1,62 @@
+"""Parsers of squeue and sacct.
+
+``recorded/`` has outputs of Slurm 22.05.8; ``written/`` has outputs of other versions, written from
+their documentation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchx_sched_slurm import queries
+from torchx_sched_slurm.scheduler import (
+    create_scheduler,
+)
+
+HERE = Path(__file__).parent
+SQUEUE = (HERE / "recorded" / "squeue-22.05.8.txt").read_text()
+
+
+class TestParsers:
+    def test_squeue(self) -> None:
+        jobs = queries.parse_squeue(SQUEUE)
+        assert list(jobs) == ["9", "1", "2", "3", "6", "8", "10", "7", "4"]
+        assert jobs["1"][0].comment == "mine | x torchx:bcdfghjklmnp"
+        assert jobs["1"][0].mark == "bcdfghjklmnp"
+        assert [part.name for part in jobs["4"]] == ["trainer-0", "reader-0"]
+
+    def test_sacct_with_few_columns(self) -> None:
+        text = (HERE / "written" / "sacct-21.08-brief.txt").read_text()
+        [(number, job)] = queries.parse_sacct(text, queries._SACCT_OLD).items()
+        assert (number, job[0].state, len(job)) == ("77", "OUT_OF_MEMORY", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        ("", []),
+        ("n1", ["n1"]),
+        ("n[1-2],m", ["n1", "n2", "m"]),
+        ("r[1-2]n[08-09]", ["r1n08", "r1n09", "r2n08", "r2n09"]),
+    ],
+)
+def test_lists_of_nodes_are_expanded(text: str, nodes: list[str]) -> None:
+    assert queries.expand_nodes(text) == nodes
+
+
+@pytest.mark.parametrize("app_id", ["", "x", "1;", "1;a b", "../1", "1\n", "-1", "1_2", "1+0"])
+def test_invalid_job_id_is_rejected(app_id: str) -> None:
+    assert queries.JobId.parse(app_id) is None
+
+
+class TestAccounting:
+    def test_missing_accounting_is_queried_once(self, command_double) -> None:  # type: ignore[no-untyped-def]
+        unknown = HERE / "recorded" / "squeue-unknown-22.05.8.err"
+        command_double("squeue", f"cat '{unknown}' >&2; exit 1")
+        calls = command_double("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+        scheduler = create_scheduler("x")
+        assert scheduler.describe("1") is None
+        assert scheduler.describe("2") is None
+        assert len(calls.read_text("utf-8").splitlines()) == 1

@@ -1,0 +1,102 @@
+"""Requests: node groups, retries and containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from slurm_requests import directives, role, script_text
+
+from torchx_sched_slurm.scheduler import (
+    SlurmBatchRequest,
+    SlurmReplicaRequest,
+    SlurmScheduler,
+)
+from torchx_specs import AppDef, BindMount, Resource, RetryPolicy, VolumeMount
+
+
+class TestNodeGroups:
+    def test_one_role_is_one_group(self, scheduler: SlurmScheduler) -> None:
+        [found] = directives(script_text(scheduler, role(num_replicas=256)))
+        assert found["--nodes"] == "256"
+        assert found["--ntasks-per-node"] == "1"
+        assert found["--job-name"] == "my_app"
+
+    def test_roles_with_equal_requests_share_a_group(self, scheduler: SlurmScheduler) -> None:
+        made = script_text(scheduler, role("a", num_replicas=2), role("b", num_replicas=3))
+        [found] = directives(made)
+        assert found["--nodes"] == "5"
+        assert '"2 0 a"\n    "3 0 b"' in made
+
+    def test_roles_with_different_requests_are_components(self, scheduler: SlurmScheduler) -> None:
+        bigger = role("b", resource=Resource(cpu=8, gpu=0, memMB=64))
+        first, second = directives(script_text(scheduler, role("a"), bigger, role("c")))
+        assert (first["--nodes"], first["--cpus-per-task"]) == ("2", "2")
+        assert (second["--nodes"], second["--mem"]) == ("1", "64")
+
+    def test_replicas_per_node_reduces_the_nodes(self, scheduler: SlurmScheduler) -> None:
+        [found] = directives(script_text(scheduler, role(num_replicas=5), replicas_per_node=2))
+        assert (found["--nodes"], found["--ntasks"], found["--mem"]) == ("3", "5", "2048")
+
+
+class TestRetries:
+    def test_job_is_requeued_as_often_as_the_smallest_max_retries(
+        self, scheduler: SlurmScheduler
+    ) -> None:
+        made = script_text(scheduler, role("a", max_retries=3), role("b", max_retries=2))
+        assert "TORCHX_MAX_RETRIES=2" in made
+
+    def test_replica_policy_restarts_the_replica_in_place(self, scheduler: SlurmScheduler) -> None:
+        made = script_text(scheduler, role("a", max_retries=3, retry_policy=RetryPolicy.REPLICA))
+        assert "TORCHX_MAX_RETRIES=0" in made
+        assert '"1 3 a"' in made
+
+
+class TestContainers:
+    def test_pyxis_mounts_the_working_directory(self, scheduler: SlurmScheduler) -> None:
+        job = role(image="nvcr.io#pytorch:1", mounts=[BindMount("/data", "/d", read_only=True)])
+        made = script_text(scheduler, job, container="pyxis")
+        assert "--container-image=nvcr.io#pytorch:1" in made
+        assert '--container-mounts="$PWD:$PWD",/data:/d:ro' in made
+
+    def test_apptainer_runs_the_image(self, scheduler: SlurmScheduler) -> None:
+        job = role(
+            image="ubuntu:24.04",
+            mounts=[BindMount("/a b", "/d")],
+            env={"PATH": "/opt/bin", "X": "1"},
+            resource=Resource(cpu=1, gpu=1, memMB=1),
+        )
+        made = script_text(scheduler, job, container="apptainer")
+        assert (
+            "exec -- apptainer exec --nv --bind '/a b:/d' docker://ubuntu:24.04 python -m train"
+            in made
+        )
+        assert "export APPTAINERENV_PATH=/opt/bin\n" in made
+        assert "export PATH" not in made
+
+    def test_volume_is_an_error(self, scheduler: SlurmScheduler) -> None:
+        with pytest.raises(ValueError, match="role 'trainer': Pyxis supports only bind mounts"):
+            script_text(scheduler, role(mounts=[VolumeMount("v", "/v")]), container="pyxis")
+
+    def test_mounts_without_a_container_cause_a_warning(
+        self, scheduler: SlurmScheduler, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        script_text(scheduler, role(mounts=[BindMount("/a", "/b")]))
+        assert "mounts are ignored without a container" in caplog.text
+
+
+def test_request_built_by_position_as_in_upstream() -> None:
+    """Upstream has one request for each replica."""
+    replica = SlurmReplicaRequest(
+        "a-0", "echo", ["${app_id}"], {"x": "1"}, {"mem": "10"}, {"A": "b"}
+    )
+    batch = SlurmBatchRequest(["sbatch", "--parsable"], {"a-0": replica}, None, 2)
+    assert directives(batch.materialize()) == [{"--job-name": "a-0", "--nodes": "1", "--mem": "10"}]
+    sbatch, srun = replica.materialize()
+    assert sbatch == "--job-name=a-0 --nodes=1 --mem=10"
+    assert srun == '--x=1 echo "$1"'
+
+
+def test_dry_run_creates_no_files(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    str(scheduler.submit_dryrun(AppDef("x", [role()]), {"job_dir": str(tmp_path / "job")}))
+    assert list(tmp_path.iterdir()) == []
