@@ -64,7 +64,7 @@ options:
   --callback str          (default: None)
   --raw bytes             (from Python only)
 
-words after the options (or after '--'):
+arguments after the options (or after '--'):
   script_args ...         passed to the script (each: str)
 """
 

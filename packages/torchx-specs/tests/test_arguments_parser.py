@@ -144,9 +144,9 @@ def test_values_arrive_as_they_are() -> None:
         ("--name --", "comp: --name needs a value"),
         (
             "--name --debug",
-            "comp: --name needs a value; if '--debug' is meant, write --name=--debug",
+            "comp: --name needs a value; if '--debug' is the value, write --name=--debug",
         ),
-        ("-j -x", "comp: -j needs a value; if '-x' is meant, write -j=-x"),
+        ("-j -x", "comp: -j needs a value; if '-x' is the value, write -j=-x"),
         ("--num_replicas two", "comp: --num_replicas: 'two' is not an int"),
         ("--num-replicas=two", "comp: --num-replicas: 'two' is not an int"),
         ("-jx --num x", "comp: --num: 'x' is not an int"),
@@ -160,10 +160,10 @@ def test_values_arrive_as_they_are() -> None:
         ("-j 1 --j 2", "comp: --j: given twice: '1' (by -j) and '2'"),
         ("--debug --no-debug", "comp: --no-debug: given twice: True (by --debug) and False"),
         ("--shape 1,1 --shape 2,2", "comp: --shape: given twice: (1, 1) and (2, 2)"),
-        ("hello", "comp takes options only, not the word 'hello'"),
-        ("nmae", "comp takes options only, not the word 'nmae'"),
-        ("--name x y", "comp takes options only, not the word 'y'"),
-        ("-- word", "comp takes options only, not the word 'word'"),
+        ("hello", "comp takes options only, not the argument 'hello'"),
+        ("nmae", "comp takes options only, not the argument 'nmae'"),
+        ("--name x y", "comp takes options only, not the argument 'y'"),
+        ("-- word", "comp takes options only, not the argument 'word'"),
         ("-- --nmae x", "comp: unknown option --nmae; did you mean '--name'?"),
     ],
 )
@@ -234,7 +234,7 @@ class TestVarargs:
     def test_a_word_after_a_flag_is_no_guess(self) -> None:
         message = error(with_varargs, "--debug", "echo", "hi")
         assert "--debug: 'echo' is not a bool" in message
-        assert "(write '--' before words for *args)" in message
+        assert "(write '--' before arguments for *args)" in message
 
     def test_are_converted_too(self) -> None:
         def numbers(*n: int) -> AppDef:

@@ -126,7 +126,7 @@ def _bound(
     signature = read_signature(fn)
     _check_words(signature.name, words)
     try:
-        parsed = parser.parse_words(signature, words)
+        parsed = parser.parse_arguments(signature, words)
     except parser.HelpWanted:
         _raise_help(fn)
     values, varargs = parser.bind(
