@@ -130,13 +130,13 @@ def test_a_path_that_does_not_import_is_an_error_of_ours(name: str) -> None:
 
 
 def test_a_factory_that_raises_is_named_and_the_configuration_is_not() -> None:
-    with pytest.raises(TrackerError, match="'broken' cannot be made: OSError: no route") as raised:
+    with pytest.raises(TrackerError, match="'broken' cannot be created: OSError: no route") as raised:
         lookup.build_tracker("broken", "secret=hush")
     assert "hush" not in str(raised.value)
 
 
 def test_a_factory_that_makes_something_else_is_an_error() -> None:
-    with pytest.raises(TrackerError, match="made a str"):
+    with pytest.raises(TrackerError, match="returned a str"):
         lookup.build_tracker("odd", None)
 
 

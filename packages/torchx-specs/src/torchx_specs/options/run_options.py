@@ -1,4 +1,4 @@
-"""The options a scheduler takes: their types, defaults, help, and how to read them from text."""
+"""The options of a scheduler: names, types, defaults and help, and how to read them from text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 
 
 def _type_name(tp: Any, full: bool = False) -> str:
-    """Returns the name of a type; of a list or dict with what is in it, if that is wanted."""
+    """Return the name of a type; ``full`` includes the types of items."""
     origin = get_origin(tp)
     if origin is Union or isinstance(tp, types.UnionType):
         names = (_type_name(arg, full) for arg in get_args(tp) if arg is not type(None))
@@ -28,10 +28,10 @@ class runopt:  # noqa: N801 - a documented name
     """One option of a scheduler.
 
     Args:
-        default: value when the option is not given
-        opt_type: ``str``, ``int``, ``float``, ``bool``, ``list[str]`` or ``dict[str, str]``
-        is_required: True if it must be given
-        help: what it does; a callable is asked when the text is first read
+        default: Value if the option is not given.
+        opt_type: ``str``, ``int``, ``float``, ``bool``, ``list[str]`` or ``dict[str, str]``.
+        is_required: Whether the option must be given.
+        help: Description, or a function that returns it when it is first read.
     """
 
     __slots__ = ("_help", "default", "is_required", "opt_type")
@@ -50,7 +50,7 @@ class runopt:  # noqa: N801 - a documented name
 
     @property
     def help(self) -> str:
-        """What the option does."""
+        """The description of the option."""
         if not isinstance(self._help, str):
             self._help = self._help()
         return self._help
@@ -105,7 +105,7 @@ class runopt:  # noqa: N801 - a documented name
 
 
 class runopts:  # noqa: N801 - a documented name
-    """Schema of a scheduler's run configuration: accepted keys, defaults and help.
+    """Options of a scheduler: accepted keys, types, defaults and help.
 
     >>> opts = runopts()
     >>> opts.add("cluster_id", type_=int, help="cluster to submit the job", required=True)
@@ -114,7 +114,7 @@ class runopts:  # noqa: N801 - a documented name
     >>> opts.resolve({"clusterId": 7})
     {'cluster_id': 7, 'priority': 0.5, 'preemptible': False}
 
-    New schedulers are better off with :class:`~torchx_specs.StructuredOpts`.
+    Prefer :class:`~torchx_specs.StructuredOpts` for new schedulers.
     """
 
     def __init__(self) -> None:
@@ -134,11 +134,11 @@ class runopts:  # noqa: N801 - a documented name
         default: CfgVal = None,
         required: bool = False,
     ) -> None:
-        """Registers an option.
+        """Register an option.
 
         Raises:
-            ValueError: a required option with a default
-            TypeError: a default of another type
+            ValueError: A required option has a default.
+            TypeError: The default is of another type.
         """
         if required and default is not None:
             raise ValueError(
@@ -152,32 +152,29 @@ class runopts:  # noqa: N801 - a documented name
         self._opts[cfg_key] = runopt(default, type_, required, help)
 
     def update(self, other: runopts) -> None:
-        """Adds the options of ``other``; its options win."""
+        """Add the options of ``other``, which win."""
         self._opts.update(other._opts)
 
     def get(self, name: str) -> runopt | None:
-        """Returns the option of that name (``camelCase`` accepted), or None."""
+        """Return the option of that name (``camelCase`` accepted), or None."""
         key = self.canonical_key(name)
         return None if key is None else self._opts[key]
 
     def canonical_key(self, name: str) -> str | None:
-        """Returns the key under which ``name`` (either case) is registered, or None."""
+        """Return the key under which ``name`` is registered (in either case), or None."""
         if name in self._opts:
             return name
-        for candidate in (camel_to_snake(name), snake_to_camel(name)):
-            if candidate in self._opts:
-                return candidate
-        # `efsID` is no camelCase of `efs_id`, but means it
+        if (camel := snake_to_camel(name)) in self._opts:
+            return camel
+        # `efsID` means `efs_id`, although it is not its camelCase
         snake = camel_to_snake(name)
         return next((key for key in self._opts if camel_to_snake(key) == snake), None)
 
     @staticmethod
     def is_type(obj: CfgVal, tp: Any) -> bool:
-        """Like :func:`isinstance`, for ``list[str]``, ``dict[str, str]`` and unions of types as
-        well.
-        """
+        """Like :func:`isinstance`, also for ``list[str]``, ``dict[str, str]`` and unions."""
         origin = get_origin(tp)
-        if origin is Union or isinstance(tp, getattr(types, "UnionType", ())):
+        if origin is Union or isinstance(tp, types.UnionType):
             return any(runopts.is_type(obj, arg) for arg in get_args(tp))
         if tp is type(None) or tp is None:
             return obj is None
@@ -192,17 +189,17 @@ class runopts:  # noqa: N801 - a documented name
         return isinstance(obj, tp)
 
     def resolve(self, cfg: Mapping[str, CfgVal], ignore_unknown: bool = False) -> dict[str, CfgVal]:
-        """Checks ``cfg`` against the options and fills in defaults; ``cfg`` itself stays as it is.
+        """Return a copy of ``cfg``, checked against the options and completed with defaults.
 
-        Keys may be ``camelCase``. A key that is present with None keeps None.
+        Keys may be ``camelCase``. A key with the value None keeps it.
 
         Args:
-            cfg: the given options
-            ignore_unknown: keep unknown options instead of refusing them
+            cfg: The given options.
+            ignore_unknown: Keep unknown options instead of refusing them.
 
         Raises:
-            InvalidRunConfigException: unknown or missing option, wrong type, or two spellings with
-                different values
+            InvalidRunConfigException: An option is unknown, missing or of the wrong type, or two
+                spellings of it have different values.
         """
         resolved = self._canonical(cfg, ignore_unknown)
         for key, opt in self._opts.items():
@@ -223,18 +220,18 @@ class runopts:  # noqa: N801 - a documented name
         return resolved
 
     def cfg_from_str(self, cfg_str: str, ignore_unknown: bool = True) -> dict[str, CfgVal]:
-        """Parses ``k1=v1,k2=v2`` (or with ``;``) and casts the values to the options' types.
+        """Parse ``k1=v1,k2=v2`` (or with ``;``) and cast the values to the options' types.
 
-        A value may itself hold ``,`` or ``;``: the last one before the next ``key=`` separates the
-        options. Defaults and required options are :meth:`resolve`'s business.
+        A value may contain ``,`` or ``;``: the last one before the next ``key=`` separates the
+        options. :meth:`resolve` adds defaults and checks for required options.
 
         Args:
-            cfg_str: the options
-            ignore_unknown: drop unknown options with a warning instead of refusing them
+            cfg_str: The options.
+            ignore_unknown: Drop unknown options with a warning instead of refusing them.
 
         Raises:
-            InvalidRunConfigException: not of that form, a value of the wrong type, or an unknown
-                option and not ``ignore_unknown``
+            InvalidRunConfigException: The text has another form, a value is of the wrong type, or
+                an option is unknown and ``ignore_unknown`` is False.
         """
         cfg: dict[str, CfgVal] = {}
         given = self._split_cfg(cfg_str)
@@ -249,11 +246,11 @@ class runopts:  # noqa: N801 - a documented name
         return cfg
 
     def cfg_from_json_repr(self, json_repr: str, ignore_unknown: bool = False) -> dict[str, CfgVal]:
-        """Reads options from a JSON object; elements of lists and dicts become strings.
+        """Return the options in a JSON object; items of lists and dicts become strings.
 
         Raises:
-            InvalidRunConfigException: not a JSON object, or an unknown option and not
-                ``ignore_unknown``
+            InvalidRunConfigException: The text is not a JSON object, or an option is unknown and
+                ``ignore_unknown`` is False.
         """
         import json
 
@@ -301,13 +298,10 @@ class runopts:  # noqa: N801 - a documented name
     def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
         return InvalidRunConfigException(
             f"Unknown run option `{name}`.{nearest(name, self._opts)}"
-            f" Valid options are: {self._valid_options()}",
+            f" Valid options are: {_names(self._opts)}",
             name,
             cfg,
         )
-
-    def _valid_options(self) -> str:
-        return ", ".join(sorted(self._opts)) or "(none declared)"
 
     def _cast(self, key: str, value: str, given: Mapping[str, Any]) -> CfgVal:
         try:
@@ -344,6 +338,10 @@ class runopts:  # noqa: N801 - a documented name
         return out
 
 
+def _names(opts: Mapping[str, object]) -> str:
+    return ", ".join(sorted(opts)) or "(none declared)"
+
+
 def _warn_unknown(key: str, known: Mapping[str, object]) -> None:
     import logging
 
@@ -351,5 +349,5 @@ def _warn_unknown(key: str, known: Mapping[str, object]) -> None:
         "unknown run option `%s` dropped;%s valid options: %s",
         key,
         nearest(key, known),
-        ", ".join(sorted(known)) or "(none declared)",
+        _names(known),
     )
