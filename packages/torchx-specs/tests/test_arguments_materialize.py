@@ -283,7 +283,7 @@ class TestWordsFromPython:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            ("--i 5", "the arguments must be a list of str, got '--i 5'; shlex.split() makes"),
+            ("--i 5", "the arguments must be a list of str, got '--i 5'; split a line with"),
             (None, "the arguments must be a list of str, got None"),
             (5, "the arguments must be a list of str, got 5"),
             ({"i"}, "the arguments must be a list of str, got {'i'}"),

@@ -130,7 +130,9 @@ def test_a_path_that_does_not_import_is_an_error_of_ours(name: str) -> None:
 
 
 def test_a_factory_that_raises_is_named_and_the_configuration_is_not() -> None:
-    with pytest.raises(TrackerError, match="'broken' cannot be created: OSError: no route") as raised:
+    with pytest.raises(
+        TrackerError, match="'broken' cannot be created: OSError: no route"
+    ) as raised:
         lookup.build_tracker("broken", "secret=hush")
     assert "hush" not in str(raised.value)
 

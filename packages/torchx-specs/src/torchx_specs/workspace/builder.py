@@ -10,21 +10,21 @@ from typing import Any, ClassVar, Literal
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.spec import Workspace
 
-#: What a builder makes of a workspace: an image for containers, or a folder.
+#: The result of a builder: an image for containers, or a folder.
 Product = Literal["image", "folder"]
 
-#: Under this key a role's metadata says what its image was made from, and whether that was done.
+#: Key of a role's metadata for the origin of its image, and whether the image has been built.
 METADATA_KEY = "torchx/workspace"
 
 
 @dataclass(frozen=True)
 class BuiltReference:
-    """What a workspace will be once it is built; known without building it.
+    """The result of a build, as planned in a dry run.
 
     Args:
-        image: what the role's image becomes, addressed by everything that goes into it
-        workspace: what it is built from
-        details: whatever the builder found out and wants to keep for building
+        image: The new image of the role; its name depends on all inputs of the build.
+        workspace: The workspace to build.
+        details: Data of the builder for the build.
     """
 
     image: str
@@ -37,12 +37,12 @@ class BuiltReference:
 
 @dataclass(frozen=True)
 class Built:
-    """What building or pushing came to.
+    """The result of a build or a push.
 
     Args:
-        digest: identifies the result for good (``sha256:...``), empty where there is no such thing
-        ready: it is where the job finds it; nothing is left to push
-        details: whatever the builder wants to keep for pushing
+        digest: Immutable digest of the result (``sha256:...``), or an empty string.
+        ready: Whether the job can use the result; otherwise it has to be pushed.
+        details: Data of the builder for the push.
     """
 
     digest: str = ""
@@ -51,10 +51,10 @@ class Built:
 
 
 class WorkspaceBuilder(ABC):
-    """Builds workspaces of one kind; plugins give them by the hook ``torchx_workspaces``.
+    """Builds one kind of workspace; plugins register it with the hook ``torchx_workspaces``.
 
-    A dry run only calls :meth:`plan`. What was planned is built, and pushed if the job runs
-    elsewhere, when it is submitted::
+    A dry run calls only :meth:`plan`. A submission builds the plan, and pushes the result if the
+    job runs on other machines::
 
         import os
 
@@ -82,50 +82,49 @@ class WorkspaceBuilder(ABC):
                 return Built(ready=True)
 
     Attributes:
-        product: what it makes; a scheduler offers the builders whose product it can run
-        remote: set by the scheduler: False if the job runs on this machine, so that nothing need be
-            pushed
+        product: The kind of result. A scheduler offers the builders whose results it can run.
+        remote: Set by the scheduler; False if the job runs on this machine and needs no push.
     """
 
     product: ClassVar[Product] = "image"
     remote: bool = True
 
     def opts(self) -> runopts:
-        """Returns the options this builder takes."""
+        """Return the options of this builder."""
         return runopts()
 
     @abstractmethod
     def plan(
         self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
     ) -> BuiltReference | None:
-        """Says what the workspace will be; contacts nobody, changes nothing, leaves nothing.
+        """Return the planned result, without network access or side effects.
 
-        The same input gives the same reference, another input another one.
+        Equal inputs have equal results; different inputs have different results.
 
         Args:
-            role_image: the image the workspace is added to
-            workspace: never empty
-            cfg: the scheduler's options, this builder's among them
+            role_image: The image to which the workspace is added.
+            workspace: The workspace; it is not empty.
+            cfg: The scheduler options, including those of this builder.
 
         Returns:
-            None if with these options the role stays as it is
+            The plan, or None if the role does not change with these options.
 
         Raises:
-            WorkspaceError: the workspace cannot be read, or an option is missing
+            WorkspaceError: The workspace cannot be read, or an option is missing.
         """
 
     @abstractmethod
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
-        """Builds what was planned, unless it is there already and still right.
+        """Build the planned result unless an up-to-date one exists.
 
         Raises:
-            WorkspaceError: it failed; what there was before is as it was
+            WorkspaceError: The build failed; an earlier result is unchanged.
         """
 
     def push(self, plan: BuiltReference, built: Built, cfg: Mapping[str, CfgVal]) -> Built:
-        """Takes what was built to where a remote job finds it; not called if ``built.ready``.
+        """Push the result to where remote jobs find it; not called if ``built.ready``.
 
         Raises:
-            WorkspaceError: it failed
+            WorkspaceError: The push failed.
         """
         return built
