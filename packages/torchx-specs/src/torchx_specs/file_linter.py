@@ -435,7 +435,8 @@ if TYPE_CHECKING:
         argparse.RawDescriptionHelpFormatter,
         argparse.ArgumentDefaultsHelpFormatter,
         argparse.MetavarTypeHelpFormatter,
-    ): ...
+    ):
+        """Formats argparse help with the raw description, defaults and types."""
 
 
 def __getattr__(name: str) -> Any:

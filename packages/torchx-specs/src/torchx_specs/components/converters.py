@@ -73,7 +73,7 @@ class Converter:
         raise NotImplementedError
 
 
-class StrConverter(Converter):
+class _StrConverter(Converter):
     """Reads ``str``."""
 
     name = "str"
@@ -84,7 +84,7 @@ class StrConverter(Converter):
         return text
 
 
-class AnyConverter(StrConverter):
+class _AnyConverter(_StrConverter):
     """Accepts any value for a parameter of unknown type; text stays text."""
 
     rank = 10
@@ -93,7 +93,7 @@ class AnyConverter(StrConverter):
         return value
 
 
-class NumberConverter(Converter):
+class _NumberConverter(Converter):
     """Reads ``int`` and ``float``; a float may be given as an int."""
 
     def __init__(self, number_type: type[int] | type[float], rank: int) -> None:
@@ -115,7 +115,7 @@ class NumberConverter(Converter):
         return super().from_value(value)
 
 
-class BoolConverter(Converter):
+class _BoolConverter(Converter):
     """Reads ``bool``."""
 
     name = "bool"
@@ -129,7 +129,7 @@ class BoolConverter(Converter):
         return value if isinstance(value, bool) else super().from_value(value)
 
 
-class NoneConverter(Converter):
+class _NoneConverter(Converter):
     """Reads ``None``, also as an empty string."""
 
     name = "None"
@@ -143,7 +143,7 @@ class NoneConverter(Converter):
         return None if value is None else super().from_value(value)
 
 
-class PathConverter(Converter):
+class _PathConverter(Converter):
     """Reads a path class of :mod:`pathlib`."""
 
     name = "Path"
@@ -161,7 +161,7 @@ class PathConverter(Converter):
         return self._type(value) if isinstance(value, os.PathLike) else super().from_value(value)
 
 
-class ChoiceConverter(Converter):
+class _ChoiceConverter(Converter):
     """Reads a Literal: one of its values, written as ``str()`` shows it."""
 
     rank = 0
@@ -191,7 +191,7 @@ class ChoiceConverter(Converter):
         return super().from_value(value)
 
 
-class EnumConverter(Converter):
+class _EnumConverter(Converter):
     """Reads a member of an Enum, by its name or its value."""
 
     rank = 0
@@ -220,7 +220,7 @@ class EnumConverter(Converter):
         return super().from_value(value)
 
 
-class ListConverter(Converter):
+class _ListConverter(Converter):
     """Reads lists, and tuples of any length: ``a,b``."""
 
     is_scalar = False
@@ -244,7 +244,7 @@ class ListConverter(Converter):
         return self._make([*(first or ()), *(more or ())])
 
 
-class TupleConverter(Converter):
+class _TupleConverter(Converter):
     """Reads tuples of a fixed length: ``a,b``."""
 
     is_scalar = False
@@ -271,7 +271,7 @@ class TupleConverter(Converter):
             raise ValueError(f"'{given}' has {length} items, expected {len(self._items)}")
 
 
-class DictConverter(Converter):
+class _DictConverter(Converter):
     """Reads dicts: ``k=v,k2=v2``."""
 
     is_scalar = False
@@ -309,7 +309,7 @@ class DictConverter(Converter):
         return {**(first or {}), **(more or {})}
 
 
-class OptionalConverter(Converter):
+class _OptionalConverter(Converter):
     """Reads a type or None; an empty string is None unless it is a value of the type."""
 
     def __init__(self, inner: Converter) -> None:
@@ -339,7 +339,7 @@ class OptionalConverter(Converter):
             raise
 
 
-class UnionConverter(Converter):
+class _UnionConverter(Converter):
     """Reads one of several types: the most specific that fits, ``str`` last."""
 
     def __init__(self, members: tuple[Converter, ...]) -> None:
@@ -359,7 +359,7 @@ class UnionConverter(Converter):
     def from_value(self, value: Any) -> Any:
         if isinstance(value, str):
             # typed text must not become a number if the union has str
-            if any(isinstance(member, StrConverter) for member in self._members):
+            if any(isinstance(member, _StrConverter) for member in self._members):
                 return value
             return self.from_text(value)
         for member in self._members:
@@ -378,9 +378,9 @@ def not_a_choice(text: str, choices: tuple[str, ...], also: tuple[str, ...] = ()
 
 def optional(converter: Converter) -> Converter:
     """Return a converter that also accepts None."""
-    if isinstance(converter, (OptionalConverter, AnyConverter)):
+    if isinstance(converter, (_OptionalConverter, _AnyConverter)):
         return converter
-    return OptionalConverter(converter)
+    return _OptionalConverter(converter)
 
 
 def converter_for(annotation: Any) -> Converter:
@@ -403,12 +403,12 @@ def converter_for(annotation: Any) -> Converter:
         if annotation in _GENERIC_TYPES:  # without arguments
             return _GENERIC_TYPES[annotation](annotation, ())
         if issubclass(annotation, UnresolvedType):
-            return AnyConverter()
+            return _AnyConverter()
         if issubclass(annotation, enum.Enum) and len(annotation.__members__):
-            return EnumConverter(annotation)
+            return _EnumConverter(annotation)
         pathlib = sys.modules.get("pathlib")  # imported if the annotation is one of its classes
         if pathlib is not None and issubclass(annotation, pathlib.PurePath):
-            return PathConverter(annotation)
+            return _PathConverter(annotation)
     if hasattr(annotation, "__supertype__"):  # NewType
         return converter_for(annotation.__supertype__)
     if type(annotation).__name__ == "TypeAliasType":  # `type X = ...` of Python 3.12
@@ -443,17 +443,17 @@ def _scalar(argument: Any, whole: Any) -> Converter:
 def _list(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     if len(arguments) > 1:
         raise UnsupportedTypeError(type_name(whole))
-    return ListConverter(_scalar(arguments[0] if arguments else str, whole))
+    return _ListConverter(_scalar(arguments[0] if arguments else str, whole))
 
 
 def _tuple(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     if whole in (tuple, typing.Tuple):  # noqa: UP006 - typing.Tuple is another object
         arguments = (str, ...)
     if len(arguments) == 2 and arguments[1] is ...:
-        return ListConverter(_scalar(arguments[0], whole), tuple, "tuple[{}, ...]")
+        return _ListConverter(_scalar(arguments[0], whole), tuple, "tuple[{}, ...]")
     if arguments in ((), ((),)):  # tuple[()], in two forms that depend on the Python version
         raise UnsupportedTypeError(type_name(whole))
-    return TupleConverter(tuple(_scalar(argument, whole) for argument in arguments))
+    return _TupleConverter(tuple(_scalar(argument, whole) for argument in arguments))
 
 
 def _dict(whole: Any, arguments: tuple[Any, ...]) -> Converter:
@@ -461,25 +461,25 @@ def _dict(whole: Any, arguments: tuple[Any, ...]) -> Converter:
         raise UnsupportedTypeError(type_name(whole))
     key, value = arguments or (str, str)
     values = converter_for(value)
-    inner = values.inner if isinstance(values, OptionalConverter) else values
-    if not (values.is_scalar or isinstance(inner, (ListConverter, TupleConverter))):
+    inner = values.inner if isinstance(values, _OptionalConverter) else values
+    if not (values.is_scalar or isinstance(inner, (_ListConverter, _TupleConverter))):
         raise UnsupportedTypeError(type_name(whole))
-    return DictConverter(_scalar(key, whole), values)
+    return _DictConverter(_scalar(key, whole), values)
 
 
 def _union(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     members = tuple(converter_for(a) for a in arguments if a is not type(None))
     if not members:
         raise UnsupportedTypeError(type_name(whole))
-    converter = members[0] if len(members) == 1 else UnionConverter(members)
+    converter = members[0] if len(members) == 1 else _UnionConverter(members)
     return converter if len(members) == len(arguments) else optional(converter)
 
 
 def _literal(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     values = tuple(value for value in arguments if value is not None)
     if not values:
-        return NoneConverter()
-    choice = ChoiceConverter(values)
+        return _NoneConverter()
+    choice = _ChoiceConverter(values)
     return choice if len(values) == len(arguments) else optional(choice)
 
 
@@ -489,14 +489,14 @@ def _annotated(whole: Any, arguments: tuple[Any, ...]) -> Converter:
 
 #: Types without arguments. Besides, enums, path classes, NewTypes and type aliases are supported.
 _TYPES: dict[Any, Converter] = {
-    str: StrConverter(),
-    int: NumberConverter(int, rank=1),
-    float: NumberConverter(float, rank=2),
-    bool: BoolConverter(),
-    type(None): NoneConverter(),
-    None: NoneConverter(),
-    Any: AnyConverter(),
-    object: AnyConverter(),
+    str: _StrConverter(),
+    int: _NumberConverter(int, rank=1),
+    float: _NumberConverter(float, rank=2),
+    bool: _BoolConverter(),
+    type(None): _NoneConverter(),
+    None: _NoneConverter(),
+    Any: _AnyConverter(),
+    object: _AnyConverter(),
 }
 
 #: Types with arguments, by their origin.

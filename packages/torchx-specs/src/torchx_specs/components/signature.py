@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torchx_specs.components.converters import (
-    AnyConverter,
     Converter,
     UnsupportedTypeError,
     converter_for,
@@ -137,11 +136,11 @@ def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParamet
 
 def _converter_of_default(default: Any) -> Converter:
     if default is REQUIRED or default is None:
-        return AnyConverter()
+        return converter_for(Any)
     try:
         return converter_for(type(default))
     except UnsupportedTypeError:
-        return AnyConverter()
+        return converter_for(Any)
 
 
 def _aliases(hint: Any) -> tuple[str, ...]:
