@@ -1,15 +1,16 @@
-"""Checks that what the documentation says is so.
+"""Check the documentation: ``python tools/check_docs.py``.
 
-- Relative links, and their anchors, lead somewhere.
-- Commands in ``sh`` blocks exist: nox sessions, bootstrap commands, tools, sub-commands of torchx.
-- ``python`` blocks run: those of one page together, in order, in a process and folder of their own.
-- Every distribution's README has the parts that a reader looks for.
-- Every hook is on the page about plugins, and the example in its docstring is a plugin that works.
+- Relative links, and their anchors, exist.
+- Commands in ``sh`` blocks exist: nox sessions, scripts, sub-commands of torchx.
+- ``python`` blocks run: those of one page together, in a process and folder of their own.
+- The README of each distribution has the required sections.
+- Every hook is described in docs/plugins.md, and the example in its docstring works.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shlex
 import subprocess
@@ -19,41 +20,30 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-import bootstrap
-import distributions
+from workspace import ROOT, Distribution, members
 
-ROOT = distributions.ROOT
+BIN = Path(sys.prefix) / "bin"
 PLUGINS_PAGE = ROOT / "docs" / "plugins.md"
+PAGES = ("*.md", "changelog.d/*.md", "docs/**/*.md", "integration/**/*.md", "packages/*/README.md")
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.M)
 
-# What a distribution's README has to have, and how that is recognised.
-PARTS = {
+# The sections of a distribution's README.
+SECTIONS = {
     "a section `## Install` with its `pip install` line": r"^## Install\n(?:(?!^## ).)*pip install",
     "a section `## Use` with a code block": r"^## Use\n(?:(?!^## ).)*^```\w+",
-    "a section `## Inside` that says what is where": r"^## Inside\n",
+    "a section `## Inside` with a table of modules": r"^## Inside\n",
 }
 
 
-def pages() -> list[Path]:
-    """Every page of documentation."""
-    return sorted(
-        [
-            *ROOT.glob("*.md"),
-            *ROOT.glob("docs/**/*.md"),
-            *ROOT.glob("integration/**/*.md"),
-            *ROOT.glob("packages/*/README.md"),
-        ]
-    )
-
-
 def blocks(page: Path, language: str) -> list[str]:
+    """Return the code blocks of a page in one language."""
     return [text for name, text in BLOCK.findall(page.read_text("utf-8")) if name == language]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a page's headings get."""
+    """Return the anchors of a page's headings."""
     text = BLOCK.sub("", page.read_text("utf-8"))
     titles = (re.sub(r"[`*]|\(.*?\)", "", title) for title in HEADING.findall(text))
     return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
@@ -71,52 +61,40 @@ def broken_links(page: Path) -> Iterator[str]:
             yield f"link to {target}: no such heading"
 
 
-class Commands:
-    """What a command line in the documentation may call."""
+def nox_sessions() -> set[str]:
+    """Return the names of nox's sessions, with and without their parameters."""
+    command = [str(BIN / "nox"), "-l"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = set(re.findall(r"^[*-] ([\w.()-]+)", done.stdout, re.M))
+    return names | {name.partition("(")[0] for name in names}
 
-    def __init__(self) -> None:
-        listed = subprocess.run(
-            [bootstrap.ENVIRONMENT / "bin" / "nox", "-l"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        self.sessions = set(re.findall(r"^[*-] ([\w.()]+)", listed, re.M))
-        self.sessions |= {name.partition("(")[0] for name in self.sessions}
-        torchx = bootstrap.ENVIRONMENT / "bin" / "torchx"
-        done = subprocess.run([torchx, "--help"], capture_output=True, text=True, check=False)
-        self.torchx = set(re.findall(r"^  +([a-z][\w-]*)(?:  |$)", done.stdout, re.M))
 
-    def wrong(self, line: str) -> str | None:
-        """What is wrong with a command line, if anything."""
-        words = shlex.split(line, comments=True)
-        while words and re.fullmatch(r"\w+=\S*", words[0]):
-            del words[0]
-        if words[:1] in (["python3"], ["python"]) and len(words) > 1:
-            script = words[1]
-            if script.startswith("-"):
-                return None
-            if not (ROOT / script).exists():
-                return f"no such file: {script}"
-            if script == "tools/bootstrap.py":
-                if len(words) < 3 or words[2] not in bootstrap.COMMANDS:
-                    return f"bootstrap.py has no such command: {line}"
-                words = words[2:] if words[2] == "nox" else []
-        if words[:1] == ["nox"] and "-s" in words:
-            names = words[words.index("-s") + 1 :]
-            names = names[: names.index("--")] if "--" in names else names
-            missing = [name for name in names if name not in self.sessions]
-            return f"no nox session named {', '.join(missing)}" if missing else None
-        if words[:1] == ["torchx"] and len(words) > 1 and not words[1].startswith("-"):
-            return None if words[1] in self.torchx else f"torchx has no sub-command {words[1]}"
-        if (
-            words
-            and words[0].startswith((".ci/", "integration/"))
-            and not (ROOT / words[0]).exists()
-        ):
-            return f"no such file: {words[0]}"
-        return None
+def torchx_commands() -> set[str]:
+    """Return the sub-commands that ``torchx --help`` lists."""
+    done = subprocess.run([BIN / "torchx", "--help"], capture_output=True, text=True, check=True)
+    return set(re.findall(r"^  +([a-z][\w-]*)(?:  |$)", done.stdout, re.M))
+
+
+def wrong_command(line: str, sessions: set[str], torchx: set[str]) -> str | None:
+    """Return what is wrong with a command line, or None."""
+    argv = shlex.split(line, comments=True)
+    while argv and re.fullmatch(r"\w+=\S*", argv[0]):
+        del argv[0]
+    if argv[:1] in (["python3"], ["python"]) and len(argv) > 1 and not argv[1].startswith("-"):
+        if not (ROOT / argv[1]).exists():
+            return f"no such file: {argv[1]}"
+        if argv[1] == "tools/bootstrap.py":
+            argv = argv[2:]
+    if argv[:1] == ["nox"] and "-s" in argv:
+        names = argv[argv.index("-s") + 1 :]
+        names = names[: names.index("--")] if "--" in names else names
+        missing = [name for name in names if name not in sessions]
+        return f"no nox session named {', '.join(missing)}" if missing else None
+    if argv[:1] == ["torchx"] and len(argv) > 1 and not argv[1].startswith("-"):
+        return None if argv[1] in torchx else f"torchx has no sub-command {argv[1]}"
+    if argv and argv[0].startswith((".ci/", "integration/")) and not (ROOT / argv[0]).exists():
+        return f"no such file: {argv[0]}"
+    return None
 
 
 def command_lines(page: Path) -> Iterator[str]:
@@ -127,16 +105,14 @@ def command_lines(page: Path) -> Iterator[str]:
 
 
 def run_python(code: str) -> str:
-    """Runs code in a process and folder of its own; what went wrong, or ""."""
+    """Run code in a process and folder of its own; return the last line of its error, or ""."""
     with tempfile.TemporaryDirectory(prefix="torchx-docs-") as folder:
         script = Path(folder, "example.py")
         script.write_text(code, "utf-8")
-        variables = bootstrap.activated()
-        variables.update(HOME=folder, TORCHX_HOME=f"{folder}/torchx")
         done = subprocess.run(
-            [bootstrap.ENVIRONMENT / "bin" / "python", script],
+            [sys.executable, script],
             cwd=folder,
-            env=variables,
+            env={**os.environ, "HOME": folder, "TORCHX_HOME": f"{folder}/torchx"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -148,7 +124,7 @@ def run_python(code: str) -> str:
     return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
-def missing_parts(member: distributions.Distribution) -> Iterator[str]:
+def readme_problems(member: Distribution) -> Iterator[str]:
     page = member.folder / "README.md"
     if not page.exists():
         yield "missing"
@@ -156,9 +132,9 @@ def missing_parts(member: distributions.Distribution) -> Iterator[str]:
     text = page.read_text("utf-8")
     if not text.startswith(f"# {member.name}\n"):
         yield f"doesn't begin with `# {member.name}`"
-    for part, pattern in PARTS.items():
+    for section, pattern in SECTIONS.items():
         if not re.search(pattern, text, re.M | re.S):
-            yield f"lacks {part}"
+            yield f"lacks {section}"
     inside = text.partition("\n## Inside\n")[2].partition("\n## ")[0]
     cells = " ".join(line.split("|")[1] for line in inside.splitlines() if line.startswith("|"))
     for name in re.findall(r"`([^`]+)`", cells):
@@ -166,8 +142,8 @@ def missing_parts(member: distributions.Distribution) -> Iterator[str]:
             yield f"`## Inside` names {name}, which {member.module} doesn't have"
 
 
-# Runs the example of one hook's docstring, and checks what it yields.
-RUN_HOOK = """
+# Follows the example in a hook's docstring.
+CALL_HOOK = """
 from torchx_specs.hookspecs import HOOKS
 records = list({name}())
 assert records, "yields nothing"
@@ -182,45 +158,33 @@ def hook_problems() -> Iterator[str]:
     page = PLUGINS_PAGE.read_text("utf-8")
     for name in hookspecs.HOOKS:
         if f"`{name}`" not in page:
-            yield f"{PLUGINS_PAGE.relative_to(ROOT)}: the hook {name} isn't there"
+            yield f"{PLUGINS_PAGE.relative_to(ROOT)}: the hook {name} is missing"
         docstring = inspect.getdoc(getattr(hookspecs, name)) or ""
-        _, found, example = docstring.partition("::\n\n")
-        if not found:
+        example = re.search(r"::\n\n((?: .*\n|\n)*(?: .*)?)", docstring)
+        if example is None:
             yield f"hookspecs.py: the docstring of {name} has no example"
             continue
-        lines = example.splitlines()
-        after = (n for n, line in enumerate(lines) if line and not line.startswith(" "))
-        code = textwrap.dedent("\n".join(lines[: next(after, len(lines))]))
-        problem = run_python(code + RUN_HOOK.format(name=name))
+        problem = run_python(textwrap.dedent(example[1]) + CALL_HOOK.format(name=name))
         if problem:
             yield f"hookspecs.py: the example of {name} fails: {problem}"
 
 
 def main() -> int:
     problems = []
-    commands = Commands()
-    count = 0
-    for page in pages():
-        name = page.relative_to(ROOT)
-        problems += [f"{name}: {problem}" for problem in broken_links(page)]
-        for line in command_lines(page):
-            count += 1
-            wrong = commands.wrong(line)
-            if wrong:
-                problems.append(f"{name}: {wrong}")
-        code = "\n".join(blocks(page, "python"))
-        if code:
-            count += 1
-            wrong = run_python(code)
-            if wrong:
-                problems.append(f"{name}: its python blocks fail: {wrong}")
-    for member in distributions.members():
-        name = (member.folder / "README.md").relative_to(ROOT)
-        problems += [f"{name}: {problem}" for problem in missing_parts(member)]
+    sessions, torchx = nox_sessions(), torchx_commands()
+    pages = sorted(page for pattern in PAGES for page in ROOT.glob(pattern))
+    for page in pages:
+        found = [*broken_links(page)]
+        found += [wrong_command(line, sessions, torchx) or "" for line in command_lines(page)]
+        if code := "\n".join(blocks(page, "python")):
+            failure = run_python(code)
+            found.append(failure and f"its python blocks fail: {failure}")
+        problems += [f"{page.relative_to(ROOT)}: {problem}" for problem in found if problem]
+    for member in members():
+        name = f"packages/{member.name}/README.md"
+        problems += [f"{name}: {problem}" for problem in readme_problems(member)]
     problems += hook_problems()
-    for problem in problems:
-        print(problem)
-    print(f"docs: {len(pages())} pages, {count} commands and examples, {len(problems)} problems")
+    print(*problems, f"{len(pages)} pages, {len(problems)} problems", sep="\n")
     return 1 if problems else 0
 
 

@@ -1,63 +1,34 @@
-"""Every public name of upstream's releases beside ours.
+"""Compare upstream's public names with ours: ``python tools/public_names.py check``.
 
-Names are read from installed wheels by importing their modules in an environment that has them::
+``check`` fails if a name is missing without a reason, or if a stub (``.pyi``) of the facade lacks a
+name that its module has. ``write`` writes docs/public-names.md. Both need an environment with every
+distribution installed.
 
-    python tools/public_names.py collect PEER_PYTHON VERSION  # to tools/data/names-VERSION.json
-    python tools/public_names.py write                        # to docs/public-names.md
-    python tools/public_names.py check                        # a name missing without a reason?
-
-``check`` and ``write`` need an environment in which our ``torchx`` is installed.
+``data/names-VERSION.json`` has the names: ``vars()`` of every module in upstream's wheel of that
+version, without sub-modules, private names and names from other packages. They were recorded with
+each module imported in an environment that has the wheel and its optional dependencies.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
-import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from workspace import ROOT
+
 DATA = ROOT / "tools" / "data"
 PAGE = ROOT / "docs" / "public-names.md"
 
-# Runs in the peer's environment: nothing of ours is there.
-COLLECT = """
-import importlib, json, pkgutil, sys, types, warnings
-warnings.simplefilter("ignore")
-try:  # a module of magics imports only where there is a shell
-    import builtins
-    from IPython.core.interactiveshell import InteractiveShell
-    shell = InteractiveShell.instance()
-    builtins.get_ipython = lambda: shell
-except ImportError:
-    pass
-import torchx
-found = {}
-for info in pkgutil.walk_packages(torchx.__path__, "torchx.", onerror=lambda name: None):
-    parts = info.name.split(".")
-    if "test" in parts or "integration_tests" in parts or "examples" in parts:
-        continue
-    try:
-        module = importlib.import_module(info.name)
-    except BaseException as e:
-        found[info.name] = {"error": f"{type(e).__name__}: {e}"}
-        continue
-    names = []
-    for name, value in vars(module).items():
-        if name.startswith("_") or isinstance(value, types.ModuleType):
-            continue
-        home = getattr(value, "__module__", None) or info.name
-        if isinstance(home, str) and home.split(".")[0] == "torchx":
-            names.append(name)
-    found[info.name] = {"names": sorted(names)}
-found["torchx"] = {"names": ["IMAGE"]}
-print()  # what is imported may have printed something
-json.dump(found, sys.stdout)
-"""
+MISSING = object()
 
-# Names that are not taken over, and why. A whole module stands without a name.
+# Names that ours does not have, and why. A module stands for all of its names.
 REASONS = {
     "torchx.schedulers.ray_scheduler": "no Ray scheduler is planned; a site adds one by the hook",
     "torchx.schedulers.ray": "no Ray scheduler is planned; a site adds one by the hook",
@@ -65,73 +36,82 @@ REASONS = {
     " by the hook",
     "torchx.pipelines.kfp": "the adapter to Kubeflow Pipelines v1 was removed upstream, too",
 }
-# Inner workings, or typing leftovers, under a name without an underscore.
-INNER = {"T", "S", "V", "F", "TYPE_CHECKING", "CfgT"}
+# Type variables and constants for type checkers, without an underscore in their name.
+INTERNAL = {"T", "S", "V", "F", "TYPE_CHECKING", "CfgT"}
+# Private names that clients use: NeMo-Run and forks of components.
+PRIVATE = {
+    "torchx.cli.cmd_log": ("_prefix_line",),
+    "torchx.components.dist": ("_TORCH_DEBUG_FLAGS", "_args_join", "_noquote"),
+    "torchx.schedulers.docker_scheduler": ("_to_str",),
+    "torchx.schedulers.local_scheduler": ("_LocalAppDef",),
+    "torchx.specs": ("_named_resource_factories",),
+    "torchx.specs.finder": ("_Component",),
+    "torchx.util.log_tee_helpers": ("_find_role_replicas", "_prefix_line"),
+}
 
 
-def collect(python: str, version: str) -> None:
-    """Writes the names of the release installed beside ``python``.
-
-    A module that lacks what it imports there keeps the names that were found before.
-    """
-    done = subprocess.run([python, "-c", COLLECT], capture_output=True, text=True, check=True)
-    DATA.mkdir(exist_ok=True)
-    path = DATA / f"names-{version}.json"
-    found = json.loads(done.stdout.splitlines()[-1])
-    before = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    for module, entry in before.items():
-        if "names" in entry and "names" not in found.get(module, {}):
-            found[module] = entry
-    path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", "utf-8")
-
-
-def peers() -> dict[str, dict[str, set[str]]]:
-    """Returns ``{version: {module: names}}``."""
-    found = {}
+def releases() -> dict[tuple[str, str], list[str]]:
+    """Return the releases that have a name, by module and name."""
+    found: dict[tuple[str, str], list[str]] = {}
     for path in sorted(DATA.glob("names-*.json")):
-        modules = json.loads(path.read_text())
-        found[path.stem.removeprefix("names-")] = {
-            module: {n for n in entry.get("names", ()) if n not in INNER}
-            for module, entry in modules.items()
-        }
-    return found
+        for module, entry in json.loads(path.read_text("utf-8")).items():
+            for name in set(entry.get("names", ())) - INTERNAL:
+                found.setdefault((module, name), []).append(path.stem.removeprefix("names-"))
+    return dict(sorted(found.items()))
 
 
-def ours(module: str, name: str) -> str:
-    """Returns where the name lives with us, or an empty string."""
+def value_of(module: str, name: str) -> Any:
+    """Return our object of that name, or MISSING."""
     try:
-        value = getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        return ""
-    home = getattr(value, "__module__", None)
-    return home if isinstance(home, str) and home.startswith("torchx") else "a value"
+        return MISSING
 
 
 def reason(module: str, name: str) -> str:
-    """Returns why a name is missing, or an empty string."""
+    """Return why we do not have a name, or an empty string."""
     for prefix, why in REASONS.items():
-        if module == prefix or module.startswith(prefix + "."):
+        if f"{module}.{name}".startswith(prefix + "."):
             return why
-    return REASONS.get(f"{module}.{name}", "")
+    return ""
 
 
-def rows() -> list[tuple[str, str, list[str], str, str]]:
-    """Returns module, name, the releases that have it, where it is with us, why not."""
-    versions = peers()
-    by_name: dict[tuple[str, str], list[str]] = {}
-    for version, modules in versions.items():
-        for module, names in modules.items():
-            for name in names:
-                by_name.setdefault((module, name), []).append(version)
-    found = []
-    for (module, name), have in sorted(by_name.items()):
-        home = ours(module, name)
-        found.append((module, name, have, home, "" if home else reason(module, name)))
+def stub_names(path: Path) -> set[str]:
+    """Return the names that a stub defines."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            found.update(alias.asname or "" for alias in node.names)
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.AnnAssign):
+            found.add(ast.unparse(node.target))
+        elif isinstance(node, ast.Assign):
+            found.update(map(ast.unparse, node.targets))
     return found
 
 
-def write() -> None:
-    """Writes the page."""
+def missing_in_stubs() -> Iterator[str]:
+    """Yield each name that a stub lacks: upstream's, our ``__all__``, and :data:`PRIVATE`."""
+    import torchx
+
+    [facade] = torchx.__path__
+    for stub in sorted(Path(facade).rglob("*.pyi")):
+        parts = stub.relative_to(Path(facade).parent).with_suffix("").parts
+        module = ".".join(parts).removesuffix(".__init__")
+        contents = vars(importlib.import_module(module))
+        wanted = {name for home, name in releases() if home == module}
+        wanted.update(PRIVATE.get(module, ()), contents.get("__all__", ()))
+        for source in contents.get("_sources", ())[:1]:
+            wanted.update(vars(importlib.import_module(source)).get("__all__", ()))
+        for name in sorted(wanted - stub_names(stub)):
+            value = value_of(module, name)
+            if value is not MISSING and not isinstance(value, ModuleType):
+                yield f"{stub.relative_to(ROOT)}: {name} is missing"
+
+
+def page() -> str:
+    """Return docs/public-names.md."""
     lines = [
         "# Public names",
         "",
@@ -141,32 +121,36 @@ def write() -> None:
         "| name | upstream | here |",
         "|---|---|---|",
     ]
-    for module, name, have, home, why in rows():
-        lines.append(f"| `{module}.{name}` | {', '.join(have)} | {home or '— ' + why} |")
-    PAGE.write_text("\n".join(lines) + "\n")
+    for (module, name), versions in releases().items():
+        value = value_of(module, name)
+        home = getattr(value, "__module__", None)
+        if value is MISSING:
+            home = "— " + reason(module, name)
+        elif isinstance(value, ModuleType) or not str(home).startswith("torchx"):
+            home = "a value"
+        lines.append(f"| `{module}.{name}` | {', '.join(versions)} | {home} |")
+    return "\n".join(lines) + "\n"
 
 
-def missing() -> list[str]:
-    """Returns the names that are missing without a reason."""
-    return [f"{m}.{n} ({', '.join(v)})" for m, n, v, home, why in rows() if not home and not why]
-
-
-def main() -> int:
-    warnings.simplefilter("ignore")
-    match sys.argv[1:]:
-        case ["collect", python, version]:
-            collect(python, version)
-        case ["write"]:
-            write()
-        case ["check"]:
-            names = missing()
-            print("\n".join(names) or "every public name is here, or has its reason")
-            return 1 if names else 0
-        case _:
-            print(__doc__)
-            return 2
-    return 0
+def check() -> int:
+    """Print every missing name; return the exit code."""
+    missing = [
+        f"{module}.{name} ({', '.join(versions)}) is missing"
+        for (module, name), versions in releases().items()
+        if value_of(module, name) is MISSING and not reason(module, name)
+    ]
+    missing += missing_in_stubs()
+    if PAGE.read_text("utf-8") != page():
+        missing.append("docs/public-names.md: run `python tools/public_names.py write`")
+    print(*missing, f"{len(releases())} public names, {len(missing)} problems", sep="\n")
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    warnings.simplefilter("ignore")
+    if sys.argv[1:] == ["write"]:
+        PAGE.write_text(page(), "utf-8")
+    elif sys.argv[1:] == ["check"]:
+        sys.exit(check())
+    else:
+        sys.exit(__doc__)

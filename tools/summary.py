@@ -1,8 +1,9 @@
-"""The end of ``.ci/run``: what failed, and how many tests and checks passed, failed, were skipped.
+"""Print the result of ``.ci/run``: ``python3 tools/summary.py FOLDER EXIT_CODE``.
 
-``python3 tools/summary.py FOLDER EXIT_CODE`` adds up the JUnit reports in ``FOLDER`` and the
-sessions in its ``nox*.json``; a session counts as one check unless its tests are counted already.
-Exits 1 if anything failed, ``EXIT_CODE`` included.
+Read the JUnit reports in FOLDER (``ENVIRONMENT.xml`` or ``ENVIRONMENT--PART.xml``) and nox's
+reports of its sessions (``nox*.json``). A test counts once, however many environments it ran in: as
+failed if it failed in one of them, as skipped if it was skipped in all of them. If no test failed,
+each failed session counts as a failure. Exit with 1 if anything failed, EXIT_CODE included.
 """
 
 from __future__ import annotations
@@ -10,49 +11,50 @@ from __future__ import annotations
 import json
 import sys
 
-# Only ever reads files that our own pytest has just written.
+# The reports are our own pytest's.
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 
-
-def count_tests(report: Path) -> tuple[int, int, int]:
-    """Passed, failed and skipped tests of one JUnit report."""
-    passed = failed = skipped = 0
-    for suite in ElementTree.parse(report).iter("testsuite"):  # noqa: S314
-        bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        left_out = int(suite.get("skipped", 0))
-        failed += bad
-        skipped += left_out
-        passed += int(suite.get("tests", 0)) - bad - left_out
-    return passed, failed, skipped
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
-def failures(report: Path) -> list[str]:
-    """A line for each test of a report that failed: which one, and the beginning of why."""
-    found = []
+def results(report: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield name, outcome and error message of each test in a JUnit report."""
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314
-        for bad in [*case.iter("failure"), *case.iter("error")]:
-            why = " ".join((bad.get("message") or "").split())[:300]
-            found.append(f"FAILED {case.get('classname')}::{case.get('name')}: {why}")
-    return found
+        name = f"{case.get('classname')}::{case.get('name')}"
+        failures = [*case.iter("failure"), *case.iter("error")]
+        if failures:
+            yield name, FAILED, " ".join((failures[0].get("message") or "").split())[:300]
+        else:
+            yield name, PASSED if case.find("skipped") is None else SKIPPED, ""
 
 
 def main(folder: Path, exit_code: int) -> int:
-    passed = failed = skipped = 0
+    tests: dict[str, set[str]] = {}
+    environments = set()
     for report in sorted(folder.glob("*.xml")):
-        counts = count_tests(report)
-        print(f"{report.stem}: {counts[0]} passed, {counts[1]} failed, {counts[2]} skipped")
-        passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
-        print(*failures(report), sep="\n", end="\n" if counts[1] else "")
-    reports = sorted(folder.glob("nox*.json"))
-    for session in (s for path in reports for s in json.loads(path.read_text("utf-8"))["sessions"]):
-        print(f"nox -s {session['signatures'][0]}: {session['result']}")
-        passed += session["result"] == "success"
-        failed += session["result"] in ("failed", "aborted")
-        skipped += session["result"] == "skipped"
-    if exit_code and not failed:
+        environment = report.stem.partition("--")[0]
+        environments.add(environment)
+        counts = dict.fromkeys((PASSED, FAILED, SKIPPED), 0)
+        for name, outcome, message in results(report):
+            tests.setdefault(name, set()).add(outcome)
+            counts[outcome] += 1
+            if outcome == FAILED:
+                print(f"FAILED in {environment}: {name}: {message}")
+        print(f"{report.stem}: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
+    failed = sum(FAILED in outcomes for outcomes in tests.values())
+    skipped = sum(outcomes == {SKIPPED} for outcomes in tests.values())
+    passed = len(tests) - failed - skipped
+    failed_sessions = 0
+    for path in sorted(folder.glob("nox*.json")):
+        for session in json.loads(path.read_text("utf-8"))["sessions"]:
+            print(f"nox -s '{session['signatures'][0]}': {session['result']}")
+            failed_sessions += session["result"] in ("failed", "aborted")
+    if exit_code and not failed + failed_sessions:
         print(f"stopped with exit code {exit_code}")
-        failed = 1
+    failed = failed or failed_sessions or int(exit_code != 0)
+    print(f"{len(tests):,} unique tests in {len(environments)} environments")
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-"""A Docker Engine for the whole session, and a scheduler on it."""
+"""Fixtures: a Docker Engine for the whole session, and a scheduler that uses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[dict[str, str]]:
-    """The variables with which clients find the engine."""
+    """Start an engine; return the environment variables by which clients find it."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
     try:
         yield docker_engine.start(folder, python=True)
@@ -31,7 +31,7 @@ def engine() -> Iterator[dict[str, str]]:
 def scheduler(
     engine: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[DockerScheduler]:
-    """A scheduler; what the test leaves on the engine is a failure."""
+    """Return a scheduler; containers or networks that the test leaves behind are a failure."""
     for name, value in engine.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))

@@ -1,4 +1,4 @@
-"""The conformance suite, on a real engine."""
+"""The conformance suite for ``local_docker`` on a real engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A notebook that uses ``torchx.notebook``: code that is only in its cells runs in a container."""
+"""Test of a notebook whose cells hold the code that runs in a container."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_cells_run_in_a_container(
     client.create_kernel_manager()
     client.km.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     client.execute()
-    shown = [
+    outputs = [
         "".join(o.text for o in c.outputs if o.get("name") == "stdout") for c in notebook.cells
     ]
-    assert shown[1] == "Added my_app/train.py to workspace memory://torchx-workspace/\n"
-    assert shown[2] == "SUCCEEDED\ntrained with 3\n"
+    assert outputs[1] == "Added my_app/train.py to workspace memory://torchx-workspace/\n"
+    assert outputs[2] == "SUCCEEDED\ntrained with 3\n"

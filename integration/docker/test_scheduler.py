@@ -1,4 +1,4 @@
-"""``local_docker`` on a real engine."""
+"""Tests of ``local_docker`` on a real engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from torchx_specs.schedulers import DescribeAppResponse, Stream
 
 Ended = Callable[[str], DescribeAppResponse]
 
-# Everything that has ever been changed on its way to a process.
+# Values that expose quoting, splitting, expansion and decoding errors.
 HOSTILE = [
     "", " ", "  two  ", "\t", "\n", "a\nb", "\r\n", "'", '"', "''", '""', "`id`", "$(id)", "$HOME",
     "${HOME}", "$$", "$$$$", "$", "\\", "\\\\", "\\n", "!", "!!", "#", "# x", "*", "?", "[a-z]",
@@ -55,9 +55,9 @@ HOSTILE = [
 
 
 def shell(script: str, **role: Any) -> AppDef:
-    """An app of one role that runs a shell script."""
-    words = {"name": "main", "image": BUSYBOX, **role}
-    return AppDef("app", [Role(entrypoint="sh", args=["-c", script], **words)])
+    """Return an app of one role that runs a shell script."""
+    fields = {"name": "main", "image": BUSYBOX, **role}
+    return AppDef("app", [Role(entrypoint="sh", args=["-c", script], **fields)])
 
 
 def output(scheduler: DockerScheduler, app_id: str, k: int = 0, **options: Any) -> str:
@@ -101,7 +101,7 @@ def test_replicas_find_each_other_by_stable_names(scheduler: DockerScheduler, en
     assert {a.app_id for a in scheduler.list()} == {app_id, other}
 
 
-def test_what_a_role_asks_for(
+def test_container_gets_mounts_variables_and_limits_of_its_role(
     scheduler: DockerScheduler,
     ended: Ended,
     tmp_path: Path,
@@ -146,7 +146,7 @@ def test_what_a_role_asks_for(
         scheduler._docker_client.api.remove_volume("torchx-test-volume")
 
 
-def test_privileged_containers_have_all_rights(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_privileged_container_may_mount(scheduler: DockerScheduler, ended: Ended) -> None:
     script = "mkdir -p /mnt; mount -t tmpfs none /mnt"
     assert ended(scheduler.submit(shell(script), {})).state == AppState.FAILED
     try:
@@ -158,7 +158,7 @@ def test_privileged_containers_have_all_rights(scheduler: DockerScheduler, ended
     assert ended(privileged).state == AppState.SUCCEEDED
 
 
-def test_ports_are_reached_at_the_address_that_describe_tells(scheduler: DockerScheduler) -> None:
+def test_ports_answer_at_the_addresses_in_describe(scheduler: DockerScheduler) -> None:
     app = shell("httpd -f -p 80 -h /etc", port_map={"web": 80}, num_replicas=2)
     app_id = scheduler.submit(app, {})
     described = scheduler.describe(app_id)
@@ -177,7 +177,9 @@ def test_ports_are_reached_at_the_address_that_describe_tells(scheduler: DockerS
         assert answer.startswith(b"root")
 
 
-def test_failures_are_retried_and_told(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_failed_replica_is_retried_and_its_reason_described(
+    scheduler: DockerScheduler, ended: Ended
+) -> None:
     app_id = scheduler.submit(shell("echo try; exit 7", max_retries=2), {})
     described = ended(app_id)
     replica = described.roles_statuses[0].replicas[0]
@@ -189,7 +191,7 @@ def test_failures_are_retried_and_told(scheduler: DockerScheduler, ended: Ended)
     assert output(scheduler, app_id) == "try\n" * 3
 
 
-def test_a_follower_sees_a_replica_through_its_restarts(
+def test_follower_reads_through_restarts_of_a_replica(
     scheduler: DockerScheduler, ended: Ended
 ) -> None:
     script = "echo begin; sleep 0.4; echo end; exit 1"
@@ -198,7 +200,7 @@ def test_a_follower_sees_a_replica_through_its_restarts(
     ended(app_id)
 
 
-def test_out_of_memory_is_told(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_reason_names_the_memory_limit(scheduler: DockerScheduler, ended: Ended) -> None:
     app = shell("x=a; while true; do x=$x$x; done", resource=Resource(cpu=1, gpu=0, memMB=16))
     described = ended(scheduler.submit(app, {}))
     replica = described.roles_statuses[0].replicas[0]
@@ -211,20 +213,20 @@ def test_out_of_memory_is_told(scheduler: DockerScheduler, ended: Ended) -> None
     ("role", "message"),
     [
         ({"entrypoint": "no-such-program"}, "no-such-program"),
-        ({"image": "torchx-test/none:1"}, "no image of that name here"),
+        ({"image": "torchx-test/none:1"}, "the engine has no image of that name"),
         ({"resource": Resource(cpu=4096, gpu=0, memMB=100)}, "CPUs"),
         ({"resource": Resource(cpu=1, gpu=1, memMB=100)}, "gpu"),
         ({"mounts": [BindMount("/no/such/folder", "/x")]}, "/no/such/folder"),
         ({"mounts": [DeviceMount("/dev/no-such", "/dev/x")]}, "/dev/no-such"),
     ],
 )
-def test_a_failed_submission_leaves_nothing(
+def test_failed_submission_leaves_nothing(
     scheduler: DockerScheduler, role: dict[str, Any], message: str
 ) -> None:
-    words: dict[str, Any] = {"image": BUSYBOX, "entrypoint": "true", **role}
+    fields: dict[str, Any] = {"image": BUSYBOX, "entrypoint": "true", **role}
     app = AppDef("app", [Role("good", BUSYBOX, entrypoint="sleep", args=["60"], num_replicas=3)])
     app.roles[0].mounts += [VolumeMount("torchx-test-kept", "/a"), VolumeMount("torchx-new", "/b")]
-    app.roles.append(Role("bad", **words))
+    app.roles.append(Role("bad", **fields))
     api = scheduler._docker_client.api
     api.create_volume("torchx-test-kept")
     try:
@@ -233,13 +235,13 @@ def test_a_failed_submission_leaves_nothing(
         assert "\n" not in str(caught.value)
         assert api.containers(all=True) == []
         assert api.networks(filters={"label": LABEL_APP_ID}) == []
-        # a volume that was there is somebody's
+        # A volume that existed before the submission stays.
         assert [volume["Name"] for volume in api.volumes()["Volumes"]] == ["torchx-test-kept"]
     finally:
         api.remove_volume("torchx-test-kept")
 
 
-def test_cancelled_is_remembered_by_the_engine(scheduler: DockerScheduler) -> None:
+def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler) -> None:
     script = 'trap "echo bye; exit 0" TERM; echo ready; while true; do sleep 0.1; done'
     app_id = scheduler.submit(shell(script, num_replicas=3, max_retries=2), {})
     for k in range(3):
@@ -274,14 +276,16 @@ def test_cancelled_is_remembered_by_the_engine(scheduler: DockerScheduler) -> No
     other.close()
 
 
-def test_cancel_leaves_an_ended_app_as_it_is(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_cancel_does_not_change_an_ended_app(scheduler: DockerScheduler, ended: Ended) -> None:
     app_id = scheduler.submit(shell("exit 0"), {})
     ended(app_id)
     scheduler.cancel(app_id)
     assert ended(app_id).state == AppState.SUCCEEDED
 
 
-def test_logs_are_whole_lines_of_the_asked_output(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_logs_are_whole_lines_of_the_requested_stream(
+    scheduler: DockerScheduler, ended: Ended
+) -> None:
     code = (
         "import sys, time\n"
         "sys.stdout.write('x' * 100_000 + '\\n')\n"
@@ -304,13 +308,13 @@ def test_logs_are_whole_lines_of_the_asked_output(scheduler: DockerScheduler, en
     assert list(scheduler.log_iter(app_id, "main", regex=r"line 1999\d")) == expected[19_991:20_001]
 
 
-def test_since_and_until_cut_exactly(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_since_and_until_are_exact(scheduler: DockerScheduler, ended: Ended) -> None:
     script = "echo one; sleep 1; echo two; sleep 1; echo three"
     app_id = scheduler.submit(shell(script), {})
     ended(app_id)
     container = scheduler._get_container(app_id, "main", 0)
-    stamped = container.logs(timestamps=True).decode().split("\n")[:-1]
-    times = [datetime.fromisoformat(line[:26] + "+00:00") for line in stamped]
+    lines = container.logs(timestamps=True).decode().split("\n")[:-1]
+    times = [datetime.fromisoformat(line[:26] + "+00:00") for line in lines]
     assert list(scheduler.log_iter(app_id, "main", since=times[1])) == ["two\n", "three\n"]
     assert list(scheduler.log_iter(app_id, "main", until=times[1])) == ["one\n"]
     naive = times[1].astimezone().replace(tzinfo=None)
@@ -319,7 +323,7 @@ def test_since_and_until_cut_exactly(scheduler: DockerScheduler, ended: Ended) -
     assert list(tail) == ["two\n"]
 
 
-def test_unknown_apps_and_replicas(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_unknown_app_and_unknown_replica(scheduler: DockerScheduler, ended: Ended) -> None:
     assert scheduler.describe("none") is None
     assert not scheduler.exists("none")
     scheduler.cancel("none")
@@ -329,23 +333,23 @@ def test_unknown_apps_and_replicas(scheduler: DockerScheduler, ended: Ended) -> 
     app_id = scheduler.submit(shell("true"), {})
     with pytest.raises(RequestError, match="did you mean 'main'"):
         scheduler.log_iter(app_id, "mian")
-    with pytest.raises(RequestError, match="no replica 5, it has 1"):
+    with pytest.raises(RequestError, match="no replica 5; its replicas are 0 to 0"):
         scheduler.log_iter(app_id, "main", 5)
     ended(app_id)
 
 
 def test_wait_returns_when_the_app_ends(scheduler: DockerScheduler) -> None:
     app_id = scheduler.submit(shell("sleep 1"), {})
-    looks = 0
+    descriptions = 0
     while not is_terminal((described := scheduler.describe(app_id)).state):  # type: ignore[union-attr]
-        looks += 1
+        descriptions += 1
         scheduler.wait(app_id, 30)
     assert described is not None
-    assert looks < 5
+    assert descriptions < 5
 
 
 @pytest.mark.parametrize("live_restore", [True, False])
-def test_a_follower_survives_a_restart_of_the_daemon(
+def test_follower_survives_a_restart_of_the_daemon(
     live_restore: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
@@ -371,7 +375,7 @@ def test_a_follower_survives_a_restart_of_the_daemon(
         if live_restore:
             assert lines == [f"line {i}\n" for i in range(count)]
         else:
-            assert 10 < len(lines) < count  # the daemon took the container down with it
+            assert 10 < len(lines) < count  # The daemon stopped the container.
             assert lines == [f"line {i}\n" for i in range(len(lines))]
             described = scheduler.describe(app_id)
             assert described is not None
@@ -382,10 +386,10 @@ def test_a_follower_survives_a_restart_of_the_daemon(
         docker_engine.destroy(folder)
 
 
-def test_the_command_survives_a_restart_of_the_daemon(environment: dict[str, str]) -> None:
+def test_command_survives_a_restart_of_the_daemon(environment: dict[str, str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
     script = "i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
-    words = ["-s", "local_docker", "-cfg", "pull=never", "utils.sh", "--image", BUSYBOX]
+    arguments = ["-s", "local_docker", "-cfg", "pull=never", "utils.sh", "--image", BUSYBOX]
     try:
         environment.update(docker_engine.start(folder, live_restore=True))
         command = [
@@ -396,7 +400,7 @@ def test_the_command_survives_a_restart_of_the_daemon(environment: dict[str, str
             "--workspace=",
         ]
         run = subprocess.Popen(
-            [*command, *words, "sh", "-c", script],
+            [*command, *arguments, "sh", "-c", script],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -404,18 +408,18 @@ def test_the_command_survives_a_restart_of_the_daemon(environment: dict[str, str
             text=True,
         )
         assert run.stderr is not None
-        said = ""
-        while "line 20" not in said:
+        log = ""
+        while "line 20" not in log:
             line = run.stderr.readline()
-            assert line, said
-            said += line
+            assert line, log
+            log += line
         docker_engine.stop(folder)
         time.sleep(2)
         docker_engine.start(folder, live_restore=True)
         out, rest = run.communicate(timeout=60)
-        said += rest
-        assert run.returncode == 0, said
-        assert [line for line in said.split("\n") if line.startswith("sh/0")] == [
+        log += rest
+        assert run.returncode == 0, log
+        assert [line for line in log.split("\n") if line.startswith("sh/0")] == [
             f"sh/0 line {i}" for i in range(100)
         ]
         environment["DOCKER_HOST"] = "unix:///no/such/socket"
@@ -423,12 +427,14 @@ def test_the_command_survives_a_restart_of_the_daemon(environment: dict[str, str
         status = subprocess.run(
             [command[0], "status", handle], env=environment, capture_output=True, check=False
         )
-        assert status.returncode == 3  # who never saw the app is told at once
+        assert status.returncode == 3  # This process never described the app: an error at once.
     finally:
         docker_engine.destroy(folder)
 
 
-def test_networks_of_ended_apps_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_of_ended_apps_are_removed_if_addresses_run_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
     try:
         engine = docker_engine.start(folder, addresses="10.214.0.0/23")
@@ -449,7 +455,7 @@ def test_networks_of_ended_apps_make_room(monkeypatch: pytest.MonkeyPatch) -> No
         docker_engine.destroy(folder)
 
 
-def test_has_docker_and_the_shared_network(
+def test_has_docker_and_ensure_network(
     scheduler: DockerScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert has_docker()
@@ -464,7 +470,7 @@ def test_has_docker_and_the_shared_network(
         create_scheduler("none").list()
 
 
-def test_the_command_from_another_process(
+def test_commands_share_an_app_between_processes(
     torchx: Any, environment: dict[str, str], engine: dict[str, str], scheduler: DockerScheduler
 ) -> None:
     environment.update(engine)
@@ -483,21 +489,20 @@ def test_the_command_from_another_process(
     assert scheduler.list() == []
 
 
-def test_a_dry_run_reaches_no_engine(torchx: Any, environment: dict[str, str]) -> None:
+def test_dry_run_contacts_no_engine(torchx: Any, environment: dict[str, str]) -> None:
     environment["DOCKER_HOST"] = "unix:///no/such/socket"
-    words = ("-s", "local_docker", "utils.echo", "--image", BUSYBOX, "--msg", "hi")
-    dry = torchx("run", "--dryrun", *words)
+    arguments = ("-s", "local_docker", "utils.echo", "--image", BUSYBOX, "--msg", "hi")
+    dry = torchx("run", "--dryrun", *arguments)
     assert dry.returncode == 0, dry.stderr
     assert "!!python" not in dry.stdout
     assert "network: torchx-" in dry.stdout
-    run = torchx("run", *words)
+    run = torchx("run", *arguments)
     assert run.returncode == 3, (run.stdout, run.stderr)
     assert "unix:///no/such/socket" in run.stderr
     assert "Traceback" not in run.stderr
 
 
-def test_peer_containers_are_found(scheduler: DockerScheduler) -> None:
-    """What upstream started (its labels, its names) is listed, described and deleted."""
+def test_containers_of_upstream_are_listed_read_and_deleted(scheduler: DockerScheduler) -> None:
     client = scheduler._docker_client
     labels = {
         "torchx.pytorch.org/version": "0.7.0",
@@ -507,7 +512,7 @@ def test_peer_containers_are_found(scheduler: DockerScheduler) -> None:
     }
     subprocess.run(
         ["docker", "run", "-d", "--network", "none", "--name", "old-app-main-0"]
-        + [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
+        + [argument for key, value in labels.items() for argument in ("--label", f"{key}={value}")]
         + [BUSYBOX, "sh", "-c", "echo old; exit 3"],
         env=dict(os.environ),
         check=True,

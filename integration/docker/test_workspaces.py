@@ -1,4 +1,4 @@
-"""Workspaces that go along to ``local_docker``, as a user sends them."""
+"""Tests of workspaces in images of ``local_docker``."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Ended = Callable[[str], DescribeAppResponse]
 
 @pytest.fixture
 def images(scheduler: DockerScheduler) -> Iterator[Callable[[], dict[str, str]]]:
-    """The images that a test makes of workspaces: their ids by their names."""
+    """Return a function that lists the images a test has built: their ids by their names."""
     api = scheduler._docker_client.api
     before: dict[str, str] = {}
 
-    def made() -> dict[str, str]:
+    def built() -> dict[str, str]:
         found = {i["RepoTags"][0]: i["Id"] for i in api.images(name="torchx-workspace")}
         return {name: found[name] for name in found.keys() - before}
 
-    before = made()
-    yield made
+    before = built()
+    yield built
     for app in scheduler.list():
         scheduler.delete(app.app_id)
-    for name in made():
+    for name in built():
         api.remove_image(name, force=True)
 
 
@@ -46,8 +46,8 @@ def projects(tmp_path: Path) -> dict[str, Path]:
 
 
 def reader(name: str, workspace: Path | None) -> Role:
-    words = {"entrypoint": "sh", "args": ["-c", "cat which.txt 2>/dev/null || echo none"]}
-    role = Role(name, BUSYBOX, **words)  # type: ignore[arg-type]
+    command = {"entrypoint": "sh", "args": ["-c", "cat which.txt 2>/dev/null || echo none"]}
+    role = Role(name, BUSYBOX, **command)  # type: ignore[arg-type]
     role.workspace = Workspace({str(workspace): ""}) if workspace else None
     return role
 
@@ -58,15 +58,15 @@ def test_roles_that_share_image_and_workspace_share_a_build(
     projects: dict[str, Path],
     images: Callable[[], dict[str, str]],
 ) -> None:
-    of_roles = {"a": "one", "b": "one", "c": "two", "d": ""}
+    project_of_role = {"a": "one", "b": "one", "c": "two", "d": ""}
 
     def submit() -> None:
-        roles = [reader(name, projects.get(project)) for name, project in of_roles.items()]
+        roles = [reader(name, projects.get(project)) for name, project in project_of_role.items()]
         app_id = scheduler.submit(AppDef("app", roles), {"pull": "never", "quiet": True})
         assert ended(app_id).state == AppState.SUCCEEDED
-        for name, project in of_roles.items():
-            sent = (projects[project] / "which.txt").read_text() if project else "none\n"
-            assert list(scheduler.log_iter(app_id, name))[-1] == sent
+        for name, project in project_of_role.items():
+            expected = (projects[project] / "which.txt").read_text() if project else "none\n"
+            assert list(scheduler.log_iter(app_id, name))[-1] == expected
 
     submit()
     first = images()
@@ -79,7 +79,7 @@ def test_roles_that_share_image_and_workspace_share_a_build(
     assert images().items() > first.items()
 
 
-def test_a_submission_that_fails_has_started_nothing(
+def test_failed_build_starts_no_container(
     scheduler: DockerScheduler, projects: dict[str, Path], images: Callable[[], dict[str, str]]
 ) -> None:
     (projects["two"] / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nRUN exit 3\n")
@@ -88,10 +88,10 @@ def test_a_submission_that_fails_has_started_nothing(
         scheduler.submit(AppDef("app", roles), {"pull": "never", "quiet": True})
     assert "\n" not in str(caught.value)
     assert scheduler.list() == []
-    assert len(images()) == 1  # the first role's is whole, and the next submission's
+    assert len(images()) == 1  # The next submission can use the image of the first role.
 
 
-def test_the_command_builds_only_what_runs(
+def test_dry_run_builds_no_image(
     torchx: Callable[..., subprocess.CompletedProcess[str]],
     environment: dict[str, str],
     engine: dict[str, str],
@@ -99,16 +99,18 @@ def test_the_command_builds_only_what_runs(
     images: Callable[[], dict[str, str]],
 ) -> None:
     environment.update(engine)
-    words: list[Any] = ["-s", "local_docker", f"--workspace={projects['one']}"]
-    words += ["-cfg", "pull=never", "utils.sh", "--image", BUSYBOX, "cat", "which.txt"]
-    dry = torchx("run", "--dryrun", *words)
+    arguments: list[Any] = ["-s", "local_docker", f"--workspace={projects['one']}"]
+    arguments += ["-cfg", "pull=never", "utils.sh", "--image", BUSYBOX, "cat", "which.txt"]
+    dry = torchx("run", "--dryrun", *arguments)
     assert dry.returncode == 0, dry.stderr
     assert images() == {}
-    done = torchx("run", "--wait", "--log", *words)
+    done = torchx("run", "--wait", "--log", *arguments)
     assert done.returncode == 0, done.stderr
     assert "sh/0 workspace one" in done.stderr
     ((name, _),) = images().items()
     assert f"image: {name}\n" in dry.stdout
-    nowhere = torchx("run", "--dryrun", "-s", "local_docker", "--workspace=/no/such", *words[3:])
+    nowhere = torchx(
+        "run", "--dryrun", "-s", "local_docker", "--workspace=/no/such", *arguments[3:]
+    )
     assert nowhere.returncode == 2, nowhere.stderr
     assert "workspace does not exist: /no/such" in nowhere.stderr

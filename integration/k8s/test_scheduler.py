@@ -286,7 +286,7 @@ def test_a_lost_answer_makes_one_app(scheduler: KubernetesScheduler, double: Dou
 def test_list_reads_all_pages(
     scheduler: KubernetesScheduler, double: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_PAGE", 2)
+    monkeypatch.setattr(connection, "PAGE_SIZE", 2)
     ids = {scheduler.submit(app("true"), {}) for _ in range(7)}
     # what is there that isn't ours
     body = double.objects("jobs.batch")[0]
@@ -518,7 +518,7 @@ def test_a_busy_cluster_is_asked_again(scheduler: KubernetesScheduler, double: D
 def test_a_cluster_that_stays_busy_or_away(
     scheduler: KubernetesScheduler, double: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PATIENCE", 1.0)
+    monkeypatch.setattr(connection, "RETRY_SECONDS", 1.0)
     double.fault(500, path="/jobs", count=-1, message="etcd has no leader")
     with pytest.raises(BackendError, match="etcd has no leader"):
         scheduler.list()

@@ -37,7 +37,6 @@ def test_the_bootstrap_runs_the_demo_in_a_fresh_checkout(
     )
     everything = done.stdout + done.stderr
     assert done.returncode == 0, everything
-    assert "[3/3]" in done.stdout
     assert "coordinator/0 pi is about 3.14159" in everything
     assert re.search(r"worker/1 worker 1 did \d+ pieces", everything)
     assert "SUCCEEDED" in everything

@@ -80,7 +80,7 @@ def test_status_after_lsf_has_forgotten(scheduler: LsfScheduler, lsf: Path) -> N
     found = another.describe(bad)
     assert found is not None
     assert "main/0 on" in found.msg
-    assert "exited with 3" in found.msg
+    assert "exit code 3" in found.msg
 
 
 def test_one_that_fails_ends_the_others(scheduler: LsfScheduler) -> None:
@@ -158,7 +158,7 @@ def test_an_app_submitted_from_elsewhere(
 
 def test_no_lsf(scheduler: LsfScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(LsfError, match="no LSF here: there is no command bjobs on PATH"):
+    with pytest.raises(LsfError, match="LSF is not installed: there is no command bjobs on PATH"):
         scheduler.list()
     with pytest.raises(LsfError, match="bsub"):
         scheduler.submit(app("true"), {})
@@ -169,5 +169,5 @@ def test_a_command_that_hangs(lsf: Path, real_lsf: bool, tmp_path: Path) -> None
         pytest.skip("bsub is on PATH: what needs the double is left out")
     (tmp_path / "bin" / "bjobs").write_text("#!/bin/sh\nexec sleep 60\n")
     scheduler = create_scheduler("test", timeout=0.5, patience=0.0)
-    with pytest.raises(LsfError, match=r"bjobs did not answer within 0\.5 s"):
+    with pytest.raises(LsfError, match=r"bjobs did not end within 0\.5 s"):
         scheduler.list()

@@ -156,7 +156,7 @@ class TestSeveralRoles:
         found = wait_for(scheduler, app_id)
         assert found.state == AppState.FAILED
         assert "bad/0 on n" in found.msg
-        assert "exited with 7" in found.msg
+        assert "exit code 7" in found.msg
         by_role = {role.role: role.replicas[0] for role in found.roles_statuses}
         assert by_role["bad"].exit_code == 7
         forget(scheduler_cluster(scheduler), app_id)
@@ -176,7 +176,7 @@ class TestWhatIsRemembered:
     ) -> None:
         ends = {
             "exit 0": (AppState.SUCCEEDED, ""),
-            "exit 3": (AppState.FAILED, "exited with 3"),
+            "exit 3": (AppState.FAILED, "exit code 3"),
             "kill -9 $$": (AppState.FAILED, "killed by signal 9"),
         }
         app_ids = {line: submit(scheduler, app(line)) for line in ends}

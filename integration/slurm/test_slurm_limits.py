@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from slurm_jobs import TimedJobs, wait_for
 
+from torchx_kit.hosts.local import LocalHost
 from torchx_sched_slurm import describe as describing
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppState
@@ -35,5 +36,5 @@ def test_the_limit_is_named_by_the_job_itself(scheduler: SlurmScheduler, timed: 
     entry = scheduler._index.get(timed.killed)
     assert entry is not None
     entry.state = ""  # as if nobody had looked while Slurm knew it
-    state, reason = describing.app_state(entry, None)
+    state, reason = describing.app_state(LocalHost(), entry, None)
     assert (state, reason.partition(":")[0]) == (AppState.FAILED, "TIMEOUT")

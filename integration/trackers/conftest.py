@@ -123,7 +123,7 @@ def s3_config(moto: Service, bucket: str) -> str:
 @pytest.fixture(scope="session")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Python that has the released peer and nothing of ours."""
-    for known in (os.environ.get("TORCHX_BENCH_PEER"), str(ROOT / ".nox" / "bench" / "peer")):
+    for known in (os.environ.get("TORCHX_BENCH_PEER"), str(ROOT / ".nox" / "benchmarks" / "peer")):
         if known and (Path(known) / "bin" / "python").exists():
             return str(Path(known) / "bin" / "python")
     folder = tmp_path_factory.mktemp("peer")

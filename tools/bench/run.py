@@ -15,7 +15,6 @@ import argparse
 import ast
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,15 +27,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-import distributions  # noqa: E402
-import environments  # noqa: E402
-import isolation  # noqa: E402
-import verification  # noqa: E402
+from check_projects import version  # noqa: E402
 from table import ROWS, Row  # noqa: E402
+from workspace import ROOT  # noqa: E402
 
 PEER = ("torchx-nightly==2026.10.26", "kubernetes")
-WORK = distributions.ROOT / ".nox" / "bench"
-PAGE = distributions.ROOT / "docs" / "benchmarks.md"
+# integration/trackers looks for the peer here.
+WORK = ROOT / ".nox" / "benchmarks"
+WHEELS = ROOT / ".nox" / "dist"
+PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 class Failed(Exception):
@@ -64,41 +63,43 @@ class Result:
         return not self.failure and (self.row.limit is None or self.value <= self.row.limit)
 
 
-def build() -> None:
-    """Makes wheels of every distribution anew."""
-    shutil.rmtree(isolation.OUR_WHEELS, ignore_errors=True)
-    isolation.OUR_WHEELS.mkdir(parents=True)
-    for member in distributions.members():
-        isolation.build(member)
+def uv(*arguments: object) -> None:
+    """Run uv.
+
+    Raises:
+        Failed: With uv's last line.
+    """
+    command = [str(Path(sys.prefix) / "bin" / "uv"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed((done.stderr.strip().splitlines() or ["uv failed without a message"])[-1])
 
 
 def both_environments(version: str) -> tuple[Path, Path]:
-    """Two environments of a version of Python: one with our wheels, and one with the peer.
+    """Make two environments of a version of Python: one with our wheels, and one with the peer.
 
-    Ours is made anew, the peer's is kept between runs.
+    Ours is always made anew; the peer's is kept.
 
     Args:
         version: Such as ``"3.10"``; empty for the one that runs this.
 
     Raises:
-        environments.EnvironmentFailure: There is no such Python, or something can't be installed.
+        Failed: There is no such Python, or a package cannot be installed.
     """
-    python = environments.interpreter(version) if version else sys.executable
-    if python is None:
-        raise environments.EnvironmentFailure(f"there is no Python {version} here")
+    python = version or sys.executable
     ours, peer = (WORK / "-".join(filter(None, (side, version))) for side in ("ours", "peer"))
-    print(f"installing {distributions.version()} into {ours.name}", flush=True)
-    environments.create(ours, python, with_pip=False)
-    names = [member.name for member in distributions.members()]
-    wheels = f"--find-links={isolation.OUR_WHEELS}"
-    environments.pip(ours, ["install", "-q", wheels, *names], pip_from=isolation.WORKSPACE)
+    print(f"installing our wheels into {ours.name}", flush=True)
+    uv("venv", "--clear", "--python", python, ours)
+    # pip compiles what it installs, so that a first start is not slower than the others.
+    install = ("pip", "install", "--compile-bytecode", "--python")
+    uv(*install, ours, *sorted(WHEELS.glob("*.whl")))
     named = os.environ.get("TORCHX_BENCH_PEER")
     if named and not version:
         return ours, Path(named).resolve()
-    if environments.version_of(environments.python_in(peer)) is None:
+    if not (peer / "bin" / "torchx").exists():
         print(f"installing {PEER[0]} into {peer.name}", flush=True)
-        environments.create(peer, python, with_pip=False)
-        environments.pip(peer, ["install", "-q", *PEER], pip_from=isolation.WORKSPACE)
+        uv("venv", "--clear", "--python", python, peer)
+        uv(*install, peer, *PEER)
     return ours, peer
 
 
@@ -115,7 +116,7 @@ def once(row: Row, environment: Path, words: tuple[str, ...], home: str) -> tupl
         Failed: It exited with something else than 0.
     """
     if words[0].endswith(".py"):
-        command = [str(environments.python_in(environment)), str(HERE / "rows" / words[0])]
+        command = [str(environment / "bin" / "python"), str(HERE / "rows" / words[0])]
     else:
         command = [str(environment / "bin" / words[0])]
     keep = {key: os.environ[key] for key in ("LANG", "TMPDIR") if key in os.environ}
@@ -224,7 +225,7 @@ def page(results: list[Result], missing: list[Row]) -> str:
         f"- {date.today().isoformat()}, {os.cpu_count()} × {processor()}",
         f"- load of the machine at the end: {os.getloadavg()[1]:.1f} (5 minutes; ours is about 1)",
         f"- Python {platform.python_version()}, {platform.system()} {platform.release()}",
-        f"- ours {distributions.version()} from wheels, peer `{PEER[0]}`",
+        f"- ours {version()} from wheels, peer `{PEER[0]}`",
         "",
         "| work | ours | peer | ratio | at most | kept |",
         "|---|---|---|---|---|---|",
@@ -245,17 +246,16 @@ def main(argv: list[str]) -> int:
     unknown = [name for name in arguments.rows if name not in known]
     if unknown:
         parser.error(f"no row named {', '.join(unknown)}; there are {', '.join(known)}")
-    present = {member.name for member in distributions.members()}
+    present = {path.name.partition("-")[0].replace("_", "-") for path in WHEELS.glob("*.whl")}
     rows = [row for row in ROWS if row.name in arguments.rows or not arguments.rows]
     missing = [row for row in rows if not present.issuperset(row.needs)]
     measured = [row for row in rows if row not in missing]
     try:
-        build()
         sides = {
             version: both_environments(version)
             for version in dict.fromkeys(row.python for row in measured)
         }
-    except (environments.EnvironmentFailure, verification.Failed) as failure:
+    except Failed as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 1
     results = []
@@ -265,7 +265,7 @@ def main(argv: list[str]) -> int:
             print(line(results[-1]), flush=True)
     if not arguments.rows:
         PAGE.write_text(page(results, missing), "utf-8")
-        print(f"wrote {PAGE.relative_to(distributions.ROOT)}")
+        print(f"wrote {PAGE.relative_to(ROOT)}")
     over = [result.row.name for result in results if not result.kept]
     names = f": {', '.join(over)}" if over else ""
     judged = [result for result in results if result.row.limit is not None]

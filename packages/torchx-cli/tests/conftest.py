@@ -42,6 +42,7 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
     def __init__(self, session_name: str, apps: dict[str, FakeApp], **params: Any) -> None:
         super().__init__("fake", session_name)
         self.apps = apps
+        self.in_client = False
 
     def _run_opts(self) -> runopts:
         opts = runopts()
@@ -66,6 +67,9 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
             app, dict(dryrun_info.cfg), [AppState.PENDING, AppState.RUNNING, end], logs
         )
         return app_id
+
+    def lives_in_client(self, cfg: Mapping[str, Any]) -> bool:
+        return self.in_client
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         fake = self.apps.get(app_id)
@@ -120,19 +124,25 @@ class FakePlugin:
     def __init__(self) -> None:
         self.apps: dict[str, FakeApp] = {}
         self.schedulers = ["fake"]
+        self.installable = {"absent": "pip install acme-absent"}
+        self.in_client = False
         self.commands: list[CommandPlugin] = []
 
     @hookimpl
     def torchx_schedulers(self) -> Iterator[SchedulerPlugin]:
         for name in self.schedulers:
             yield SchedulerPlugin(name, self.create)
+        for name, command in self.installable.items():
+            yield SchedulerPlugin(name, "", install=command)
 
     @hookimpl
     def torchx_commands(self) -> Iterator[CommandPlugin]:
         yield from self.commands
 
     def create(self, session_name: str, **params: Any) -> FakeScheduler:
-        return FakeScheduler(session_name, self.apps, **params)
+        scheduler = FakeScheduler(session_name, self.apps, **params)
+        scheduler.in_client = self.in_client
+        return scheduler
 
 
 class Result(NamedTuple):
@@ -224,6 +234,16 @@ def nothing() -> AppDef:
 
 def untyped(x) -> AppDef:
     return AppDef("x")
+
+
+class Raising:
+    """Fails."""
+
+    def __init__(self, what: str = "built") -> None:
+        self.what = what
+
+    def build(self) -> AppDef:
+        raise KeyError(self.what)
 '''
     )
     return "comp.py"

@@ -43,22 +43,32 @@ def test_run_shows_logs_if_asked_to(cli: Any, components: str) -> None:
     assert "main/1 hello from 1\n" in result.err
 
 
-def test_a_local_schedulers_app_is_waited_for(cli: Any, plugin: Any, components: str) -> None:
-    plugin.schedulers = ["local_fake"]
+def test_app_that_lives_in_the_client_is_waited_for(cli: Any, plugin: Any, components: str) -> None:
+    plugin.in_client = True
     result = cli("run", "comp.py:job")
-    assert (result.code, result.out) == (0, "local_fake://torchx/job-0\n")
+    assert (result.code, result.out) == (0, f"{HANDLE}\n")
     assert "main/0 hello from 0\n" in result.err
     assert "job finished: SUCCEEDED" in result.err
 
 
-def test_a_local_app_that_nobody_is_to_wait_for(cli: Any, plugin: Any, components: str) -> None:
-    plugin.schedulers = ["local_fake", "fake"]
-    told = "--no-wait: a local app lives no longer than this command"
-    assert told in cli("run", "-s", "local_fake", "--no-wait", "comp.py:job").err
-    for words in (["-s", "fake", "--no-wait"], ["-s", "local_fake"]):
-        assert told not in cli("run", *words, "comp.py:job").err
-    detached = cli("run", "-s", "local_fake", "--no-wait", "--detach", "comp.py:job")
-    assert told not in detached.err
+def test_the_name_of_a_scheduler_does_not_make_the_command_wait(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    plugin.schedulers = ["local_fake"]
+    result = cli("run", "comp.py:job")
+    assert (result.code, result.out) == (0, "local_fake://torchx/job-0\n")
+    assert "job finished" not in result.err
+
+
+def test_no_wait_is_a_warning_if_the_app_lives_in_the_client(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    warning = "--no-wait: an app of scheduler fake ends with this command, which waits for it"
+    assert warning not in cli("run", "--no-wait", "comp.py:job").err
+    plugin.in_client = True
+    assert warning in cli("run", "--no-wait", "comp.py:job").err
+    assert warning not in cli("run", "comp.py:job").err
+    assert warning not in cli("run", "--no-wait", "--detach", "comp.py:job").err
 
 
 def test_a_failed_job_is_exit_code_1(cli: Any, components: str) -> None:
@@ -247,7 +257,16 @@ def test_the_default_scheduler(cli: Any, plugin: Any, components: str) -> None:
     result = cli("run", "comp.py:job")
     assert result.code == 2
     assert result.error == "which scheduler? give -s with one of: fake, other"
-    plugin.schedulers.append("local_cwd")
+
+
+@pytest.mark.parametrize(
+    ("installable", "hint"), [({}, ""), ({"local_cwd": "pip install x"}, "; run: pip install x")]
+)
+def test_no_installed_scheduler_is_an_error_with_the_command_that_installs_one(
+    installable: dict[str, str], hint: str, cli: Any, plugin: Any, components: str
+) -> None:
+    plugin.schedulers, plugin.installable = [], installable
+    assert cli("run", "comp.py:job").error == f"no scheduler is installed{hint}"
 
 
 def test_local_cwd_is_the_default_whatever_else_is_installed(
@@ -351,6 +370,9 @@ def test_bad_json_on_standard_input(
         ("run con.py:job", "no such file: con.py"),
         ("run no.such.component", "no component 'no.such.component'"),
         ("run comp.py:raises", "component comp.py:raises failed: KeyError: 'boom' ("),
+        ("run comp.py:raises", "comp.py:18)"),
+        ("run comp.py:Raising", "component comp.py:Raising failed: KeyError: 'built' ("),
+        ("run comp.py:Raising", "comp.py:40)"),
         ("run comp.py:exits", "component comp.py:exits ended the program (exit code 7)"),
         ("run comp.py:nothing", "must return an AppDef, but it returned None"),
         ("run comp.py:untyped", "Missing type annotation for argument 'x'"),
@@ -364,7 +386,8 @@ def test_bad_json_on_standard_input(
         ("run -cgf a=b comp.py:job", "no such option -cgf; did you mean '-cfg'?"),
         ("run -x comp.py:job", "no such option -x"),
         ("run -s fak comp.py:job", "unknown scheduler 'fak'; did you mean 'fake'?"),
-        ("run -s slurm comp.py:job", "'slurm' is not installed: pip install torchx-sched-slurm"),
+        ("run -s absent comp.py:job", "'absent' is not installed; run: pip install acme-absent"),
+        ("status absent://s/a", "'absent' is not installed; run: pip install acme-absent"),
         ("run -s fake -s other comp.py:job", "--scheduler is given 2 times, with different"),
         ("run -cfg queue comp.py:job", "'queue' is not of the form key=value"),
         ("run -cfg queu=1 comp.py:job", "Unknown run option `queu`. did you mean 'queue'?"),

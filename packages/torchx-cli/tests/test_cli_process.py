@@ -450,10 +450,14 @@ class Toy(Scheduler):
             time.sleep(0.02)
         yield "end"
 
+class ClientToy(Toy):
+    def lives_in_client(self, cfg):
+        return True
+
 @hookimpl
 def torchx_schedulers():
+    yield SchedulerPlugin("client_toy", lambda name, **kw: ClientToy("toy", name))
     yield SchedulerPlugin("local_toy", lambda name, **kw: Toy("toy", name))
-    yield SchedulerPlugin("remote_toy", lambda name, **kw: Toy("toy", name))
 '''
 )
 JOB = """
@@ -489,24 +493,24 @@ def state(site: Site, new: str = "") -> str:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_cancels_a_local_app_and_waits_for_its_end(
+def test_interrupt_cancels_an_app_of_the_client_and_waits_for_its_end(
     toy: Site, number: signal.Signals, code: int
 ) -> None:
-    process = toy.start("run", "-s", "local_toy", "job.yaml")
+    process = toy.start("run", "-s", "client_toy", "job.yaml")
     said = started(process)
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == code
-    assert out == "local_toy://torchx/app\n"
+    assert out == "client_toy://torchx/app\n"
     assert state(toy) == "CANCELLED"
-    assert "cancelling local_toy://torchx/app" in err
+    assert "cancelling client_toy://torchx/app" in err
     assert "job finished: CANCELLED" in err
     assert "Traceback" not in said + err
 
 
-def test_a_second_interrupt_does_not_wait(toy: Site) -> None:
+def test_second_interrupt_kills_the_app_and_does_not_wait(toy: Site) -> None:
     toy.environment["STUBBORN"] = "1"
-    process = toy.start("run", "-s", "local_toy", "job.yaml")
+    process = toy.start("run", "-s", "client_toy", "job.yaml")
     started(process)
     process.send_signal(signal.SIGINT)
     started(process, "cancelling")
@@ -515,42 +519,44 @@ def test_a_second_interrupt_does_not_wait(toy: Site) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "killing local_toy://torchx/app" in err
+    assert "killing client_toy://torchx/app" in err
     assert state(toy) == "FAILED"
 
 
-def test_an_interrupt_leaves_a_remote_app_alone(toy: Site) -> None:
-    process = toy.start("run", "--log", "-s", "remote_toy", "job.yaml")
+def test_interrupt_leaves_an_app_alone_that_does_not_live_in_the_client(
+    toy: Site,
+) -> None:
+    process = toy.start("run", "--log", "-s", "local_toy", "job.yaml")
     started(process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "remote_toy://torchx/app goes on; 'torchx cancel remote_toy://torchx/app'" in err
+    assert "local_toy://torchx/app goes on; 'torchx cancel local_toy://torchx/app'" in err
     assert state(toy) == "RUNNING"
 
 
 def test_logs_are_shown_to_the_end_before_the_command_ends(toy: Site) -> None:
-    process = toy.start("run", "-s", "local_toy", "job.yaml")
+    process = toy.start("run", "-s", "client_toy", "job.yaml")
     said = started(process)
     state(toy, "SUCCEEDED")
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0
-    assert out == "local_toy://torchx/app\n"
+    assert out == "client_toy://torchx/app\n"
     shown = said + err
     assert shown.count("r/0 end\n") == shown.count("r/1 end\n") == 1
     assert shown.index("r/0 end") < shown.index("job finished: SUCCEEDED")
 
 
 def test_detached_is_not_waited_for(toy: Site) -> None:
-    result = toy.run("run", "--detach", "-s", "local_toy", "job.yaml")
-    assert (result.returncode, result.stdout) == (0, "local_toy://torchx/app\n")
+    result = toy.run("run", "--detach", "-s", "client_toy", "job.yaml")
+    assert (result.returncode, result.stdout) == (0, "client_toy://torchx/app\n")
     assert state(toy) == "RUNNING"
 
 
 def test_following_a_log_can_be_interrupted(toy: Site) -> None:
     state_file = toy.folder / "state"
     state_file.write_text("RUNNING")
-    process = toy.start("log", "-t", "remote_toy://torchx/app/r/0")
+    process = toy.start("log", "-t", "local_toy://torchx/app/r/0")
     assert process.stdout is not None
     # the toy has forgotten its roles; those named are read all the same
     assert process.stdout.readline() == "r/0 one 0\n"
@@ -562,7 +568,7 @@ def test_following_a_log_can_be_interrupted(toy: Site) -> None:
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(toy: Site) -> None:
     (toy.folder / "state").write_text("SUCCEEDED")
-    for words in (["--help"], ["runopts"], ["log", "remote_toy://torchx/app/r/0-50"]):
+    for words in (["--help"], ["runopts"], ["log", "local_toy://torchx/app/r/0-50"]):
         reader, writer = os.pipe()
         os.close(reader)
         process = subprocess.run(
@@ -604,8 +610,8 @@ def complete(site: Site, words: str) -> list[str]:
 def test_completion_of_commands_options_and_schedulers(toy: Site) -> None:
     assert complete(toy, "st") == ["status"]
     assert "--parent_run_id" in complete(toy, "run --par")
-    assert complete(toy, "run -s remote") == ["remote_toy"]
-    assert complete(toy, "runopts local_t") == ["local_toy"]
+    assert complete(toy, "run -s local") == ["local_toy"]
+    assert complete(toy, "runopts local_t") == ["client_toy"]
 
 
 def test_completion_of_components(toy: Site) -> None:
@@ -658,11 +664,11 @@ def test_text_that_the_locale_lacks_is_escaped(toy: Site) -> None:
     (toy.folder / "state").write_text("SUCCEEDED")
     (toy.folder / "state.log").write_text(f"{TEXT}\n", encoding="utf-8")
     (toy.folder / "job.yaml").write_text(JOB.replace("x,", f"{TEXT},"), encoding="utf-8")
-    log = toy.run("log", "remote_toy://torchx/app/r/0")
+    log = toy.run("log", "local_toy://torchx/app/r/0")
     escaped = TEXT.encode("ascii", "backslashreplace").decode()
     assert (log.returncode, log.stderr) == (0, "")
     assert log.stdout == f"r/0 one 0\nr/0 {escaped}\nr/0 end\n"
-    shown = toy.run("run", "-s", "local_toy", "--dryrun", "job.yaml")
+    shown = toy.run("run", "-s", "client_toy", "--dryrun", "job.yaml")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert escaped in shown.stdout
 
@@ -673,7 +679,7 @@ def test_documents_are_utf8_in_every_locale(toy: Site, form: str) -> None:
 
     toy.environment.update(NO_UNICODE)
     job = JOB.replace("x,", f"{TEXT},").encode("utf-8")
-    words = f"run -s local_toy --workspace= --dryrun -o {form} -".split()
+    words = f"run -s client_toy --workspace= --dryrun -o {form} -".split()
     ran = subprocess.run(
         [sys.executable, "-m", "torchx_cli", *words],
         input=job,
@@ -689,7 +695,7 @@ def test_documents_are_utf8_in_every_locale(toy: Site, form: str) -> None:
 
 
 def test_standard_input_that_is_no_text(toy: Site) -> None:
-    for words in (["run", "-s", "local_toy", "-"], ["run", "--stdin"]):
+    for words in (["run", "-s", "client_toy", "-"], ["run", "--stdin"]):
         ran = subprocess.run(
             [sys.executable, "-m", "torchx_cli", *words],
             input=b"name: \xff",
@@ -706,7 +712,7 @@ def test_standard_input_that_is_no_text(toy: Site) -> None:
 def test_closed_streams_are_no_error(toy: Site, closed: str) -> None:
     closing = " ".join(f"{fd}>&-" if fd != "0" else "0<&-" for fd in closed.split())
     ran = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m torchx_cli list -s local_toy {closing}"],
+        ["sh", "-c", f"exec {sys.executable} -m torchx_cli list -s client_toy {closing}"],
         capture_output=True,
         text=True,
         cwd=toy.folder,
@@ -727,8 +733,8 @@ def test_a_working_directory_that_was_removed(toy: Site) -> None:
             ["sh", "-c", script], capture_output=True, text=True, env=toy.environment, timeout=60
         )
 
-    assert run("list -s local_toy").returncode == 0
-    refused = run("run -s local_toy no.component")
+    assert run("list -s client_toy").returncode == 0
+    refused = run("run -s client_toy no.component")
     assert refused.returncode == 2
     assert refused.stderr == (
         "torchx: error: the working directory was removed; change to another one\n"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_kit.logs import file_events, following
+from torchx_kit.logs import file_events, following, log_file, waiting
 from torchx_kit.logs.file_logs import (
     FileLog,
     Tail,
@@ -25,7 +25,7 @@ from torchx_kit.logs.file_logs import (
     read_files,
     stream_files,
 )
-from torchx_kit.logs.following import BLOCK_BYTES
+from torchx_kit.logs.log_file import BLOCK_BYTES
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Stream
 
@@ -317,7 +317,7 @@ class NfsDouble:
 def test_the_end_is_read_though_a_shared_file_system_shows_it_late(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "os", NfsDouble())
+    monkeypatch.setattr(log_file, "os", NfsDouble())
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, tail(finished, method))
@@ -442,7 +442,7 @@ def test_without_events_it_polls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def none_left() -> None:
         raise OSError("fake: no inotify instance is left")
 
-    monkeypatch.setattr(file_events, "Watcher", none_left)
+    monkeypatch.setattr(waiting, "Watcher", none_left)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, Tail(finished.is_set, check_every=0.1))
@@ -458,12 +458,12 @@ def test_network_file_systems_are_polled_unless_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not file_events.is_on_network(str(tmp_path / "not" / "there"))
-    monkeypatch.setattr(file_events, "is_on_network", lambda path: True)
+    monkeypatch.setattr(waiting, "is_on_network", lambda path: True)
 
     def not_wanted() -> None:
         raise AssertionError("fake: events on a network file system")
 
-    monkeypatch.setattr(file_events, "Watcher", not_wanted)
+    monkeypatch.setattr(waiting, "Watcher", not_wanted)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, Tail(finished.is_set, check_every=0.1))
@@ -522,36 +522,36 @@ def test_an_end_that_comes_while_a_log_is_read_is_asked_for_after_that(tmp_path:
     log, journal, ended = tmp_path / "log", tmp_path / "journal", threading.Event()
     log.touch()
     journal.touch()
-    waiting = following.Waiting()
+    resting_logs = waiting.Waiting()
     how = Tail(ended.is_set, watch=[str(journal)], check_every=600, method="events")
     followed = following.Followed(str(log), how)
     try:
         resting = False
         while not (resting and followed.due is not None and followed.due > time.monotonic() + 60):
             assert list(followed.look()) == []
-            waiting.rest(followed)
+            resting_logs.rest(followed)
             resting = True
             while followed.due is not None and followed.due < time.monotonic() + 60:
-                waiting.wait(at_once=True)
+                resting_logs.wait(at_once=True)
         log.write_text("one\n")
         while followed.due is not None:
-            assert waiting.wait(at_once=False) == [followed]
+            assert resting_logs.wait(at_once=False) == [followed]
         blocks = followed.look()
         assert "".join(next(blocks)) == "one\n"
         ended.set()
         journal.write_text("it has ended\n")
         while not followed.ask:  # one that is being read is nothing to look at
-            assert waiting.wait(at_once=True) == []
+            assert resting_logs.wait(at_once=True) == []
             time.sleep(0.01)
         assert list(blocks) == []
-        waiting.rest(followed)
-        assert waiting.wait(at_once=True) == [followed]
+        resting_logs.rest(followed)
+        assert resting_logs.wait(at_once=True) == [followed]
         assert list(followed.look()) == []
         assert followed.is_over
     finally:
-        waiting.forget(followed)
+        resting_logs.forget(followed)
         followed.close()
-        waiting.close()
+        resting_logs.close()
 
 
 def test_a_log_that_cannot_be_read_ends_alone(tmp_path: Path) -> None:

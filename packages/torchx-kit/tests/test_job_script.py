@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -20,7 +21,12 @@ from torchx_specs.model.templates import macros
 
 K = "\0k\0"
 WORDS = RoleWords(macros.Values("/img", "app", K, "RANK0"), {K: '"$1"'})
-TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+# Hypothesis also generates strings from our sources, macros among them; a macro is substituted.
+TEXT_WITHOUT_MACROS = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+).filter(
+    lambda text: not re.search(r"\$\{?(img_root|base_img_root|app_id|replica_id|rank0_env)", text)
+)
 
 
 def bash(script: str, *args: str) -> bytes:
@@ -35,7 +41,7 @@ class TestWords:
         told = bash(f"printf %s {WORDS.word(text)}", "7; no code")
         assert told == b"/img app 7; no code RANK0 DEPRECATED ${other}"
 
-    @given(st.lists(TEXT, min_size=1, max_size=5))
+    @given(st.lists(TEXT_WITHOUT_MACROS, min_size=1, max_size=5))
     def test_a_command_arrives_as_it_is(self, args: list[str]) -> None:
         line = " ".join(WORDS.command("printf", ["%s\\0", *args]))
         assert bash(line) == b"".join(arg.encode() + b"\0" for arg in args)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import torchx_kit.plugin
 from torchx_kit.workspace import BuilderWorkspaceMixin, tree_digest, workspace_files
 from torchx_specs import AppDef, AppDryRunInfo, CfgVal, Role, StructuredOpts, Workspace, runopts
 from torchx_specs.errors import PluginError, RequestError, WorkspaceError
@@ -18,7 +19,7 @@ from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 from torchx_specs.plugins import PluginManager, set_manager
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder, pin_workspace_images
-from torchx_specs.workspace.builder import METADATA_KEY, Product
+from torchx_specs.workspace.builder import METADATA_KEY, BuilderOutput
 from torchx_specs.workspace.spec import WorkingDirectory
 
 
@@ -101,6 +102,7 @@ def install() -> Iterator[Install]:
 
         manager = PluginManager(discover=False)
         manager.register(Plugin(), "test-builders")
+        manager.register(torchx_kit.plugin, "torchx-kit")
         set_manager(manager)
 
     yield make
@@ -363,7 +365,7 @@ class TestChoiceOfBuilder:
         self, builder: RecordingBuilder, project: Path
     ) -> None:
         class Containers(RecordingScheduler):
-            workspace_products = frozenset({"image"})
+            workspace_outputs = frozenset({"image"})
 
         assert "job_dir" not in dict(Containers().run_opts())
         with pytest.raises(RequestError, match=r"'dir' makes a folder.*valid types: recording"):
@@ -387,7 +389,7 @@ class TestChoiceOfBuilder:
     ) -> None:
         class Containers(RecordingScheduler):
             default_workspace_type = "docker"
-            workspace_products = frozenset({"image"})
+            workspace_outputs = frozenset({"image"})
 
         install()
         monkeypatch.chdir(project)
@@ -440,7 +442,7 @@ class TestChoiceOfBuilder:
 
     def test_options_of_the_default_builder_win(self, install: Install) -> None:
         class Same(RecordingBuilder):
-            product: ClassVar[Product] = "folder"
+            output: ClassVar[BuilderOutput] = "folder"
 
             def opts(self) -> runopts:
                 opts = runopts()

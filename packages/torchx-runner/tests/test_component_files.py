@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from torchx_runner.components import files as component_files
 from torchx_runner.components import finder
 from torchx_runner.components.files import load_component_file
 from torchx_specs import ComponentError, ComponentNotFoundException
+from torchx_specs.hookspecs import ComponentPlugin
 
 COMPONENT = "from torchx_specs import AppDef\ndef f() -> AppDef:\n    return AppDef(NAME)\n"
 
@@ -202,7 +204,7 @@ def test_a_function_that_is_not_there(cwd: Path) -> None:
         finder.get_component("comp.py:copyy")
 
 
-def test_files_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_component_file_is_read_by_the_first_plugin_that_has_it(plugins: Any) -> None:
     def never(path: str) -> str:
         raise OSError
 
@@ -213,7 +215,8 @@ def test_files_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
             raise FileNotFoundError(path)
         return texts[path]
 
-    monkeypatch.setattr(component_files, "SOURCE_READERS", [never, read])
+    plugins.add("torchx_components", ComponentPlugin("", read_file=never), distribution="a")
+    plugins.add("torchx_components", ComponentPlugin("", read_file=read), distribution="b")
     assert name_of("store://a/comp.py:f") == "from afar"
     assert load_component_file("store://a/comp.py") is load_component_file("store://a/comp.py")
     texts["store://a/comp.py"] = f"NAME = 'changed'\n{COMPONENT}"

@@ -75,8 +75,8 @@ def acme(lib: Path) -> Path:
 
 
 def registered(plugins: Any, *groups: tuple[str, str], **options: Any) -> None:
-    replaces = options.pop("replaces_builtins", False)
-    records = [ComponentPlugin(group, module, replaces) for group, module in groups]
+    kind = {key: options.pop(key, False) for key in ("replaces_builtins", "builtin")}
+    records = [ComponentPlugin(group, module, **kind) for group, module in groups]
     plugins.add("torchx_components", *records, **options)
 
 
@@ -232,7 +232,7 @@ def test_one_module_registered_twice_is_no_conflict(two: Path, plugins: Any) -> 
 
 
 def test_older_groups_replace_the_builtins(two: Path, plugins: Any) -> None:
-    registered(plugins, ("", "one"), distribution="torchx_components")
+    registered(plugins, ("", "one"), distribution="ours", builtin=True)
     registered(plugins, ("mine", "two"), distribution="mine", replaces_builtins=True)
     assert set(finder.get_components()) == {"mine.utils.echo"}
     with pytest.raises(ComponentNotFoundException):

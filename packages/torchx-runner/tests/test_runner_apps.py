@@ -212,6 +212,70 @@ def test_logs_of_an_unknown_app(runner: Runner) -> None:
         runner.log_lines("fake://test/nope", "main")
 
 
+def test_log_blocks_are_read_by_the_scheduler(
+    runner: Runner, scheduler: Any, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = submitted(runner, app)
+    calls = []
+
+    def log_blocks(*args: Any, **kwargs: Any) -> Any:
+        calls.append((*args, kwargs))
+        return iter([(("main", 0), ["a\n"])])
+
+    monkeypatch.setattr(scheduler, "log_blocks", log_blocks)
+    since, until = datetime(2026, 1, 1), datetime(2026, 1, 2)
+    replicas = [("main", 0)]
+    blocks = runner.log_blocks(handle, replicas, "x", since, until, True, Stream.STDERR)
+    assert list(blocks) == [(("main", 0), ["a\n"])]
+    assert calls == [("app1", replicas, "x", since, until, True, {"streams": Stream.STDERR})]
+
+
+def test_log_blocks_of_a_scheduler_without_its_own_reads_each_log(
+    runner: Runner, app: AppDef
+) -> None:
+    blocks = list(runner.log_blocks(submitted(runner, app), [("main", 0), ("main", 1)]))
+    for replica in [("main", 0), ("main", 1)]:
+        lines = [line for r, block in blocks if r == replica for line in block]
+        assert lines == ["one\n", "two\n"]
+
+
+class LinesRunner(Runner):
+    """A runner of an older client: it overrides ``log_lines`` alone."""
+
+    def log_lines(self, app_handle: str, role_name: str, k: int = 0, *args: Any, **kw: Any) -> Any:
+        return [f"{role_name} {k} {args}\n"]
+
+
+class LinesMixin:
+    def log_lines(self, *args: Any, **kwargs: Any) -> Any:
+        return ["mixin\n"]
+
+
+class MixedRunner(LinesMixin, Runner): ...
+
+
+class BlocksRunner(LinesRunner):
+    """A runner that overrides both."""
+
+    def log_blocks(self, *args: Any, **kwargs: Any) -> Any:
+        return iter([(("main", 0), ["block\n"])])
+
+
+@pytest.mark.parametrize(
+    ("runner_class", "expected"),
+    [
+        (LinesRunner, "main 0 ('x', None, None, False)\n"),
+        (MixedRunner, "mixin\n"),
+        (BlocksRunner, "block\n"),
+    ],
+)
+def test_log_blocks_respects_overridden_log_methods(
+    runner_class: type[Runner], expected: str
+) -> None:
+    blocks = runner_class("test", {}).log_blocks("fake://test/a", [("main", 0)], "x")
+    assert [line for _, block in blocks for line in block] == [expected]
+
+
 # -- waiting
 
 
@@ -303,27 +367,15 @@ def test_a_scheduler_that_tells_of_changes_is_not_polled(
     fake_scheduler_class: Any, clock: list[float]
 ) -> None:
     class Telling(fake_scheduler_class):  # type: ignore[misc]
-        def wait(self, app_id: str, timeout: float) -> None:
+        def wait(self, app_id: str, timeout: float) -> bool:
             self.calls.append(("wait", app_id, timeout))
+            return True
 
     scheduler = Telling("t")
     runner = Runner("t", {"fake": lambda name, **kw: scheduler})
     runner.wait(states_of(scheduler, RUNNING, RUNNING, FAILED), wait_interval=7)
     assert scheduler.calls == [("wait", "a", 7)] * 2
     assert clock == []
-
-
-def test_another_method_named_wait_is_none_of_ours(
-    fake_scheduler_class: Any, clock: list[float]
-) -> None:
-    class Older(fake_scheduler_class):  # type: ignore[misc]
-        def wait(self, seconds: int) -> None:
-            raise AssertionError
-
-    scheduler = Older("t")
-    runner = Runner("t", {"fake": lambda name, **kw: scheduler})
-    runner.wait(states_of(scheduler, RUNNING, FAILED))
-    assert len(clock) == 1
 
 
 # -- schedulers
@@ -379,7 +431,7 @@ def test_installed_schedulers_are_the_default(
     )
     with get_runner(a=1) as runner:
         assert runner.name() == "torchx"
-        assert runner.scheduler_backends() == ["fake", "absent"]
+        assert runner.scheduler_backends() == ["absent", "fake"]
         assert submitted(runner, app) == "fake://torchx/app1"
         assert runner._scheduler("fake").params == {"a": 1}  # type: ignore[attr-defined]
         with pytest.raises(PluginError, match=r"scheduler 'absent' of acme 1\.0 cannot be loaded"):

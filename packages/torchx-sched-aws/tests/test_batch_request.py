@@ -340,9 +340,9 @@ def test_names_are_what_batch_takes(request_of: Request, name: str) -> None:
     [
         ({"image": ""}, "no image"),
         ({"entrypoint": "<MISSING>"}, "no entrypoint"),
-        ({"args": ["\0"]}, r"args\[0\] holds a NUL"),
-        ({"args": ["\udcff"]}, r"args\[0\] holds bytes that are not UTF-8"),
-        ({"env": {"": "x"}}, "no variable's name"),
+        ({"args": ["\0"]}, r"args\[0\] contains a NUL"),
+        ({"args": ["\udcff"]}, r"args\[0\] contains bytes that are not UTF-8"),
+        ({"env": {"": "x"}}, "not a valid variable name"),
         ({"env": {"AWS_BATCH_X": "x"}}, "keeps variables that begin with AWS_BATCH"),
         ({"env": {"A": "\udcff"}}, "not UTF-8"),
         ({"resource": Resource(cpu=1, gpu=0, memMB=-1)}, "asks for no memory"),
@@ -406,7 +406,7 @@ def test_all_problems_are_told_at_once(request_of: Request) -> None:
     with pytest.raises(RequestError) as caught:
         request_of(app=app, priority=-1)
     problems = "\n".join(caught.value.problems)
-    for part in ("no image", "no entrypoint", "several roles", "priority", "aws:x", "47 tags"):
+    for part in ("no image", "no entrypoint", "2 roles are named", "priority", "aws:x", "47 tags"):
         assert part in problems
 
 
@@ -453,6 +453,17 @@ def test_the_printed_request_is_plain_yaml_without_secrets(scheduler: AWSBatchSc
         assert printed["submit_job"]["jobName"] == info.request.name
         assert "value: value" in text
         assert "hunter2" in json.dumps(info.request.job_def)
+
+
+def test_the_printed_request_names_the_secrets_that_batch_reads(
+    scheduler: AWSBatchScheduler,
+) -> None:
+    arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"
+    info = scheduler.submit_dryrun(
+        AppDef("app", [role()]), {"queue": "queue", "secrets": {"KEY": arn}}
+    )
+    container = yaml.safe_load(str(info))["job_def"]["containerProperties"]
+    assert container["secrets"] == [{"name": "KEY", "valueFrom": arn}]
 
 
 def test_the_dry_run_changes_no_app(scheduler: AWSBatchScheduler) -> None:

@@ -15,7 +15,7 @@ from torchx_sched_aws.sagemaker import jobs as sagemaker_jobs
 from torchx_sched_aws.sagemaker.command import make_command
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
-from torchx_sched_aws.sagemaker.states import exit_code_of, job_state, reason_of, restarts_of
+from torchx_sched_aws.sagemaker.submit import create
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Stream
@@ -69,55 +69,6 @@ def transitions(*statuses: str) -> list[dict[str, Any]]:
         {"Status": status, "StartTime": NOW + timedelta(minutes=i), "StatusMessage": f"m {status}"}
         for i, status in enumerate(statuses)
     ]
-
-
-# -- states
-
-
-@pytest.mark.parametrize(
-    ("status", "secondary", "state"),
-    [
-        ("InProgress", "Starting", AppState.PENDING),
-        ("InProgress", "Pending", AppState.PENDING),
-        ("InProgress", "Downloading", AppState.PENDING),
-        ("InProgress", "Interrupted", AppState.PENDING),
-        ("InProgress", "Training", AppState.RUNNING),
-        ("InProgress", "Uploading", AppState.RUNNING),
-        ("InProgress", "SomethingNew", AppState.RUNNING),
-        ("Completed", "Completed", AppState.SUCCEEDED),
-        ("Failed", "Failed", AppState.FAILED),
-        ("Stopping", "Stopping", AppState.RUNNING),
-        ("Stopped", "Stopped", AppState.CANCELLED),
-        ("Stopped", "MaxRuntimeExceeded", AppState.FAILED),
-        ("Stopped", "MaxWaitTimeExceeded", AppState.FAILED),
-        ("SomethingNew", "", AppState.UNKNOWN),
-    ],
-)
-def test_states(status: str, secondary: str, state: AppState) -> None:
-    assert job_state(status, secondary) == state
-
-
-@pytest.mark.parametrize(
-    ("reason", "code"),
-    [
-        ("AlgorithmError: , exit code: 137", 137),
-        ('AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage ""', 1),
-        ("ClientError: no such image", None),
-    ],
-)
-def test_exit_codes(reason: str, code: int | None) -> None:
-    assert exit_code_of(answer(TrainingJobStatus="Failed", FailureReason=reason)) == code
-
-
-def test_reasons_and_restarts() -> None:
-    walked = transitions("Starting", "Training", "Interrupted", "Starting", "Training")
-    job = answer(SecondaryStatusTransitions=walked)
-    assert reason_of(job) == "Training: m Training"
-    assert restarts_of(job) == 1
-    failed = answer(TrainingJobStatus="Failed", SecondaryStatus="Failed", FailureReason="a\n  b")
-    assert reason_of(failed) == "a b"
-    assert reason_of(answer(TrainingJobStatus="Completed", SecondaryStatus="Completed")) == ""
-    assert exit_code_of(answer(TrainingJobStatus="Completed")) == 0
 
 
 # -- describing
@@ -234,7 +185,7 @@ def test_the_name_of_a_role_is_looked_up(sagemaker: Stubber) -> None:
         expected = {**job.job_def, "RoleArn": ROLE}
         sagemaker.add_response("create_training_job", {"TrainingJobArn": arn}, expected)
         clients = Clients({"sagemaker": sagemaker.client, "iam": iam.client})
-        sagemaker_jobs.create(clients, job)
+        create(clients, job)
         iam.assert_no_pending_responses()
 
 
@@ -242,12 +193,12 @@ def test_a_request_that_is_wrong_is_the_users_fault(sagemaker: Stubber) -> None:
     clients = Clients({"sagemaker": sagemaker.client})
     sagemaker.add_client_error("create_training_job", "ValidationException", "no such subnet")
     with pytest.raises(RequestError, match="no such subnet") as caught:
-        sagemaker_jobs.create(clients, request())
+        create(clients, request())
     assert caught.value.exit_code == 2
     assert isinstance(caught.value, AwsError)
     sagemaker.add_client_error("create_training_job", "ResourceLimitExceeded", "no more")
     with pytest.raises(AwsError, match="no more") as limited:
-        sagemaker_jobs.create(clients, request())
+        create(clients, request())
     assert limited.value.exit_code == 3
 
 
@@ -256,7 +207,7 @@ def test_the_name_of_somebody_elses_job_is_taken(sagemaker: Stubber) -> None:
     sagemaker.add_client_error("create_training_job", "ResourceInUse", "already exists")
     sagemaker.add_response("describe_training_job", answer(RoleArn=ROLE + "2"))
     with pytest.raises(RequestError, match="already exists"):
-        sagemaker_jobs.create(clients, request())
+        create(clients, request())
 
 
 # -- ending
@@ -280,7 +231,7 @@ def test_deleting_stops_first(sagemaker: Stubber) -> None:
     sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
     slept: list[float] = []
     sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME, slept.append)
-    assert slept == [0.5, 0.75]
+    assert slept == [0.5, 1.0]
 
 
 def test_deleting_what_does_not_stop(sagemaker: Stubber, monkeypatch: pytest.MonkeyPatch) -> None:

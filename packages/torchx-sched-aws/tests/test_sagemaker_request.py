@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from torchx_sched_aws.sagemaker import checks as sagemaker_checks
 from torchx_sched_aws.sagemaker import command as sagemaker_command
 from torchx_sched_aws.sagemaker import options as sagemaker_options
 from torchx_sched_aws.sagemaker import request as sagemaker_request
@@ -480,11 +481,11 @@ def test_the_limits_are_those_of_the_model() -> None:
     assert most("TrainingEnvironmentKey") == sagemaker_command.LONGEST_NAME
     assert most("TrainingEnvironmentValue") == sagemaker_command.LONGEST_VALUE
     assert most("TrainingEnvironmentMap") == sagemaker_command.MOST_VARIABLES
-    assert most("HyperParameters") == sagemaker_request._MOST_HYPERPARAMETERS
-    assert most("HyperParameterValue") == sagemaker_request._LONGEST_VALUE
-    assert most("HyperParameterKey") == sagemaker_request._LONGEST_KEY
+    assert most("HyperParameters") == sagemaker_checks._MOST_HYPERPARAMETERS
+    assert most("HyperParameterValue") == sagemaker_checks._LONGEST_VALUE
+    assert most("HyperParameterKey") == sagemaker_checks._LONGEST_KEY
     assert most("MetricDefinitionList") == sagemaker_request._MOST_METRICS
-    assert most("AlgorithmImage") == sagemaker_request._LONGEST_IMAGE
+    assert most("AlgorithmImage") == sagemaker_checks._LONGEST_IMAGE
     keep = most("KeepAlivePeriodInSeconds")
     assert keep == sagemaker_options._RANGES["keep_alive_period_in_seconds"][1]
     assert most("MaximumRetryAttempts") == sagemaker_options._RANGES["max_retry_attempts"][1]
@@ -547,7 +548,7 @@ def test_app_and_options_stay_as_they_are(request_of: Request) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"image": ""}, "needs an image"),
+        ({"image": ""}, "no image"),
         ({"image": "x" * 300}, "255 characters"),
         ({"num_replicas": 0}, "num_replicas is 0"),
         ({"mounts": [BindMount("/a", "/b")]}, "InputDataConfig"),
@@ -557,7 +558,8 @@ def test_app_and_options_stay_as_they_are(request_of: Request) -> None:
         ({"args": ["\0"]}, "NUL"),
         ({"args": ["\udcff"]}, "not UTF-8"),
         ({"env": {"A": "\udcff"}}, "not UTF-8"),
-        ({"env": {"A=B": "c"}}, "cannot have that name"),
+        ({"env": {"A=B": "c"}}, "not a valid variable name"),
+        ({"image": "a b"}, "contains a space"),
         ({"args": ["x" * 60_000]}, "SageMaker carries 50176"),
     ],
 )
@@ -613,7 +615,7 @@ def test_options_that_are_wrong(
 
 def test_all_problems_come_in_one_error(refusal: Callable[..., str]) -> None:
     text = refusal(command(image=""), instance_type="x", output_path="y")
-    assert all(said in text for said in ("needs an image", "instance_type", "output_path"))
+    assert all(said in text for said in ("no image", "instance_type", "output_path"))
 
 
 def test_scripts_cannot_have_everything(refusal: Callable[..., str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchx_sched_aws.tags import MOST_TAGS, make_tags, tag_value
+from torchx_sched_aws.tags import MOST_TAGS, current_user, make_tags, tag_value
 from torchx_specs.errors import RequestError
 from torchx_specs.version import __version__
 
@@ -28,3 +28,14 @@ def test_what_cannot_be_a_tag() -> None:
     with pytest.raises(RequestError) as caught:
         make_tags("a", "b", {"aws:x": "1", " ": "2", **{str(i): "x" for i in range(MOST_TAGS)}})
     assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError])
+def test_current_user_is_unknown_without_an_account(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def getuser() -> str:
+        raise error
+
+    monkeypatch.setattr("torchx_sched_aws.tags.getuser", getuser)
+    assert current_user() == "unknown"

@@ -1,33 +1,35 @@
-"""The log reader, on an engine that is a fake."""
+"""Tests of the log reader, with a fake engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any
 
+import docker.errors
 import pytest
 import urllib3.exceptions
 
+from torchx_kit.times import parse_rfc3339
 from torchx_sched_docker import logs
-from torchx_sched_docker.logs import STDERR, STDOUT, ContainerLog, nanoseconds
-from torchx_sched_docker.states import app_state, reason_of, replica_state
-from torchx_specs import AppState
+from torchx_sched_docker.logs import STDERR, STDOUT, ContainerLog
+from torchx_specs.errors import BackendError
 
 BOTH = frozenset({STDOUT, STDERR})
 
 
-def entry(output: int, at: int, text: str) -> tuple[int, int, str]:
-    return output, at, text
-
-
-def frame(output: int, at: int, text: str) -> bytes:
+def frame(stream: int, at: int, text: str) -> bytes:
     body = f"2026-01-01T00:00:{at // 10:02}.{at % 10}00000000Z {text}".encode()
-    return bytes([output, 0, 0, 0]) + len(body).to_bytes(4, "big") + body
+    return bytes([stream, 0, 0, 0]) + len(body).to_bytes(4, "big") + body
 
 
 class FakeEngine:
-    """An engine with one container's log; connections break after so many bytes."""
+    """An engine with the log of one container.
+
+    Args:
+        entries: Stream, time in tenths of a second, and text of each entry.
+        breaks: After how many bytes each connection of a follower breaks.
+    """
 
     timeout = 1
 
@@ -36,20 +38,20 @@ class FakeEngine:
         self.breaks = breaks
         self.api = self
 
-    def inspect_container(self, identity: str) -> dict[str, Any]:
+    def inspect_container(self, container: str) -> dict[str, Any]:
         status = "running" if self.breaks else "exited"
         state = {"Status": status, "ExitCode": 0}
         return {"Name": "/x", "Config": {"Tty": False}, "State": state}
 
-    def _url(self, path: str, identity: str) -> str:
-        return path.format(identity)
+    def _url(self, path: str, container: str) -> str:
+        return path.format(container)
 
     def _raise_for_status(self, response: Any) -> None:
         pass
 
     def _get(self, url: str, params: dict[str, Any], **kwargs: Any) -> Any:
         since = float(params.get("since", 0))
-        base = nanoseconds(b"2026-01-01T00:00:00Z") / 1e9
+        base = parse_rfc3339(b"2026-01-01T00:00:00Z") / 1e9
         data = b"".join(
             frame(*e)
             for e in self.entries
@@ -74,34 +76,34 @@ class FakeEngine:
 
 
 ENTRIES = [
-    entry(STDOUT, 0, "one\n"),
-    entry(STDERR, 0, "err"),
-    entry(STDOUT, 0, "two\n"),
-    entry(STDERR, 1, "or\n"),
-    entry(STDOUT, 1, "x" * 50),
-    entry(STDOUT, 2, "x" * 50 + "\n"),
-    entry(STDOUT, 2, "two\n"),
-    entry(STDOUT, 3, "no newline"),
+    (STDOUT, 0, "one\n"),
+    (STDERR, 0, "err"),
+    (STDOUT, 0, "two\n"),
+    (STDERR, 1, "or\n"),
+    (STDOUT, 1, "x" * 50),
+    (STDOUT, 2, "x" * 50 + "\n"),
+    (STDOUT, 2, "two\n"),
+    (STDOUT, 3, "no newline"),
 ]
 LINES = ["one\n", "two\n", "error\n", "x" * 100 + "\n", "two\n", "no newline"]
 
 
-def read(engine: Any, follow: bool, outputs: frozenset[int] = BOTH) -> list[str]:
-    return list(ContainerLog(engine, "id", outputs, sleep=lambda s: None).lines(follow))
+def read(engine: Any, follow: bool, streams: frozenset[int] = BOTH) -> list[str]:
+    return list(ContainerLog(engine, "id", streams, sleep=lambda s: None).lines(follow))
 
 
 @pytest.mark.parametrize("size", range(0, 400, 13))
-def test_no_line_is_lost_doubled_or_cut_wherever_the_connection_breaks(size: int) -> None:
+def test_follower_yields_each_line_once_wherever_the_connection_breaks(size: int) -> None:
     assert read(FakeEngine(ENTRIES, [size, size + 29, 10]), follow=True) == LINES
 
 
-def test_outputs_apart() -> None:
+def test_streams_can_be_read_separately() -> None:
     engine: Any = FakeEngine(ENTRIES, [])
     assert read(engine, False, frozenset({STDERR})) == ["error\n"]
     assert read(engine, False, frozenset({STDOUT})) == [x for x in LINES if x != "error\n"]
 
 
-def test_an_engine_that_stays_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follower_raises_if_the_engine_stays_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "PATIENCE", -1.0)
     engine: Any = FakeEngine(ENTRIES, [0])
     with pytest.raises(Exception, match="does not answer") as caught:
@@ -109,35 +111,18 @@ def test_an_engine_that_stays_away_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     assert getattr(caught.value, "exit_code", None) == 3
 
 
-def test_times_are_exact() -> None:
-    when = datetime(2026, 1, 1, 0, 0, 0, 123457, tzinfo=timezone.utc)
-    exact = nanoseconds(b"2026-01-01T00:00:00.123457Z")
-    assert logs._since_1970(when) == exact
-    assert logs._since_1970(when.astimezone().replace(tzinfo=None)) == exact
+@pytest.mark.parametrize("status", [400, 404, 500])
+def test_follower_ends_quietly_only_if_the_container_was_deleted(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inspect_container(self: Any, container: str) -> dict[str, Any]:
+        response: Any = SimpleNamespace(status_code=status)
+        raise docker.errors.APIError("refused", response, "refused")
 
-
-def test_states() -> None:
-    assert replica_state("exited", 0, "x") == AppState.SUCCEEDED
-    assert replica_state("exited", 1, "x") == AppState.FAILED
-    assert replica_state("exited", 0, "x_cancelled") == AppState.CANCELLED
-    assert replica_state("running", None, "x_cancelled") == AppState.RUNNING
-    assert replica_state("created", None, "x_cancelled") == AppState.CANCELLED
-    assert replica_state("new in some release", None, "x") == AppState.UNKNOWN
-    done, failed, runs = AppState.SUCCEEDED, AppState.FAILED, AppState.RUNNING
-    assert app_state([done, done]) == done
-    assert app_state([done, failed]) == failed
-    assert app_state([failed, AppState.CANCELLED]) == AppState.CANCELLED
-    assert app_state([done, AppState.PENDING, runs]) == runs
-    assert app_state([done, AppState.PENDING, AppState.SUBMITTED]) == AppState.SUBMITTED
-
-
-def test_reasons() -> None:
-    def reason(name: str = "/x", **state: Any) -> str:
-        attrs = {"Name": name, "State": state, "HostConfig": {"Memory": 16 << 20}}
-        return reason_of(attrs)
-
-    assert reason(Status="exited", ExitCode=0) == ""
-    assert reason(Status="exited", ExitCode=137) == "exit code 137 (SIGKILL)"
-    assert "16 MB" in reason(Status="exited", ExitCode=137, OOMKilled=True)
-    assert reason(Status="created", ExitCode=127, Error="no\nsuch file") == "no such file"
-    assert reason("/x_cancelled", Status="exited", ExitCode=143).startswith("cancelled")
+    monkeypatch.setattr(logs, "PATIENCE", -1.0)
+    monkeypatch.setattr(FakeEngine, "inspect_container", inspect_container)
+    if status == 404:
+        assert read(FakeEngine(ENTRIES, [0]), follow=True) == []
+    else:
+        with pytest.raises(BackendError, match="cannot read the log of id: refused"):
+            read(FakeEngine(ENTRIES, [0]), follow=True)

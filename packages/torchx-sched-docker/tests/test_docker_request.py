@@ -1,4 +1,4 @@
-"""Requests of local_docker, made without an engine."""
+"""Tests of requests, which are made without an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from torchx_sched_docker.request import MountTypeError
+from torchx_kit.errors import MountTypeError
 from torchx_sched_docker.scheduler import (
     LABEL_APP_ID,
     LABEL_REPLICA_ID,
@@ -36,8 +36,8 @@ def scheduler() -> DockerScheduler:
     return create_scheduler("test", unknown="ignored")
 
 
-def role(**words: Any) -> Role:
-    return Role(**{"name": "main", "image": "busybox:1", "entrypoint": "sh", **words})
+def role(**fields: Any) -> Role:
+    return Role(**{"name": "main", "image": "busybox:1", "entrypoint": "sh", **fields})
 
 
 def containers(scheduler: DockerScheduler, *roles: Role, **cfg: Any) -> list[DockerContainer]:
@@ -45,7 +45,7 @@ def containers(scheduler: DockerScheduler, *roles: Role, **cfg: Any) -> list[Doc
     return info.request.containers
 
 
-def test_the_whole_request(scheduler: DockerScheduler) -> None:
+def test_request_holds_everything_the_role_defines(scheduler: DockerScheduler) -> None:
     resource = Resource(cpu=1.5, gpu=2, memMB=512, devices={"aws.amazon.com/neurondevice": 1})
     mounts = [BindMount("/a", "/b", True), VolumeMount("v", "/c"), DeviceMount("/dev/x", "/dev/y")]
     args = ["-c", f"echo {macros.replica_id} {macros.app_id}"]
@@ -106,53 +106,55 @@ def test_the_whole_request(scheduler: DockerScheduler) -> None:
     }
 
 
-def test_what_is_not_asked_for_is_left_out(scheduler: DockerScheduler) -> None:
+def test_unset_resources_leave_no_parameters(scheduler: DockerScheduler) -> None:
     (container,) = containers(scheduler, role())
     assert {"mem_limit", "shm_size", "nano_cpus", "device_requests", "restart_policy", "ports"} & {
         *container.kwargs
     } == set()
 
 
-def test_ports_by_option(scheduler: DockerScheduler) -> None:
+def test_option_publish_decides_the_ports(scheduler: DockerScheduler) -> None:
     def ports(publish: str) -> object:
-        (one,) = containers(scheduler, role(port_map={"web": 80}), publish=publish)
-        return one.kwargs.get("ports")
+        (container,) = containers(scheduler, role(port_map={"web": 80}), publish=publish)
+        return container.kwargs.get("ports")
 
     assert ports("same") == {"80/tcp": {"HostIp": "127.0.0.1", "HostPort": "80"}}
     assert ports("none") is None
 
 
-def test_copied_variables(scheduler: DockerScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_role_variables_replace_copied_ones(
+    scheduler: DockerScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COPY_ME", "1")
     monkeypatch.setenv("COPY_ME_TOO", "2")
-    (one,) = containers(scheduler, role(env={"COPY_ME": "3"}), copy_env=["COPY_*"])
-    environment: Any = one.kwargs["environment"]
+    (container,) = containers(scheduler, role(env={"COPY_ME": "3"}), copy_env=["COPY_*"])
+    environment: Any = container.kwargs["environment"]
     assert (environment["COPY_ME"], environment["COPY_ME_TOO"]) == ("3", "2")
 
 
 @pytest.mark.parametrize("name", ["_x", "Ä B/c", "x" * 200, "...", "a.b"])
-def test_hosts_are_names_that_resolve(scheduler: DockerScheduler, name: str) -> None:
+def test_container_names_are_valid_host_names(scheduler: DockerScheduler, name: str) -> None:
     app = AppDef(name, [role(name=name, num_replicas=12), role(name=name + "y")])
     made = scheduler.submit_dryrun(app, {}).request.containers
-    names = [str(one.kwargs["name"]) for one in made]
-    assert len(set(names)) == 13
-    for one in names:
-        assert len(one) <= 63
-        assert one[0].isascii()
-        assert one[0].isalnum()
-        assert "." not in one
-    environments: list[Any] = [one.kwargs["environment"] for one in made]
-    assert {env["TORCHX_RANK0_HOST"] for env in environments} == {names[0]}
+    hosts = [str(container.kwargs["name"]) for container in made]
+    assert len(set(hosts)) == 13
+    for host in hosts:
+        assert len(host) <= 63
+        assert host[0].isascii()
+        assert host[0].isalnum()
+        assert "." not in host
+    environments: list[Any] = [container.kwargs["environment"] for container in made]
+    assert {env["TORCHX_RANK0_HOST"] for env in environments} == {hosts[0]}
 
 
-def test_containers_share_nothing_that_can_be_changed(scheduler: DockerScheduler) -> None:
-    one, two = containers(scheduler, role(num_replicas=2))
-    for key, value in one.kwargs.items():
+def test_containers_share_no_mutable_value(scheduler: DockerScheduler) -> None:
+    first, second = containers(scheduler, role(num_replicas=2))
+    for key, value in first.kwargs.items():
         if isinstance(value, (dict, list)):
-            assert value is not two.kwargs[key]
+            assert value is not second.kwargs[key]
 
 
-def test_the_printed_request_is_plain_yaml_without_secrets(scheduler: DockerScheduler) -> None:
+def test_printed_request_is_plain_yaml_without_secrets(scheduler: DockerScheduler) -> None:
     env = {"API_TOKEN": "hunter2", "URL": "https://me:hunter2@host/", "SHOWN": "value"}
     info = scheduler.submit_dryrun(AppDef("app", [role(env=env, num_replicas=2)]), {})
     text = str(info)
@@ -165,33 +167,36 @@ def test_the_printed_request_is_plain_yaml_without_secrets(scheduler: DockerSche
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("fields", "message"),
     [
         ({"image": ""}, "no image"),
-        ({"image": "a b"}, "no name of an image"),
+        ({"image": "a b"}, "contains a space or a control character"),
         ({"entrypoint": "<MISSING>"}, "no entrypoint"),
-        ({"args": ["\0"]}, r"args\[0\] holds a NUL"),
-        ({"args": ["\udcff"]}, r"args\[0\] holds bytes that are not UTF-8"),
-        ({"env": {"": "x"}}, "no variable's name"),
+        ({"args": ["\0"]}, r"args\[0\] contains a NUL"),
+        ({"args": ["\udcff"]}, r"args\[0\] contains bytes that are not UTF-8, which Docker's API"),
+        ({"env": {"": "x"}}, "not a valid variable name"),
         ({"env": {"A": "\udcff"}}, "not UTF-8"),
-        ({"port_map": {"web": 70_000}}, "no port"),
-        ({"mounts": [DeviceMount("/dev/x", "/dev/x", "q")]}, "use r, w and m"),
+        ({"port_map": {"web": 70_000}}, r"port_map\['web'\] is 70000; a port is between"),
+        (
+            {"mounts": [DeviceMount("/dev/x", "/dev/x", "q")]},
+            "valid are combinations of r, w",
+        ),
     ],
 )
-def test_what_the_engine_could_not_do(
-    scheduler: DockerScheduler, words: dict[str, Any], message: str
+def test_dry_run_refuses_what_the_engine_cannot_run(
+    scheduler: DockerScheduler, fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RequestError, match=message) as caught:
-        containers(scheduler, role(**words))
+        containers(scheduler, role(**fields))
     assert "'main'" in str(caught.value)
 
 
-def test_no_mount(scheduler: DockerScheduler) -> None:
+def test_dry_run_refuses_a_mount_of_another_type(scheduler: DockerScheduler) -> None:
     with pytest.raises(MountTypeError):
         containers(scheduler, role(mounts=["/a:/b"]))
 
 
-def test_roles_of_one_name_and_wrong_options(scheduler: DockerScheduler) -> None:
+def test_dry_run_lists_every_problem(scheduler: DockerScheduler) -> None:
     with pytest.raises(RequestError) as caught:
         containers(scheduler, role(), role(), pull="alway", publish="fre")
     assert caught.value.problems[0].startswith("option pull=alway: did you mean 'always'?")
@@ -200,24 +205,24 @@ def test_roles_of_one_name_and_wrong_options(scheduler: DockerScheduler) -> None
         containers(scheduler, role(), privilegd=True)
 
 
-def test_a_subclass_with_requests_of_its_own_checks_them_itself() -> None:
+def test_subclass_with_its_own_requests_is_not_checked() -> None:
     class OwnRequests(DockerScheduler):
         def _submit_dryrun(self, app: AppDef, cfg: Any) -> Any: ...
 
     app = AppDef("app", [role(image="")])
     OwnRequests("test")._validate(app, "own")
-    with pytest.raises(RequestError, match="it has no image"):
+    with pytest.raises(RequestError, match="no image"):
         DockerScheduler("test")._validate(app, "local_docker")
 
 
-def test_a_dry_run_imports_neither_docker_nor_yaml() -> None:
+def test_dry_run_imports_no_client_library() -> None:
     code = (
         "import sys\n"
         "from torchx_sched_docker.scheduler import create_scheduler\n"
         "from torchx_specs import AppDef, Role\n"
         "app = AppDef('a', [Role('r', 'i', entrypoint='e')])\n"
         "create_scheduler('s').submit_dryrun(app, {})\n"
-        "print([m for m in ('docker', 'yaml', 'requests') if m in sys.modules])"
+        "print([m for m in ('docker', 'yaml', 'requests', 'urllib3') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s.cluster.client import ApiError, Cluster, NoClusterError, translated
+from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
@@ -78,16 +79,22 @@ def submit(**cfg: Any) -> str:
             'admission webhook "policy.io" denied the request: no latest tags',
         ),
         (404, "NotFound", 'namespaces "team" not found', 2, "namespace 'team' does not exist"),
-        (422, "Invalid", "spec.x:\n Invalid value", 2, "finds it wrong: spec.x: Invalid value"),
+        (
+            422,
+            "Invalid",
+            "spec.x:\n Invalid value",
+            2,
+            "request: spec.x: Invalid value",
+        ),
         (400, "BadRequest", 'unknown field "spec.y"', 2, 'unknown field "spec.y"'),
-        (413, "", "limit is 3145728", 2, "larger than the cluster takes"),
-        (500, "", "etcdserver: request is too large", 2, "larger than the cluster takes"),
+        (413, "", "limit is 3145728", 2, "larger than the cluster accepts"),
+        (500, "", "etcdserver: request is too large", 2, "larger than the cluster accepts"),
         (503, "", "", 3, "HTTP status 503"),
     ],
 )
 def test_refusals(code: int, reason: str, message: str, exit_code: int, words: str) -> None:
     raw = json.dumps(status(code, reason, message)).encode() if message else b""
-    error = translated("create the Job a", "/x", code, raw, "context 'c'")
+    error = refusal("create the Job a", code, raw, "context 'c'")
     assert error.exit_code == exit_code
     assert words in str(error)
     assert "\n" not in str(error)
@@ -487,7 +494,7 @@ def test_a_list_in_pages_that_expire(api: ApiDouble) -> None:
     second = {"metadata": {}, "items": [{**job("c"), "metadata": {"name": "c", "uid": "c"}}]}
     expired = (410, status(410, "Expired", "too old"))
     api.answer("GET", JOBS, first, expired, first, second)
-    found = list(Cluster().pages(f"/apis/batch/v1{JOBS}", "list"))
+    found = list(Cluster().list_items(f"/apis/batch/v1{JOBS}", "list"))
     assert [one["metadata"]["name"] for one in found] == ["a", "b", "c"]
     assert [asked.query.get("continue") for asked in api.asked] == [None, "more", None, "more"]
 

@@ -318,14 +318,14 @@ def test_wrong_options(cfg: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"image": "a b"}, "no name of an image"),
+        ({"image": "a b"}, "contains a space"),
         ({"entrypoint": "<MISSING>"}, "no entrypoint"),
         ({"args": ["a\0"]}, "NUL"),
         ({"env": {"A": "\udcff"}}, "not UTF-8"),
-        ({"env": {"1A": "x"}}, "no variable's name"),
-        ({"num_replicas": 0}, "0 replicas"),
+        ({"env": {"1A": "x"}}, "not a valid variable name"),
+        ({"num_replicas": 0}, "num_replicas is 0; it must be 1 or more"),
         ({"min_replicas": 3}, "min_replicas"),
-        ({"port_map": {"a": 70000}}, "no port"),
+        ({"port_map": {"a": 70000}}, "a port is 1 to 65535"),
         ({"mounts": [VolumeMount("Bad_Claim", "/a")]}, "persistent volume claim"),
         ({"mounts": [BindMount("/a", "b")]}, "absolute path"),
         ({"mounts": [BindMount("/a", "/b"), BindMount("/c", "/b")]}, "already"),

@@ -18,11 +18,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from torchx_sched_k8s import cancel as ending
 from torchx_sched_k8s.cluster import labels
-from torchx_sched_k8s.cluster.client import ApiError
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.views import AppView, batch_view
+from torchx_sched_k8s.supervisor import annotations, lifecycle
 from torchx_sched_k8s.supervisor import program as supervisor
 from torchx_sched_k8s.supervisor.program import (
     ENDED,
@@ -137,7 +137,7 @@ def test_the_supervisor_is_no_replica() -> None:
     assert {one["metadata"]["name"] for one in (config_map, account, rights, binding, own)} == {
         name
     }
-    part = labels.LABEL_PART
+    part = annotations.LABEL_PART
     pods = [job["spec"]["template"] for job in (trainer, reader, own)]
     assert [pod["metadata"]["labels"][part] for pod in pods] == [
         "replica",
@@ -152,7 +152,7 @@ def test_the_supervisor_is_no_replica() -> None:
         "2",
         "0",
     ]
-    assert own["metadata"]["annotations"][labels.ANNOTATION_ROLES] == "2"
+    assert own["metadata"]["annotations"][annotations.ANNOTATION_ROLES] == "2"
     spec = pods[2]["spec"]
     (main,) = spec["containers"]
     assert (main["image"], spec["serviceAccountName"]) == ("ml:1", name)
@@ -293,16 +293,27 @@ def test_the_program_suits_the_pythons_of_images() -> None:
     assert not re.search(r"(?<!\$)\$\(", command[2])
 
 
+def test_the_package_imports_only_the_interface_of_the_supervisor() -> None:
+    package = Path(annotations.__file__).parent.parent
+    imported = re.compile(r"^\s*from torchx_sched_k8s\.supervisor\.", re.MULTILINE)
+    importers = [
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if path.parent.name != "supervisor" and imported.search(path.read_text())
+    ]
+    assert importers == []
+
+
 def test_both_sides_have_the_same_names() -> None:
     pairs = {
         "ROLE_NAME": labels.ANNOTATION_ROLE_NAME,
         "CANCELLED": labels.ANNOTATION_CANCELLED,
-        "RESTARTS": labels.ANNOTATION_RESTARTS,
-        "MAX_RESTARTS": labels.ANNOTATION_MAX_RESTARTS,
-        "REASON": labels.ANNOTATION_RESTART_REASON,
+        "RESTARTS": annotations.ANNOTATION_RESTARTS,
+        "MAX_RESTARTS": annotations.ANNOTATION_MAX_RESTARTS,
+        "REASON": annotations.ANNOTATION_RESTART_REASON,
         "ENDED": labels.ANNOTATION_ENDED,
-        "TROUBLE": labels.ANNOTATION_TROUBLE,
-        "MANIFESTS": labels.MANIFESTS,
+        "TROUBLE": annotations.ANNOTATION_TROUBLE,
+        "MANIFESTS": annotations.MANIFESTS,
     }
     assert {name: getattr(supervisor, name) for name in pairs} == pairs
 
@@ -578,8 +589,9 @@ def test_status_names_the_same_failure_as_the_supervisor() -> None:
         jobs[-1]["status"]["conditions"][0]["lastTransitionTime"] = when
     first = supervisor.first_failed(jobs)
     assert first is jobs[1]
-    note = batch_view("a", [own_job(roles=2), *jobs]).note
-    assert note == "restart 1 of 1: role 'y' failed: R: m"
+    supervision = batch_view("a", [own_job(roles=2), *jobs]).supervision
+    assert supervision is not None
+    assert supervision.restart_reason == "restart 1 of 1: role 'y' failed: R: m"
 
 
 def test_what_a_failure_says() -> None:
@@ -595,7 +607,9 @@ def test_what_a_failure_says() -> None:
     # and the status says the same
     own = own_job()
     view = batch_view("a", [own, role_job("x", conditions=[told])])
-    assert view.note.endswith("role 'x' failed: Container a for pod n/p failed with exit code 3")
+    assert view.supervision is not None
+    reason = "role 'x' failed: Container a for pod n/p failed with exit code 3"
+    assert view.supervision.restart_reason.endswith(reason)
 
 
 @pytest.fixture
@@ -738,13 +752,13 @@ def test_what_is_refused_later_is_told_and_tried_again(
 
 
 def own_job(*true: str, roles: int = 1, **notes: str) -> dict[str, Any]:
-    found = {labels.ANNOTATION_ROLES: str(roles), labels.ANNOTATION_APP_NAME: "app"}
+    found = {annotations.ANNOTATION_ROLES: str(roles), labels.ANNOTATION_APP_NAME: "app"}
     found.update({f"torchx.pytorch.org/{key.replace('_', '-')}": v for key, v in notes.items()})
     conditions = [{"type": t, "status": "True", "reason": "Why", "message": "so"} for t in true]
     return {
         "metadata": {
             "name": "a",
-            "labels": {labels.LABEL_PART: "supervisor"},
+            "labels": {annotations.LABEL_PART: "supervisor"},
             "annotations": found,
         },
         "spec": {"template": {"spec": {"serviceAccountName": "a"}}},
@@ -764,7 +778,7 @@ def role_job(name: str, *true: str, attempt: int = 0, most: int = 0, **status: A
         "metadata": {
             "name": f"a-{name}",
             "labels": {
-                labels.LABEL_PART: "replica",
+                annotations.LABEL_PART: "replica",
                 labels.LABEL_ROLE_INDEX: str("xyz".find(name)),
             },
             "annotations": notes,
@@ -828,13 +842,13 @@ AGAIN = {"restarts": "1", "restart_reason": "restart 1 of 2: why"}
             own_job("Failed"),
             [role_job("x", "Failed", most=3)],
             F,
-            ("the app's supervisor failed (Why: so): nothing starts again", "R: m"),
+            ("the app's supervisor failed (Why: so): the app is not restarted", "R: m"),
         ),
         (
             own_job("Failed"),
             [role_job("x", ready=1)],
             R,
-            ("the app's supervisor failed (Why: so): nothing starts again", ""),
+            ("the app's supervisor failed (Why: so): the app is not restarted", ""),
         ),
         (own_job("Complete", roles=2), [role_job("x", "Complete")], S, ("", "")),
         (
@@ -850,7 +864,8 @@ def test_states(
 ) -> None:
     view = batch_view("a", [*jobs, own])
     assert view.state == state
-    assert (view.note, view.message) == told
+    assert view.supervision is not None
+    assert (view.supervision.restart_reason, view.message) == told
     assert [one.name for one in view.roles] == [
         job["metadata"]["annotations"][labels.ANNOTATION_ROLE_NAME] for job in jobs
     ]
@@ -861,8 +876,10 @@ def test_a_supervisor_that_is_suspended() -> None:
     own = own_job()
     own["spec"]["suspend"] = True
     view = batch_view("a", [own, role_job("x", "Failed", most=3)])
-    assert (view.state, view.supervised) == (F, False)
-    assert view.note == "the app's supervisor is suspended: nothing starts again"
+    assert view.supervision is not None
+    assert (view.state, view.supervision.is_active) == (F, False)
+    reason = "the app's supervisor is suspended: the app is not restarted"
+    assert view.supervision.restart_reason == reason
 
 
 def test_a_role_that_was_ended_for_anothers_sake() -> None:
@@ -900,7 +917,7 @@ def test_roles_whose_jobs_are_not_there_come_from_the_config_map(api: ApiDouble)
 
 def own_pod(phase: str, **status: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": "a-abcde", "labels": {labels.LABEL_PART: "supervisor"}},
+        "metadata": {"name": "a-abcde", "labels": {annotations.LABEL_PART: "supervisor"}},
         "spec": {"containers": [{"name": "supervisor"}], "restartPolicy": "Never"},
         "status": {"phase": phase, **status},
     }
@@ -1038,7 +1055,7 @@ def test_who_may_make_no_account_is_told_what_to_do(api: ApiDouble, plural: str)
 
 
 def test_cancel_ends_the_supervisor_first(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "_PAUSE", 0.01)
+    monkeypatch.setattr(lifecycle, "_STOP_PAUSE", 0.01)
     still, idle = own_job(), own_job("Suspended")
     late = role_job("late", attempt=1)
     api.answer(
@@ -1091,4 +1108,4 @@ def test_delete_removes_what_belongs_to_the_supervisor(api: ApiDouble, account: 
 
 def test_a_view_without_a_supervisor_is_as_ever() -> None:
     view: AppView = batch_view("a", [role_job("x", "Failed")])
-    assert (view.state, view.note, view.supervisor, view.missing) == (F, "", None, 0)
+    assert (view.state, view.supervision) == (F, None)

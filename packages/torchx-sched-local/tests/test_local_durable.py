@@ -16,8 +16,8 @@ import pytest
 from local_helpers import finish, is_running, lines, python, read_pids, run, sh, submit, until
 
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.store import records
-from torchx_sched_local.store.history import AppRun
+from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.store.retention import seconds_to_keep
 from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs import AppDef, AppState, Role, macros
@@ -333,7 +333,7 @@ def test_line_of_the_journal_that_is_not_whole_yet_is_not_read(
 ) -> None:
     app_id = submit(scheduler, sh("true"))
     finish(scheduler, app_id)
-    folder = records.AppFolder(str(home / "local" / "test" / app_id))
+    folder = AppFolder(str(home / "local" / "test" / app_id))
     journal = Path(folder.journal)
     text = journal.read_bytes()
     for cut in range(len(text)):
@@ -426,7 +426,7 @@ def test_supervisor_module_can_be_run(home: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "torchx_sched_local.supervise.supervisor",
+        "torchx_sched_local.supervise.supervisor_process",
         "run",
         str(tmp_path),
     ]

@@ -6,10 +6,12 @@ import threading
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from local_helpers import finish, lines, run, sh, submit, until
 
+from torchx_kit.errors import UnknownReplicaError
 from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
 from torchx_specs import Role
@@ -155,7 +157,7 @@ def test_unknown_app_role_and_replica(scheduler: LocalScheduler) -> None:
     for found in (scheduler, create_scheduler("other")):
         with pytest.raises(RequestError, match="no role 'trainr'; did you mean 'trainer'"):
             lines(found, app_id, "trainr")
-        with pytest.raises(RequestError, match="has no replica 2; it has 0 to 1"):
+        with pytest.raises(RequestError, match="has no replica 2; its replicas are 0 to 1"):
             lines(found, app_id, "trainer", 2)
         with pytest.raises(RequestError, match="has no replica -1"):
             lines(found, app_id, "trainer", -1)
@@ -171,6 +173,80 @@ def test_replica_without_log_files(scheduler: LocalScheduler) -> None:
     assert finish(scheduler, app_id).msg == "main/0: exit code 3"
     with pytest.raises(BackendError, match="not configured to log into a file"):
         lines(scheduler, app_id)
+
+
+# -- several logs at once --------------------------------------------------------------------------
+
+
+Replica = tuple[str, int]
+
+
+def read_blocks(
+    scheduler: LocalScheduler, app_id: str, replicas: list[Replica], **kwargs: Any
+) -> tuple[dict[Replica, list[str]], dict[Replica, Exception]]:
+    """Return the lines of each replica, and the errors."""
+    lines: dict[Replica, list[str]] = {}
+    errors: dict[Replica, Exception] = {}
+    for replica, found in scheduler.log_blocks(app_id, replicas, **kwargs):
+        if isinstance(found, Exception):
+            errors[replica] = found
+        else:
+            lines.setdefault(replica, []).extend(found)
+    return lines, errors
+
+
+@pytest.mark.parametrize("should_tail", [False, True])
+def test_log_blocks_reads_every_replica(scheduler: LocalScheduler, should_tail: bool) -> None:
+    app_id = submit(scheduler, sh("seq ${replica_id} 2000", "a", num_replicas=3), sh("echo b", "b"))
+    if not should_tail:
+        finish(scheduler, app_id)
+    replicas = [("a", 0), ("a", 1), ("a", 2), ("b", 0)]
+    for reader in (scheduler, create_scheduler("other")):
+        found, errors = read_blocks(reader, app_id, replicas, should_tail=should_tail)
+        assert errors == {}
+        assert found.pop(("b", 0)) == ["b\n"]
+        assert found == {("a", k): [f"{n}\n" for n in range(k, 2001)] for k in range(3)}
+
+
+def test_log_blocks_needs_no_thread_for_a_log(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    script = f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo done"
+    app_id = submit(scheduler, sh(script, num_replicas=20))
+    threads = threading.active_count()
+    replicas = [("main", k) for k in range(20)]
+    seen: dict[Replica, list[str]] = {replica: [] for replica in replicas}
+    most_threads = 0
+    for replica, found in scheduler.log_blocks(app_id, replicas, should_tail=True):
+        assert not isinstance(found, Exception)
+        seen[replica] += found
+        most_threads = max(most_threads, threading.active_count())
+        if all(seen.values()):
+            (tmp_path / "go").touch()
+    assert seen == {replica: ["up\n", "done\n"] for replica in replicas}
+    assert most_threads <= threads + 1  # the thread that reads file events
+
+
+@pytest.mark.parametrize("should_tail", [False, True])
+def test_log_blocks_yields_the_error_of_an_unknown_replica(
+    scheduler: LocalScheduler, should_tail: bool
+) -> None:
+    app_id = submit(scheduler, sh("echo here"))
+    finish(scheduler, app_id)
+    replicas = [("nope", 0), ("main", 0), ("main", 1)]
+    found, errors = read_blocks(scheduler, app_id, replicas, should_tail=should_tail)
+    assert found == {("main", 0): ["here\n"]}
+    assert {replica: type(error) for replica, error in errors.items()} == {
+        ("nope", 0): UnknownReplicaError,
+        ("main", 1): UnknownReplicaError,
+    }
+    _, errors = read_blocks(scheduler, "no-such-app", [("main", 0)], should_tail=should_tail)
+    assert isinstance(errors["main", 0], UnknownAppException)
+
+
+def test_log_blocks_filters_like_log_iter(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("echo out 1; echo x; echo err 2 >&2"))
+    finish(scheduler, app_id)
+    found, _ = read_blocks(scheduler, app_id, [("main", 0)], regex="[12]", streams=Stream.STDOUT)
+    assert found == {("main", 0): ["out 1\n"]}
 
 
 # -- times ----------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from local_helpers import is_running, read_pids, until
 
-from torchx_sched_local.supervise import processes
-from torchx_sched_local.supervise.processes import ENV_REPLICA, Leader, ProcessId
+from torchx_sched_local.supervise import process_table, processes
+from torchx_sched_local.supervise.process_table import ENV_REPLICA
+from torchx_sched_local.supervise.processes import Leader, ProcessId
 from torchx_sched_local.supervise.terminate import end_all
 
-pytestmark = pytest.mark.skipif(not processes.HAS_PROC, reason="reads /proc")
+pytestmark = pytest.mark.skipif(not process_table.IS_LINUX, reason="reads /proc")
 
 
 @pytest.fixture
@@ -37,13 +38,13 @@ def test_identity_and_life(sleeper: subprocess.Popen[bytes]) -> None:
     process = processes.identify(sleeper.pid)
     assert process.start > 0
     assert processes.is_alive(process)
-    assert processes.send(process, 0)
+    assert processes.send_signal(process, 0)
     sleeper.kill()
-    until(lambda: processes.look(sleeper.pid).state == "Z")
+    until(lambda: process_table.process_info(sleeper.pid).state == "Z")
     assert not processes.is_alive(process)
     sleeper.wait()
     assert not processes.is_alive(process)
-    assert not processes.send(process, signal.SIGKILL)
+    assert not processes.send_signal(process, signal.SIGKILL)
     assert processes.identify(2**22 + 1) == ProcessId(2**22 + 1, 0)
 
 
@@ -54,12 +55,12 @@ def test_process_that_has_the_pid_of_another_is_never_signalled(
     monkeypatch.setattr(processes, "_HAS_PIDFD", pidfd)
     real = processes.identify(sleeper.pid)
     for start in (real.start - 1, real.start + 1, 0):
-        assert not processes.send(ProcessId(real.pid, start), signal.SIGKILL)
+        assert not processes.send_signal(ProcessId(real.pid, start), signal.SIGKILL)
         leader = Leader(ProcessId(real.pid, start), "app/0/0", reaped=real.start)
-        assert processes.find([leader], nobody, 0) == set()
+        assert processes.find_processes([leader], nobody, 0) == set()
     time.sleep(0.05)
     assert sleeper.poll() is None
-    assert processes.send(real, signal.SIGKILL)
+    assert processes.send_signal(real, signal.SIGKILL)
     assert sleeper.wait(20) == -signal.SIGKILL
 
 
@@ -70,36 +71,36 @@ def test_kernel_and_init_are_never_found(
 ) -> None:
     # what came into a container from outside has session 0 and group 0 there, as the kernel has
     table = {
-        1: processes.Seen(1, 0, 0, 0, "S"),
-        2: processes.Seen(1, 0, 0, 0, "S"),
-        77: processes.Seen(50, 1, 77, 0, "S"),
-        78: processes.Seen(50, 1, 0, 78, "S"),
-        79: processes.Seen(50, 1, 1, 1, "S"),
+        1: process_table.ProcessInfo(1, 0, 0, 0, "S"),
+        2: process_table.ProcessInfo(1, 0, 0, 0, "S"),
+        77: process_table.ProcessInfo(50, 1, 77, 0, "S"),
+        78: process_table.ProcessInfo(50, 1, 0, 78, "S"),
+        79: process_table.ProcessInfo(50, 1, 1, 1, "S"),
     }
-    monkeypatch.setattr(processes, "snapshot", lambda: table)
-    monkeypatch.setattr(processes, "read_tokens", lambda pid: [])
+    monkeypatch.setattr(process_table, "all_processes", lambda: table)
+    monkeypatch.setattr(process_table, "read_tokens", lambda pid: [])
     leader = Leader(ProcessId(pid, start), "app/0/0", reaped=100)
-    assert processes.find([leader], nobody, 0) == set()
-    assert not processes.send(ProcessId(pid, start), 0)
+    assert processes.find_processes([leader], nobody, 0) == set()
+    assert not processes.send_signal(ProcessId(pid, start), 0)
 
 
 def test_what_is_older_than_the_app_is_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
     me = os.getpid()
     table = {
-        50: processes.Seen(60, 1, 50, 50, "S"),
-        51: processes.Seen(30, 50, 50, 50, "S"),
-        52: processes.Seen(61, 50, 50, 50, "S"),
-        53: processes.Seen(30, 1, 53, 53, "S"),
-        me: processes.Seen(61, 50, 50, 50, "S"),
+        50: process_table.ProcessInfo(60, 1, 50, 50, "S"),
+        51: process_table.ProcessInfo(30, 50, 50, 50, "S"),
+        52: process_table.ProcessInfo(61, 50, 50, 50, "S"),
+        53: process_table.ProcessInfo(30, 1, 53, 53, "S"),
+        me: process_table.ProcessInfo(61, 50, 50, 50, "S"),
     }
-    monkeypatch.setattr(processes, "snapshot", lambda: table)
-    monkeypatch.setattr(processes, "read_tokens", lambda pid: ["t"] if pid == 53 else [])
-    found = processes.find([Leader(ProcessId(50, 60), "t")], "t".__eq__, 40)
+    monkeypatch.setattr(process_table, "all_processes", lambda: table)
+    monkeypatch.setattr(process_table, "read_tokens", lambda pid: ["t"] if pid == 53 else [])
+    found = processes.find_processes([Leader(ProcessId(50, 60), "t")], "t".__eq__, 40)
     assert {process.pid for process in found} == {50, 52}
 
 
 def test_app_of_which_nobody_knows_when_it_began_has_no_processes() -> None:
-    from torchx_sched_local.store.history import AppRun
+    from torchx_sched_local.store.app_run import AppRun
 
     run = AppRun("app", {"main": 1})
     run.apply(["start", 0, 0, os.getpid(), processes.identify(os.getpid()).start, 1.0])
@@ -111,7 +112,7 @@ def test_names_with_parentheses_and_blanks(tmp_path: Path) -> None:
     shutil.copy(shutil.which("sleep") or "", program)
     process = subprocess.Popen([str(program), "5555"])
     try:
-        seen = until(lambda: processes.look(process.pid))
+        seen = until(lambda: process_table.process_info(process.pid))
         assert seen.parent == os.getpid()
         assert processes.is_alive(processes.identify(process.pid))
     finally:
@@ -120,21 +121,21 @@ def test_names_with_parentheses_and_blanks(tmp_path: Path) -> None:
 
 
 def test_tokens_are_read(sleeper: subprocess.Popen[bytes]) -> None:
-    assert until(lambda: processes.read_tokens(sleeper.pid)) == ["app/0/0"]
-    assert processes.read_tokens(1 if os.geteuid() else 2) == []
-    assert processes.with_token({}, "a") == "a"
-    assert processes.with_token({ENV_REPLICA: "a\nb"}, "c") == "a\nb\nc"
+    assert until(lambda: process_table.read_tokens(sleeper.pid)) == ["app/0/0"]
+    assert process_table.read_tokens(1 if os.geteuid() else 2) == []
+    assert process_table.with_token({}, "a") == "a"
+    assert process_table.with_token({ENV_REPLICA: "a\nb"}, "c") == "a\nb\nc"
 
 
 def test_token_first_and_last_in_the_environment() -> None:
     for env in ({ENV_REPLICA: "t", "Z": "1"}, {"A": "1", ENV_REPLICA: "t"}, {ENV_REPLICA: "t"}):
         process = subprocess.Popen(["/bin/sleep", "5555"], env=env)
         try:
-            assert until(lambda: processes.read_tokens(process.pid)) == ["t"]  # noqa: B023
+            assert until(lambda: process_table.read_tokens(process.pid)) == ["t"]  # noqa: B023
         finally:
             process.kill()
             process.wait()
-    assert processes.read_tokens(os.getpid()) == [] or ENV_REPLICA in os.environ
+    assert process_table.read_tokens(os.getpid()) == [] or ENV_REPLICA in os.environ
 
 
 def test_group_of_a_leader_that_has_ended(tmp_path: Path) -> None:
@@ -144,13 +145,16 @@ def test_group_of_a_leader_that_has_ended(tmp_path: Path) -> None:
     identity = processes.identify(leader.pid)
     [pid] = read_pids(tmp_path / "pid")
     leader.wait()
-    reaped = processes.now() + 1
+    reaped = process_table.now() + 1
     try:
-        found = processes.find([Leader(identity, "x", reaped)], nobody, 0)
+        found = processes.find_processes([Leader(identity, "x", reaped)], nobody, 0)
         assert {process.pid for process in found} == {pid}
-        assert processes.may_have_left([Leader(identity, "x", reaped)], nobody)
+        assert processes.may_have_left_processes([Leader(identity, "x", reaped)], nobody)
         # a group of that id which began only later is another one
-        assert processes.find([Leader(identity, "x", identity.start - 1)], nobody, 0) == set()
+        assert (
+            processes.find_processes([Leader(identity, "x", identity.start - 1)], nobody, 0)
+            == set()
+        )
     finally:
         os.kill(pid, signal.SIGKILL)
 
@@ -166,7 +170,7 @@ def test_end_all_ends_those_that_appear_meanwhile(tmp_path: Path) -> None:
     )
     read_pids(tmp_path / "pid")
     identity = processes.identify(leader.pid)
-    end_all(lambda: processes.find([Leader(identity, "t")], "t".__eq__, 0), grace=5)
+    end_all(lambda: processes.find_processes([Leader(identity, "t")], "t".__eq__, 0), grace=5)
     leader.wait(20)
     [late] = read_pids(tmp_path / "late")
     assert not is_running(late)
@@ -176,23 +180,35 @@ def test_nothing_left_is_quickly_seen() -> None:
     done = subprocess.Popen(["true"], start_new_session=True)
     identity = processes.identify(done.pid)
     done.wait()
-    assert not processes.may_have_left([Leader(identity, "t", processes.now())], "t".__eq__)
+    assert not processes.may_have_left_processes(
+        [Leader(identity, "t", process_table.now())], "t".__eq__
+    )
 
 
-@pytest.mark.skipif(not shutil.which("ps"), reason="no ps")
-def test_without_proc_ps_is_asked(
+def test_processes_are_found_by_psutil_where_there_is_no_proc(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "HAS_PROC", False)
+    pytest.importorskip("psutil")
+    until(lambda: process_table.read_tokens(sleeper.pid))
+    monkeypatch.setattr(process_table, "IS_LINUX", False)
     identity = processes.identify(sleeper.pid)
-    assert abs(identity.start - time.time()) < 60
+    assert abs(identity.start - process_table.now()) < 60 * os.sysconf("SC_CLK_TCK")
     assert processes.is_alive(identity)
-    me = processes.look(os.getpid())
+    assert not processes.is_alive(ProcessId(sleeper.pid, identity.start - 1))
+    me = process_table.process_info(os.getpid())
     assert me is not None
-    assert me.parent == os.getppid()
-    found = processes.find([Leader(identity, "app/0/0")], nobody, 0)
-    assert {process.pid for process in found} == {sleeper.pid}
-    assert processes.look(2**22 + 1) is None
+    assert (me.parent, me.group, me.session) == (os.getppid(), os.getpgrp(), os.getsid(0))
+    assert process_table.process_info(2**22 + 1) is None
+    assert process_table.read_tokens(sleeper.pid) == ["app/0/0"]
+    assert process_table.read_tokens(2**22 + 1) == []
+    assert sleeper.pid in set(process_table.pids_of_user())
+    by_leader = processes.find_processes([Leader(identity, "app/0/0")], nobody, 0)
+    by_token = processes.find_processes([], "app/0/0".__eq__, 0)
+    assert by_leader == by_token == {identity}
+    sleeper.kill()
+    until(lambda: not processes.is_alive(identity))
+    sleeper.wait()
+    assert process_table.process_info(sleeper.pid) is None
 
 
 def printed_by(code: str) -> list[str]:

@@ -173,11 +173,14 @@ def test_print_is_a_dict_that_python_reads() -> None:
     [
         (Role("r", ""), "role 'r': no entrypoint"),
         (Role("r", "", entrypoint=""), "role 'r': no entrypoint"),
-        (Role("r", "", entrypoint="a\0"), "entrypoint holds a NUL"),
-        (Role("r", "", entrypoint="a", args=["ok", "b\0"]), r"args\[1\] holds a NUL"),
-        (Role("r", "", entrypoint="a", env={"K": "\0"}), r"env\['K'\] holds a NUL"),
-        (Role("r", "", entrypoint="a", env={"A=B": ""}), "'A=B', which is no variable's name"),
-        (Role("r", "", entrypoint="a", args=["\ud800"]), r"args\[0\] holds what stands for no"),
+        (Role("r", "", entrypoint="a\0"), "entrypoint contains a NUL"),
+        (Role("r", "", entrypoint="a", args=["ok", "b\0"]), r"args\[1\] contains a NUL"),
+        (Role("r", "", entrypoint="a", env={"K": "\0"}), r"env\['K'\] contains a NUL"),
+        (
+            Role("r", "", entrypoint="a", env={"A=B": ""}),
+            "'A=B', which is not a valid",
+        ),
+        (Role("r", "", entrypoint="a", args=["\ud800"]), r"args\[0\] contains a lone surrogate"),
     ],
 )
 def test_bad_roles_are_one_clear_error(role: Role, problem: str) -> None:
@@ -195,7 +198,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_two_roles_of_one_name() -> None:
-    with pytest.raises(RequestError, match="several roles of one name"):
+    with pytest.raises(RequestError, match="2 roles are named 'main'; give each role its own name"):
         request_for(sh("true"), sh("false"))
 
 

@@ -15,6 +15,7 @@ import pytest
 from local_helpers import finish, is_running, lines, sh, submit, until
 
 import torchx_sched_local.scheduler as module
+from torchx_kit.errors import UnknownReplicaError
 from torchx_sched_local.scheduler import (
     CWDImageProvider,
     LocalOpts,
@@ -203,7 +204,7 @@ def test_app_started_in_ones_own_way(own_way: OwnWay, tmp_path: Path) -> None:
     assert found.state == AppState.FAILED
     assert sorted(lines(own_way, app_id)) == ["err\n", "out\n"]
     assert '"exitcode": 3' in Path(own_way._apps[app_id].log_dir, "SUCCESS").read_text()
-    with pytest.raises(KeyError, match="no role 'x'"):
+    with pytest.raises(UnknownReplicaError, match="no role 'x'"):
         lines(own_way, app_id, "x")
 
 
@@ -221,6 +222,37 @@ def test_app_started_in_ones_own_way_is_followed_and_cancelled(own_way: OwnWay) 
     assert result == ["up\n"]
     assert not is_running(pid)
     assert own_way.describe(app_id).state == AppState.CANCELLED
+
+
+@pytest.mark.parametrize("should_tail", [False, True])
+def test_log_blocks_of_an_app_started_in_ones_own_way(own_way: OwnWay, should_tail: bool) -> None:
+    app_id = submit(own_way, sh("echo ${replica_id}", num_replicas=2))
+    own_way.wait(app_id, 20)
+    own_way.describe(app_id)  # merges the streams
+    found = {
+        replica: list(lines)
+        for replica, lines in own_way.log_blocks(
+            app_id, [("main", 0), ("main", 1)], should_tail=should_tail
+        )
+        if not isinstance(lines, Exception)
+    }
+    assert found == {("main", 0): ["0\n"], ("main", 1): ["1\n"]}
+
+
+def test_log_blocks_uses_the_log_iter_of_a_subclass() -> None:
+    class Mine(LocalScheduler):
+        def log_iter(self, app_id, role_name, k=0, *args, **kwargs):
+            return [f"{app_id} {role_name} {k}\n"]
+
+    scheduler = Mine("s", CWDImageProvider)
+    assert list(scheduler.log_blocks("app", [("main", 3)])) == [(("main", 3), ["app main 3\n"])]
+
+
+def test_apps_of_a_subclass_always_live_in_the_client() -> None:
+    assert LocalScheduler("s", CWDImageProvider).lives_in_client({}) is True
+    assert LocalScheduler("s", CWDImageProvider).lives_in_client({"detach": False}) is True
+    assert LocalScheduler("s", CWDImageProvider).lives_in_client({"detach": True}) is False
+    assert OwnWay("s", CWDImageProvider).lives_in_client({"detach": True}) is True
 
 
 def test_structured_error_of_an_app_started_in_ones_own_way(own_way: OwnWay) -> None:

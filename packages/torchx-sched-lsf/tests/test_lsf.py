@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_lsf import bjobs, records, states
+from torchx_kit.hosts.local import LocalHost
+from torchx_kit.jobs.records import JobRecord
+from torchx_sched_lsf import queries, records, states
 from torchx_sched_lsf.scheduler import (
     JOB_STATE,
     LsfBsub,
@@ -67,15 +69,16 @@ def test_what_a_replica_said_last_counts(
     roles = [records.RoleEntry("main", "main", ["7"])]
     entry = records.Entry("app-1", "app", str(tmp_path), roles=roles)
     records.Index().put(entry)
-    records.make_record(entry.folder, entry.app_id, "")
-    said = Path(records.replica_file(entry.record, 0, 0))
+    record = JobRecord(LocalHost(), entry.record)
+    record.create(records.SCRIPT, "", "jobdir")
+    said = Path(record.replica_path(0, 0))
     said.write_text("0 host 1\n")
 
-    def ends_meanwhile(_: object, jobs: list[str]) -> dict[str, bjobs.Job]:
+    def ends_meanwhile(_: object, jobs: list[str]) -> dict[str, queries.Job]:
         said.write_text("2 host 1 2 3\n")
-        return {jobs[0]: bjobs.Job(jobs[0], "EXIT")}
+        return {jobs[0]: queries.Job(jobs[0], "EXIT")}
 
-    monkeypatch.setattr("torchx_sched_lsf.scheduler.jobs_by_id", ends_meanwhile)
+    monkeypatch.setattr("torchx_sched_lsf.describe.jobs_by_id", ends_meanwhile)
     found = scheduler.describe("app-1")
     assert found is not None
     [status] = found.roles_statuses[0].replicas
@@ -161,7 +164,9 @@ class TestScript:
         assert list(tmp_path.iterdir()) == []
 
     def test_no_lsf(self, scheduler: LsfScheduler) -> None:
-        with pytest.raises(LsfError, match="no LSF here: there is no command bjobs on PATH"):
+        with pytest.raises(
+            LsfError, match="LSF is not installed: there is no command bjobs on PATH"
+        ):
             scheduler.list()
 
 
@@ -173,7 +178,7 @@ class TestWhatLsfPrints:
             "JOBID STAT PROJ_NAME JOB_NAME EXEC_HOST\n"
             "101 RUN app app-main-0 4*host1:4*host2\n102 PEND app app-main-1 -\n"
         )
-        first, second = bjobs.read_jobs(out)
+        first, second = queries.parse_columns(out)
         assert (first.job_id, first.stat, first.host) == ("101", "RUN", "host1")
         assert (second.name, second.host) == ("app-main-1", "")
 
@@ -182,7 +187,7 @@ class TestWhatLsfPrints:
             "JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST   JOB_NAME   SUBMIT_TIME\n"
             "101     me      PEND  normal     login                   app-main-0 Nov 21 03:00\n"
         )
-        [job] = bjobs.read_wide(out)
+        [job] = queries.parse_wide(out)
         assert (job.job_id, job.stat) == ("101", "PEND")
 
     @pytest.mark.parametrize(
@@ -216,7 +221,7 @@ class TestWhatLsfPrints:
         ],
     )
     def test_long_form(self, lines: list[str], found: tuple[str, int | None, bool]) -> None:
-        reason, code, killed = states.explain("\n".join([*lines, ""]))
+        reason, code, killed = states.parse_long_form("\n".join([*lines, ""]))
         assert reason.startswith(found[0])
         assert (code, killed) == found[1:]
 
@@ -250,7 +255,7 @@ class TestOlderNames:
         path = bjobs_msg_to_log_file("app", "main", 0, Stream.STDERR, msg)
         assert path == "/jobs/x y/app-main-0.err"
         for k, stream in ((0, Stream.COMBINED), (1, None), (2, None)):
-            with pytest.raises(ValueError, match=r"lsf keeps|no jobdir|no job "):
+            with pytest.raises(ValueError, match=r"lsf writes|no output directory|does not exist"):
                 bjobs_msg_to_log_file("app", "main", k, stream, msg)
 
     def test_rank0_host(self) -> None:

@@ -20,6 +20,13 @@ from torchx_sched_slurm.scheduler import (
 )
 from torchx_specs import AppDef, BindMount, Resource, RetryPolicy, Role, VolumeMount, macros
 
+# Hypothesis also generates strings from our sources, macros among them; a macro is substituted.
+TEXT_WITHOUT_MACROS = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=("Cs",))
+).filter(
+    lambda text: not re.search(r"\$\{?(img_root|base_img_root|app_id|replica_id|rank0_env)", text)
+)
+
 
 def role(name: str = "trainer", **attributes: object) -> Role:
     values: dict[str, object] = {
@@ -221,7 +228,7 @@ class TestContainers:
         self, scheduler: SlurmScheduler, caplog: pytest.LogCaptureFixture
     ) -> None:
         text(scheduler, role(mounts=[BindMount("/a", "/b")]))
-        assert "mounts need a container" in caplog.text
+        assert "mounts are ignored without a container" in caplog.text
 
 
 class TestWords:
@@ -236,7 +243,7 @@ class TestWords:
     PRINT = ("-c", 'printf "%s\\0" "$@"', "-")
 
     @settings(deadline=None)  # each starts a shell
-    @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
+    @given(st.lists(TEXT_WITHOUT_MACROS))
     def test_arrive_as_they_are(self, words: list[str]) -> None:
         import tempfile
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from torchx_kit.hosts.local import LocalHost
 from torchx_sched_slurm import describe as describing
 from torchx_sched_slurm import queries, records, states
 from torchx_sched_slurm.scheduler import (
@@ -25,6 +26,7 @@ from torchx_sched_slurm.scheduler import (
 from torchx_specs import AppState
 
 HERE = Path(__file__).parent
+HOST = LocalHost()
 SQUEUE = (HERE / "recorded" / "squeue-22.05.8.txt").read_text()
 SACCT = (HERE / "recorded" / "sacct-22.05.8.txt").read_text()
 WRITTEN = (HERE / "written" / "sacct-25.05.txt").read_text()
@@ -32,7 +34,7 @@ WRITTEN = (HERE / "written" / "sacct-25.05.txt").read_text()
 
 class TestRecorded:
     def test_squeue(self) -> None:
-        jobs = queries.jobs_of_squeue(SQUEUE)
+        jobs = queries.parse_squeue(SQUEUE)
         assert list(jobs) == ["9", "1", "2", "3", "6", "8", "10", "7", "4"]
         assert jobs["1"][0].comment == "mine | x torchx:bcdfghjklmnp"
         assert jobs["1"][0].mark == "bcdfghjklmnp"
@@ -56,13 +58,13 @@ class TestRecorded:
         ],
     )
     def test_states_and_reasons(self, number: str, state: AppState, words: str) -> None:
-        found, reason = describing.app_state(None, queries.jobs_of_squeue(SQUEUE)[number])
+        found, reason = describing.app_state(HOST, None, queries.parse_squeue(SQUEUE)[number])
         assert found == state
         assert words in reason
 
     def test_upstreams_heterogeneous_jobs(self) -> None:
-        job = queries.jobs_of_squeue(SQUEUE)["4"]
-        found = describing.describe("4", None, job)
+        job = queries.parse_squeue(SQUEUE)["4"]
+        found = describing.describe(HOST, "4", None, job)
         replicas = {
             s.role: [(r.id, r.state, r.node) for r in s.replicas] for s in found.roles_statuses
         }
@@ -73,10 +75,10 @@ class TestRecorded:
         assert [role.name for role in found.roles] == ["trainer", "reader"]
 
     def test_sacct(self) -> None:
-        jobs = queries.jobs_of_sacct(SACCT)
+        jobs = queries.parse_sacct(SACCT)
         assert jobs["3"][0].exit_code == "0:9"
         assert len(jobs["4"]) == 2
-        assert describing.app_state(None, jobs["2"])[0] == AppState.FAILED
+        assert describing.app_state(HOST, None, jobs["2"])[0] == AppState.FAILED
 
 
 class TestWritten:
@@ -92,12 +94,12 @@ class TestWritten:
         ],
     )
     def test_ends(self, number: str, state: AppState, words: str) -> None:
-        found, reason = describing.app_state(None, queries.jobs_of_sacct(WRITTEN)[number])
+        found, reason = describing.app_state(HOST, None, queries.parse_sacct(WRITTEN)[number])
         assert (found, words in reason) == (state, True)
 
     def test_few_columns(self) -> None:
         text = (HERE / "written" / "sacct-21.08-brief.txt").read_text()
-        [(number, job)] = queries.jobs_of_sacct(text, queries._SACCT_OLD).items()
+        [(number, job)] = queries.parse_sacct(text, queries._SACCT_OLD).items()
         assert (number, job[0].state, len(job)) == ("77", "OUT_OF_MEMORY", 1)
 
     @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ class TestWritten:
         (tmp_path / "srun").write_text((HERE / "written" / name).read_text())
         (tmp_path / "outcome").write_text("FAILED 137 0 1\n")
         entry = records.Entry("77", "m", "app", "/w", str(tmp_path))
-        state, reason = describing.app_state(entry, None)
+        state, reason = describing.app_state(HOST, entry, None)
         assert (state, reason.partition(":")[0]) == (AppState.FAILED, cause)
 
 
@@ -123,22 +125,22 @@ class TestOwnWord:
 
     @pytest.fixture
     def entry(self, tmp_path: Path) -> records.Entry:
-        roles = [records.RoleRecord("main", "main", 2)]
+        roles = [records.RoleEntry("main", "main", 2)]
         return records.Entry("5", "mark", "app", str(tmp_path), str(tmp_path), 1.0, roles)
 
     def test_never_started(self, entry: records.Entry) -> None:
-        state, reason = describing.app_state(entry, None)
+        state, reason = describing.app_state(HOST, entry, None)
         assert (state, reason) == (
             AppState.CANCELLED,
-            "it has left the queue and was never started",
+            "it left the queue before it started",
         )
 
     def test_no_word_of_the_end(self, entry: records.Entry, tmp_path: Path) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
         (tmp_path / "replica-0-0").write_text("0 n1 1\n")
-        found = describing.describe("5", entry, None)
+        found = describing.describe(HOST, "5", entry, None)
         assert found.state == AppState.FAILED
-        assert "told of no end" in found.msg
+        assert "without reporting its end" in found.msg
         assert found.roles_statuses[0].replicas[0].node == "n1"
 
     def test_failure(self, entry: records.Entry, tmp_path: Path) -> None:
@@ -148,21 +150,21 @@ class TestOwnWord:
         (tmp_path / "replica-0-0").write_text("0 n1 1 5 143\n")
         (tmp_path / "replica-0-1").write_text("0 n2 1 4 9\n")
         (tmp_path / "error-0-1.json").write_text('{"message": "boom"}')
-        found = describing.describe("5", entry, None)
+        found = describing.describe(HOST, "5", entry, None)
         assert (found.state, found.num_restarts) == (AppState.FAILED, 2)
-        assert found.msg == "main/1 on n2 exited with 9"
+        assert found.msg == "main/1 on n2: exit code 9"
         assert [r.exit_code for r in found.roles_statuses[0].replicas] == [-15, 9]
         assert found.structured_error_msg == '{"message": "boom"}'
 
     def test_success_is_final(self, entry: records.Entry, tmp_path: Path) -> None:
         (tmp_path / "outcome").write_text("SUCCEEDED 0 0 5\n")
-        assert describing.app_state(entry, None)[0] == AppState.SUCCEEDED
+        assert describing.app_state(HOST, entry, None)[0] == AppState.SUCCEEDED
 
     def test_a_requeued_job_waits(self, entry: records.Entry, tmp_path: Path) -> None:
         (tmp_path / "outcome").write_text("REQUEUED 1 0 5\n")
         job = (queries.Component("5", 0, "PENDING", "BeginTime"),)
-        assert describing.app_state(entry, job)[0] == AppState.PENDING
-        assert describing.app_state(entry, None) == (
+        assert describing.app_state(HOST, entry, job)[0] == AppState.PENDING
+        assert describing.app_state(HOST, entry, None) == (
             AppState.PENDING,
             "requeued: attempt 1 has failed",
         )
@@ -170,16 +172,16 @@ class TestOwnWord:
     @pytest.mark.parametrize("state", ["COMPLETING"])
     def test_while_it_is_ending(self, entry: records.Entry, tmp_path: Path, state: str) -> None:
         job = (queries.Component("5", 0, state),)
-        assert describing.app_state(entry, job)[0] == AppState.RUNNING
+        assert describing.app_state(HOST, entry, job)[0] == AppState.RUNNING
         (tmp_path / "outcome").write_text("FAILED 1 0 5\n")
-        assert describing.app_state(entry, job)[0] == AppState.FAILED
+        assert describing.app_state(HOST, entry, job)[0] == AppState.FAILED
 
     @pytest.mark.parametrize("text", ["", "FAI", "FAILED 1 0", "FAILED 1 0 5"])
     def test_a_torn_file_says_nothing(
         self, entry: records.Entry, tmp_path: Path, text: str
     ) -> None:
         (tmp_path / "outcome").write_text(text)
-        assert records.Record(str(tmp_path)).outcome() is None
+        assert records.SlurmRecord(HOST, str(tmp_path)).outcome() is None
 
 
 class TestScheduler:
@@ -187,7 +189,9 @@ class TestScheduler:
 
     def test_no_slurm(self, command_double: object) -> None:
         scheduler = create_scheduler("x")
-        with pytest.raises(SlurmError, match="no Slurm here: there is no command squeue") as caught:
+        with pytest.raises(
+            SlurmError, match="Slurm is not installed: there is no command squeue"
+        ) as caught:
             scheduler.list()
         assert caught.value.exit_code == 3
         with pytest.raises(SlurmError, match="squeue"):
@@ -214,7 +218,7 @@ class TestScheduler:
     def test_a_command_that_hangs(self, command_double) -> None:  # type: ignore[no-untyped-def]
         command_double("squeue", "exec sleep 60")
         scheduler = create_scheduler("x", timeout=0.3, patience=0.0)
-        with pytest.raises(SlurmError, match=r"squeue did not answer within 0\.3 s"):
+        with pytest.raises(SlurmError, match=r"squeue did not end within 0\.3 s"):
             scheduler.describe("1")
 
     def test_own_words_once(self, command_double) -> None:  # type: ignore[no-untyped-def]
@@ -310,7 +314,7 @@ class TestOlderNames:
     ],
 )
 def test_lists_of_nodes(text: str, nodes: list[str]) -> None:
-    assert queries.nodes_of(text) == nodes
+    assert queries.expand_nodes(text) == nodes
 
 
 @pytest.mark.parametrize("app_id", ["", "x", "1;", "1;a b", "../1", "1\n", "-1", "1_2", "1+0"])

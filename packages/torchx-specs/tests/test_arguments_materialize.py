@@ -21,6 +21,7 @@ from torchx_specs.components import (
     materialize_appdef,
     parse_args,
 )
+from torchx_specs.components.materialize import component_error_location
 from torchx_specs.errors import ComponentArgumentError, ComponentError, ComponentTypeError
 from torchx_specs.model.app import AppDef, Role
 
@@ -484,6 +485,16 @@ class TestResult:
         with pytest.raises(ValueError, match="exactly one") as error:
             materialize_appdef(comp, [])
         assert error.value is problem
+
+    def test_exception_of_a_component_carries_its_location(self) -> None:
+        def component() -> AppDef:
+            raise KeyError("mine")
+
+        with pytest.raises(KeyError) as info:
+            materialize_appdef(component, [])
+        line = component.__code__.co_firstlineno + 1
+        assert component_error_location(info.value) == f"{__file__}:{line}"
+        assert component_error_location(KeyError("of somebody else")) is None
 
     def test_a_subclass_of_appdef_is_one(self) -> None:
         class Mine(AppDef):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from torchx_specs.errors import PluginError
+from torchx_specs.errors import PluginConflictError, PluginError
 from torchx_specs.hookspecs import ResourcePlugin, SchedulerPlugin, hookimpl
 from torchx_specs.plugins import Origin, PluginManager, get_manager, set_manager
 
@@ -334,16 +334,32 @@ class TestTwoWithOneName:
         site.install("beta", scheduler("same", "c:d"), "2.0")
         site.install("gamma", scheduler("other"))
         catalog = site.manager().schedulers()
-        assert list(catalog) == ["same", "other"]
-        assert "same" in catalog
-        with pytest.raises(PluginError) as raised:
-            catalog["same"]
+        with pytest.raises(PluginConflictError) as raised:
+            catalog.find("same")
         assert str(raised.value) == (
             "scheduler 'same' is given by acme 1.0 and beta 2.0: uninstall one, or block it with"
             " TORCHX_PLUGINS_DISABLED=acme, or mark the wanted one @hookimpl(tryfirst=True)"
         )
         assert catalog["other"].name == "other"
         assert [str(r.origin) for r in catalog.conflicts["same"]] == ["acme 1.0", "beta 2.0"]
+
+    def test_a_conflict_does_not_break_the_mapping(self, site: Site) -> None:
+        site.install("acme", scheduler("same", "a:b"))
+        site.install("beta", scheduler("same", "c:d"))
+        site.install("gamma", scheduler("other"))
+        catalog = site.manager().schedulers()
+        assert list(catalog) == ["other"]
+        assert len(catalog) == 1
+        assert "same" not in catalog
+        assert catalog.get("same") is None
+        assert [record.name for record in catalog.values()] == ["other"]
+        assert list(dict(catalog)) == ["other"]
+        assert catalog.names() == ["same", "other"]
+        with pytest.raises(KeyError, match=r"is given by acme 1\.0 and beta 1\.0"):
+            catalog["same"]
+
+    def test_find_returns_none_for_an_unknown_name(self, site: Site) -> None:
+        assert site.manager().schedulers().find("nope") is None
 
     def test_blocking_one_decides(self, site: Site) -> None:
         site.install("acme", scheduler("same", "a:b"))
@@ -389,6 +405,60 @@ class TestTwoWithOneName:
     def test_an_unknown_name_is_a_key_error(self, site: Site) -> None:
         with pytest.raises(KeyError):
             site.manager().schedulers()["nope"]
+
+
+class TestOptionsOnlySchedulers:
+    CODE = """
+        from torchx_specs.hookspecs import OptionsOnlySchedulerPlugin
+
+        @hookimpl
+        def torchx_schedulers():
+            yield OptionsOnlySchedulerPlugin("acme", "a:b")
+            yield OptionsOnlySchedulerPlugin("planner", "a:b")
+    """
+
+    def test_they_can_be_configured_and_not_run_on(self, site: Site) -> None:
+        site.install("older", self.CODE)
+        manager = site.manager()
+        assert list(manager.schedulers()) == []
+        assert list(manager.configurable_schedulers()) == ["acme", "planner"]
+
+    def test_a_runnable_scheduler_of_the_same_name_wins(self, site: Site) -> None:
+        site.install("older", self.CODE)
+        site.install("zeta", scheduler("acme", "c:d"))
+        manager = site.manager()
+        assert list(manager.schedulers()) == ["acme"]
+        catalog = manager.configurable_schedulers()
+        assert catalog["acme"].factory == "c:d"
+        assert catalog.conflicts == {}
+
+
+class TestPluginsThatAreNotInstalled:
+    CODE = """
+        @hookimpl(trylast=True)
+        def torchx_schedulers():
+            yield SchedulerPlugin("acme", "", install="pip install acme-torchx")
+    """
+
+    def test_a_record_with_an_install_command_is_not_listed(self, site: Site) -> None:
+        site.install("kit", self.CODE)
+        catalog = site.manager().schedulers()
+        assert catalog.names() == []
+        assert catalog.find("acme") is None
+        assert catalog.installable == {"acme": "pip install acme-torchx"}
+
+    def test_it_does_not_conflict_with_the_installed_plugin(self, site: Site) -> None:
+        site.install("kit", self.CODE)
+        site.install("acme-torchx", scheduler("acme", "a:b"))
+        manager = site.manager()
+        assert manager.schedulers()["acme"].factory == "a:b"
+        assert manager.problems == []
+
+
+class TestMarker:
+    def test_an_unknown_option_is_an_error(self) -> None:
+        with pytest.raises(TypeError, match="tryfrist"):
+            hookimpl(tryfrist=True)  # type: ignore[call-overload]
 
 
 class TestOrder:

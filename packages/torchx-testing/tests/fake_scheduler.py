@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from torchx_kit.names.ids import make_unique
 from torchx_specs import (
     AppDef,
     AppDryRunInfo,
@@ -67,7 +67,7 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
         if "/" in app.name:
             raise RequestError(f"an app of the fake cannot be named {app.name!r}")
-        app_id = make_unique(app.name)
+        app_id = f"{app.name}-{uuid.uuid4().hex[:12]}"
         roles = {}
         for role in app.roles:
             template = RoleTemplate(role)
@@ -327,3 +327,34 @@ class RunsOneRetryTooMany(FakeScheduler):
     def run(self, app: FakeApp, replica: FakeReplica) -> None:
         replica.retries += 1
         super().run(app, replica)
+
+
+class KillsNothing(FakeScheduler):
+    def kill(self, app_id: str) -> None:
+        pass
+
+
+class SubmitsOneOfMany(FakeScheduler):
+    def submit_many(self, dryrun_infos: Iterable[AppDryRunInfo[Any]]) -> Iterator[str]:
+        for info in dryrun_infos:
+            yield self.schedule(info)
+            return
+
+
+class WaitsWithoutATimeout(FakeScheduler):
+    def wait(self, app_id: str) -> bool:  # type: ignore[override]
+        return False
+
+
+class MixesUpLogs(FakeScheduler):
+    def log_blocks(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for (role, _), lines in super().log_blocks(*args, **kwargs):
+            yield (role, 0), lines
+
+
+class EndsAllLogs(FakeScheduler):
+    def log_blocks(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for replica, lines in super().log_blocks(*args, **kwargs):
+            if isinstance(lines, Exception):
+                raise lines
+            yield replica, lines

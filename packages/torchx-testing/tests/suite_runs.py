@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 def run_cases(folder: Path, imports: str, cases: list[Case], *options: str) -> Run:
-    """Writes the cases to a file in ``folder``, and runs them."""
+    """Write the cases to a file in ``folder``, and runs them."""
     text = f"import pytest\n{imports}\n"
     for case in cases:
         body = "\n".join(f"    {line}" for line in case.body.strip("\n").splitlines())

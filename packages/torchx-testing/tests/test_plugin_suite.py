@@ -178,7 +178,7 @@ def install(site: Path, name: str, code: str) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Checks a good distribution, and each that is wrong."""
+    """Check a good distribution, and each that is wrong."""
     site = tmp_path_factory.mktemp("site")
     (site / "yaml_stand_in.py").touch()
     (site / "good_parts.py").write_text(PARTS)

@@ -48,7 +48,7 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs each tracker that is wrong."""
+    """Run each tracker that is wrong."""
     return run_cases(tmp_path_factory.mktemp("wrong"), IMPORTS, [case(*w) for w in WRONG])
 
 

@@ -66,7 +66,7 @@ def contents(self, builder, plan, built, cfg):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs builders that are right, and each that is wrong."""
+    """Run builders that are right, and each that is wrong."""
     cases = [case("FakeBuilder"), DIR, *(case(*w) for w in WRONG)]
     return run_cases(tmp_path_factory.mktemp("builders"), IMPORTS, cases)
 

@@ -100,7 +100,7 @@ def persistent() -> Iterator[Persistent]:
     scheduler.close()
 
 
-def test_a_local_scheduler_whose_constructor_is_skipped(
+def test_a_local_scheduler_subclass_may_skip_the_constructor(
     persistent: Persistent, tmp_path: Path
 ) -> None:
     info = persistent.submit_dryrun(app("echo out; echo err >&2"), str(tmp_path / "logs"))
@@ -117,7 +117,7 @@ def test_a_local_scheduler_whose_constructor_is_skipped(
     assert list(out) == ["out\n"]
 
 
-def test_its_apps_are_killed(persistent: Persistent, tmp_path: Path) -> None:
+def test_kill_ends_the_apps_of_such_a_scheduler(persistent: Persistent, tmp_path: Path) -> None:
     app_id = persistent.schedule(persistent.submit_dryrun(app("sleep 60"), str(tmp_path / "logs")))
     persistent._apps[app_id].kill()
     assert finished(lambda: persistent.describe(app_id)).state in (
@@ -126,7 +126,7 @@ def test_its_apps_are_killed(persistent: Persistent, tmp_path: Path) -> None:
     )
 
 
-def test_an_app_made_by_hand() -> None:
+def test_an_app_object_may_be_created_directly() -> None:
     made = _LocalAppDef(id="x", log_dir="/logs")
     made.role_replicas["main"] = []
     made.set_state(AppState.SUCCEEDED)
@@ -134,7 +134,7 @@ def test_an_app_made_by_hand() -> None:
     assert list(made.role_replicas) == ["main"]
 
 
-def test_a_log_iterator_with_a_constructor_and_an_end_of_its_own(tmp_path: Path) -> None:
+def test_a_log_iterator_subclass_may_override_constructor_and_end(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_text("a\nb\n")
 
@@ -169,7 +169,7 @@ class Own(Runner):
             return info
 
 
-def test_a_runner_with_a_dry_run_of_its_own(tmp_path: Path) -> None:
+def test_a_runner_subclass_may_override_dryrun(tmp_path: Path) -> None:
     made: list[dict[str, Any]] = []
 
     def create(session_name: str, **kwargs: Any) -> Persistent:
@@ -189,7 +189,7 @@ def test_a_runner_with_a_dry_run_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("create", ["slurm", "docker", "local", "lsf"])
-def test_factories_take_keywords_that_they_do_not_know(create: str) -> None:
+def test_factories_ignore_unknown_keywords(create: str) -> None:
     import importlib
 
     module = importlib.import_module(f"torchx.schedulers.{create}_scheduler")
@@ -198,7 +198,7 @@ def test_factories_take_keywords_that_they_do_not_know(create: str) -> None:
     scheduler.close()
 
 
-def test_a_dry_runs_older_attributes() -> None:
+def test_dryrun_info_has_the_older_attributes() -> None:
     info: AppDryRunInfo[list[int]] = AppDryRunInfo([1], lambda request: f"<{request}>")
     info._app, info._cfg, info._scheduler = app(), {"a": 1}, "s"
     assert str(info) == "<[1]>"
@@ -207,7 +207,7 @@ def test_a_dry_runs_older_attributes() -> None:
     assert (none_throws(info.app).name, info.cfg) == ("job", {"a": 1})
 
 
-def test_what_comes_of_a_dry_run_has_them_too() -> None:
+def test_the_result_of_a_dry_run_has_the_older_attributes() -> None:
     with get_runner() as runner:
         info = runner.dryrun(app(), "local_cwd", {"log_dir": "/x"})
     assert (none_throws(info._app).name, info._scheduler) == ("job", "local_cwd")
@@ -235,11 +235,11 @@ def test_handles_with_an_empty_session() -> None:
         assert none_throws(runner.describe(handle)).roles[0].name == "main"
 
 
-def test_the_image_macros_text() -> None:
+def test_the_image_macro_keeps_its_text() -> None:
     assert macros.img_root == "${img_root}"
 
 
-def test_methods_patched_at_their_older_paths() -> None:
+def test_a_patch_of_a_method_at_the_older_path_takes_effect() -> None:
     submit = mock.patch(
         "torchx.schedulers.slurm_scheduler.SlurmScheduler.schedule", return_value="7"
     )
@@ -264,7 +264,7 @@ def test_colours_are_empty_without_a_terminal() -> None:
     assert done.stdout == "['', '']\n"
 
 
-def test_helpers_of_the_log_command() -> None:
+def test_the_log_command_has_its_older_helpers() -> None:
     made = AppDef("a", [Role("x", "i", num_replicas=2), Role("y", "i")])
     assert find_role_replicas(made, None) == [("x", 0), ("x", 1), ("y", 0)]
     assert find_role_replicas(made, "y") == [("y", 0)]
@@ -274,7 +274,7 @@ def test_helpers_of_the_log_command() -> None:
         validate("nonsense")
 
 
-def test_helpers_of_schedulers() -> None:
+def test_schedulers_have_their_older_helpers() -> None:
     assert _to_str(b"text") == _to_str("text") == "text"
     assert SLURM_STATES["COMPLETED"] == AppState.SUCCEEDED
     assert LocalOpts(log_dir="/x")["log_dir"] == "/x"
@@ -283,7 +283,7 @@ def test_helpers_of_schedulers() -> None:
     assert SlurmScheduler("s").backend == "slurm"
 
 
-def test_helpers_of_components() -> None:
+def test_components_have_their_older_helpers() -> None:
     # recorded from torchx 0.7.0 and torchx-nightly 2026.10.26, as is all of this
     assert parse_nnodes("1:2x8") == (1, 2, 8, "1:2")
     assert parse_nnodes("2") == (1, 1, 2, "1")
@@ -304,7 +304,7 @@ def test_configuration_from_folders(tmp_path: Path) -> None:
     assert cfg == {"time": "2", "partition": "gpu"}
 
 
-def test_components_run_from_a_default_in_the_configuration(
+def test_a_component_takes_defaults_from_the_configuration(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     from torchx.cli.main import main

@@ -1,6 +1,6 @@
-"""What the older tool has left on disks is read as it is.
+"""Files that upstream's releases wrote can still be read.
 
-``older/*.json`` were written by upstream's releases, run as programs: each says which commands.
+Upstream's releases wrote ``older/*.json``; each file names the commands that wrote it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def older(
     return {**left, "root": root}
 
 
-def test_there_are_both_releases() -> None:
+def test_data_of_both_releases_exists() -> None:
     assert [path.stem for path in OLDER] == ["0.7.0", "nightly-2026.10.26"]
 
 
@@ -77,7 +77,7 @@ def test_log_folders(older: dict[str, Any]) -> None:
     assert sorted(line.rstrip("\n") for line in lines) == ["err", "job é"]
 
 
-def test_what_is_written_now_has_the_same_names_and_keys(older: dict[str, Any]) -> None:
+def test_new_records_have_the_same_names_and_keys(older: dict[str, Any]) -> None:
     role = Role("sh", "", entrypoint="sh", args=["-c", "exit 127"], resource=Resource(1, 0, 1))
     scheduler = create_scheduler("torchx")
     info = scheduler.submit_dryrun(AppDef("sh", [role]), {"log_dir": str(older["root"] / "now")})

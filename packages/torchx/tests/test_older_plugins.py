@@ -54,7 +54,7 @@ def test_scheduler_gets_the_environment_as_keywords(
     assert record.load()("session", foo=1).kwargs["foo"] == 1
 
 
-def test_scheduler_with_a_strict_signature_gets_what_it_takes(
+def test_a_scheduler_with_a_strict_signature_gets_only_its_keywords(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(
@@ -66,7 +66,42 @@ def test_scheduler_with_a_strict_signature_gets_what_it_takes(
     assert get_manager().schedulers()["s"].load()("x", other=1).kwargs == {"foo": "7"}
 
 
-def test_a_plugin_scheduler_hides_none_of_ours(install: Install) -> None:
+OWN_METHODS = """
+class Named(Acme):
+    def wait(self, seconds):  # not the contract's
+        return "waited"
+    def kill(self, app_id, force=False):
+        return "killed"
+    def submit_many(self):
+        return "many"
+    def log_blocks(self, app_id, size):
+        return "blocks"
+    def lives_in_client(self):
+        return True
+
+def create_named(session_name, **kwargs):
+    return Named(session_name)
+"""
+
+
+def test_scheduler_method_of_another_signature_is_replaced_by_the_default(
+    install: Install,
+) -> None:
+    install(
+        "acme-torchx",
+        {"torchx.schedulers": ["acme = acme_sched:create_named"]},
+        {"acme_sched.py": SCHEDULER + OWN_METHODS},
+    )
+    scheduler = get_manager().schedulers()["acme"].load()("session")
+    assert scheduler.wait("app", 1.0) is False
+    assert scheduler.lives_in_client({}) is False
+    assert list(scheduler.submit_many([])) == []
+    assert list(scheduler.log_blocks("app", [])) == []
+    assert scheduler.kill("app") == "killed"  # has the contract's parameters
+    assert type(scheduler).wait(scheduler, 1) == "waited"
+
+
+def test_a_plugin_scheduler_does_not_hide_ours(install: Install) -> None:
     before = set(get_manager().schedulers())
     install("acme-torchx", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
     from torchx.schedulers import get_scheduler_factories
@@ -78,7 +113,7 @@ def test_a_plugin_scheduler_hides_none_of_ours(install: Install) -> None:
     assert "local_cwd" not in get_scheduler_factories(skip_defaults=True)
 
 
-def test_a_scheduler_that_is_there_to_be_configured_only(
+def test_an_orchestrator_scheduler_can_be_configured_but_not_run_on(
     install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # recorded from torchx-nightly 2026.10.26, but for the class of the error
@@ -150,7 +185,7 @@ def test_registering_upstreams_own_tracker_is_no_conflict(install: Install) -> N
     assert catalog["fsspec"].origin.distribution == "torchx_tracker_fsspec"
 
 
-def test_a_taken_name_is_an_error_that_names_both(install: Install) -> None:
+def test_two_plugins_with_one_name_are_an_error_that_names_both(install: Install) -> None:
     install("one-dist", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
     install("two-dist", {"torchx.schedulers": ["acme = other_sched:create_scheduler"]})
     with pytest.raises(PluginError, match=r"one_dist 1\.2.*two_dist 1\.2"):
@@ -165,7 +200,7 @@ def test_a_taken_name_is_an_error_that_names_both(install: Install) -> None:
         ("raises:create", "RuntimeError: broken on import"),
     ],
 )
-def test_an_entry_point_that_names_nothing_tells_when_used(
+def test_an_entry_point_of_a_missing_object_fails_when_used(
     install: Install, value: str, says: str
 ) -> None:
     install(
@@ -278,12 +313,12 @@ def test_argparse_commands_become_click_commands(install: Install) -> None:
         commands["odd"].load()()
 
 
-def test_a_broken_command_says_so_in_the_help(install: Install) -> None:
+def test_the_help_names_a_broken_command(install: Install) -> None:
     install("acme-torchx", {"torchx.cli.cmds": ["quota = no_such:CmdQuota"]})
     assert "no_such" in get_manager().commands()["quota"].summary_text()
 
 
-def test_a_broken_older_plugin_harms_nothing_else(install: Install) -> None:
+def test_a_broken_older_plugin_does_not_affect_others(install: Install) -> None:
     path = install(
         "acme-torchx",
         {
@@ -311,7 +346,7 @@ def test_a_broken_older_plugin_harms_nothing_else(install: Install) -> None:
     assert done.stdout == "1\n"
 
 
-def test_component_files_from_a_plugin(install: Install) -> None:
+def test_a_plugin_may_read_component_files(install: Install) -> None:
     install(
         "acme-torchx",
         {"torchx.file": ["get_file_contents = acme_files:read"]},

@@ -93,7 +93,7 @@ def test_schedulers_reach_the_hook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("plugins")
-def test_what_is_wrong_is_recorded_and_shown() -> None:
+def test_errors_are_recorded_and_shown() -> None:
     errors = registry().load_errors()
     assert RegistrationError("torchx_plugins.schedulers.broken", "RuntimeError: x") in errors
     wrong = next(e for e in errors if e.name == "wrong")
@@ -124,7 +124,7 @@ def test_the_report_is_yaml() -> None:
     ("source", "names"),
     [("0", set()), ("1", {"foo"}), ("2", {"ep"}), ("3", {"foo", "ep"})],
 )
-def test_the_switch_for_sources(
+def test_the_environment_variable_selects_the_sources(
     install: Install, monkeypatch: pytest.MonkeyPatch, source: str, names: set[str]
 ) -> None:
     install(
@@ -137,7 +137,7 @@ def test_the_switch_for_sources(
     assert set(get_manager().schedulers()) & {"foo", "ep"} == names
 
 
-def test_a_bad_switch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_source_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_PLUGINS_SOURCE", "7")
     registry.cache_clear()
     with pytest.raises(ValueError, match="TORCHX_PLUGINS_SOURCE=7"):
@@ -206,7 +206,7 @@ def test_halving_memory_refuses(memory: int, least: int) -> None:
         halve_mem_down_to(minGiB=least)(Resource(1, 0, memory))
 
 
-def test_clear_looks_again(install: Install) -> None:
+def test_after_clear_plugins_are_searched_again(install: Install) -> None:
     own = PluginRegistry()
     assert "late" not in own.get(PluginType.SCHEDULER)
     install("late-dist", {"torchx.schedulers": ["late = x:y"]})

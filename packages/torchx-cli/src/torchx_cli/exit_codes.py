@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import click
 
-from torchx_specs.errors import TorchXError, nearest
+from torchx_specs.errors import TorchXError, nearest, one_line
 
 JOB_FAILED = 1
 BAD_REQUEST = 2
@@ -79,14 +79,9 @@ def complain(message: str) -> None:
 def say(message: str) -> None:
     """Writes ``torchx: ...`` on standard error, as one line."""
     try:
-        print(f"torchx: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        print(f"torchx: {one_line(message)}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass  # nobody can be told
-
-
-def one_line(error: BaseException) -> str:
-    """Returns the text of an error, or its kind if it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def ended_by(error: BaseException, frame: Frame) -> int:

@@ -14,7 +14,7 @@ from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.manager import Catalog
+    from torchx_specs.plugins.catalog import Catalog
     from torchx_specs.plugins.records import CommandPlugin
 
 
@@ -25,7 +25,7 @@ class CommandGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return _catalog().names()
+        return sorted(_catalog().names())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         catalog = _catalog()
@@ -59,7 +59,7 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         catalog = _catalog()
-        rows = [(name, _summary(catalog, name)) for name in catalog.names()]
+        rows = [(name, _summary(catalog, name)) for name in sorted(catalog.names())]
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
@@ -72,7 +72,7 @@ class CommandGroup(click.Group):
         catalog = _catalog()
         found = [
             CompletionItem(name, help=_summary(catalog, name))
-            for name in catalog.names()
+            for name in sorted(catalog.names())
             if name.startswith(incomplete)
         ]
         # the options come from click.Command; click.Group's own would import every command

@@ -9,6 +9,7 @@ import click
 
 from torchx_cli.exit_codes import WORDS
 from torchx_cli.output.printing import JSON, TABLE, YAML
+from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
 from torchx_specs.errors import ConfigError, RequestError, nearest
 
 if TYPE_CHECKING:
@@ -17,17 +18,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Where users of schedulers that are not installed find them.
-DISTRIBUTIONS = {
-    "local_cwd": "torchx-sched-local",
-    "local_docker": "torchx-sched-docker",
-    "kubernetes": "torchx-sched-k8s",
-    "kubernetes_mcad": "torchx-sched-k8s",
-    "slurm": "torchx-sched-slurm",
-    "lsf": "torchx-sched-lsf",
-    "aws_batch": "torchx-sched-aws",
-    "aws_sagemaker": "torchx-sched-aws",
-}
+#: The scheduler that is used if none is given.
+DEFAULT_SCHEDULER = "local_cwd"
 
 
 class Command(click.Command):
@@ -219,34 +211,29 @@ def _checked_handles(
     return tuple(_checked_handle(ctx, param, value) for value in values)
 
 
-def choose_scheduler(given: str | None, installed: Iterable[str]) -> str:
-    """Returns the scheduler to use: the one given, else ``local_cwd``, else the only one.
+def choose_scheduler(name: str | None) -> str:
+    """Return the installed scheduler to use: the given one, else ``local_cwd``, else the only one.
 
     Args:
-        given: by the command line or the configuration
-        installed: the names there are
+        name: The name on the command line or in the configuration.
 
     Raises:
-        RequestError: the one given is not installed, or there are several to choose from
+        RequestError: The given scheduler is not installed, or several schedulers are installed and
+            none is given.
     """
+    installed = InstalledSchedulers()
+    if name:
+        if name not in installed:
+            raise unknown_scheduler(name, installed)
+        return name
     names = sorted(installed)
-    if given:
-        if given in names:
-            return given
-        from torchx_specs.errors import UnknownSchedulerException
-
-        if given in DISTRIBUTIONS:
-            raise RequestError(
-                f"scheduler '{given}' is not installed: pip install {DISTRIBUTIONS[given]}"
-                f" (installed: {', '.join(names) or 'none'})"
-            )
-        raise UnknownSchedulerException(given, names)
-    if "local_cwd" in names:
-        return "local_cwd"
+    if DEFAULT_SCHEDULER in names:
+        return DEFAULT_SCHEDULER
     if len(names) == 1:
         return names[0]
     if not names:
-        raise RequestError("no scheduler is installed: pip install torchx-sched-local")
+        command = installed.installable.get(DEFAULT_SCHEDULER)
+        raise RequestError(f"no scheduler is installed{f'; run: {command}' if command else ''}")
     raise RequestError(f"which scheduler? give -s with one of: {', '.join(names)}")
 
 

@@ -1,4 +1,7 @@
-"""Answers that several threads share: 256 followers of an app need not ask 256 times."""
+"""A cache in which concurrent callers share one query.
+
+If 256 threads follow the logs of one app, the service does not get 256 status requests.
+"""
 
 from __future__ import annotations
 
@@ -9,63 +12,78 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_MOST = 64
+# Above this number of entries, those that nobody has queried for a minute are dropped.
+_MAX_ENTRIES = 64
+_IDLE_SECONDS = 60
 
 
 class _Entry(Generic[T]):
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.begun = float("-inf")
+        self.queried_at = float("-inf")
         self.value: T | None = None
         self.error: Exception | None = None
 
 
-class Shared(Generic[T]):
-    """Values by key; who asks while another one does gets what is found out after that.
+class CoalescingCache(Generic[T]):
+    """Values by key, queried at most once for all callers that wait at the same time.
 
-    So nobody gets what is older than the question, and of many who ask at once two do the work. A
-    failure is shared in the same way: a service that is away keeps nobody waiting longer than one.
+    A caller that arrives during a query waits for the next one, because the running query may have
+    read the service before the call. So no caller gets a value that is older than its call (or than
+    ``max_age``), and any number of concurrent callers cause two queries. An error is shared in the
+    same way: if a service is unreachable, all callers wait for one time-out, not one after another.
+
+    All methods may be called from any thread.
     """
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry[T]] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: str, find: Callable[[T | None], T | None], old: float = 0.0) -> T | None:
-        """Returns a value.
+    def get(
+        self, key: str, query: Callable[[T | None], T | None], max_age: float = 0.0
+    ) -> T | None:
+        """Return the value for a key, and query it if the cached one is too old.
 
         Args:
-            key: what is asked for
-            find: finds it out, given what was found last
-            old: how many seconds before the question it may have been found out
+            key: The key.
+            query: Returns the current value; its argument is the last value, None if there is none.
+            max_age: How old the value may be at the time of the call, in seconds. An error is only
+                shared with callers that waited for its query.
+
+        Raises:
+            Exception: What the query raised.
         """
-        asked = time.monotonic()
-        with self._lock:
-            if len(self._entries) > _MOST:
-                self._entries = {
-                    k: e
-                    for k, e in self._entries.items()
-                    if asked - e.begun < 60 or e.lock.locked()
-                }
-            entry = self._entries.setdefault(key, _Entry())
+        called_at = time.monotonic()
+        entry = self._entry(key, called_at)
         with entry.lock:
-            if entry.error is not None and entry.begun >= asked:
+            if entry.error is not None and entry.queried_at >= called_at:
                 raise entry.error
-            if entry.error is not None or entry.begun < asked - old:
-                entry.begun, entry.error = time.monotonic(), None
+            if entry.error is not None or entry.queried_at < called_at - max_age:
+                entry.queried_at, entry.error = time.monotonic(), None
                 try:
-                    entry.value = find(entry.value)
+                    entry.value = query(entry.value)
                 except Exception as e:
                     entry.error = e
                     raise
             return entry.value
 
     def last(self, key: str) -> T | None:
-        """Returns what was found last, None if nothing was."""
+        """Return the last value of a key without a query, None if there is none."""
         entry = self._entries.get(key)
         return entry.value if entry else None
 
     def forget(self, key: str) -> None:
-        """Forgets what was found."""
+        """Remove the value of a key."""
         with self._lock:
             self._entries.pop(key, None)
+
+    def _entry(self, key: str, now: float) -> _Entry[T]:
+        with self._lock:
+            if len(self._entries) > _MAX_ENTRIES:
+                self._entries = {
+                    other: entry
+                    for other, entry in self._entries.items()
+                    if now - entry.queried_at < _IDLE_SECONDS or entry.lock.locked()
+                }
+            return self._entries.setdefault(key, _Entry())

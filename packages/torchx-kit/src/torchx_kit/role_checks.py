@@ -58,7 +58,7 @@ def text_problems(role: Role, api: str) -> Iterator[str]:
         api: Name of the API, for the message.
     """
     texts = {"its name": role.name, "entrypoint": role.entrypoint}
-    texts.update({f"args[{index}]": argument for index, argument in enumerate(role.args)})
+    texts.update({f"args[{index}]": str(argument) for index, argument in enumerate(role.args)})
     for where, text in texts.items():
         problem = text_problem(text, api)
         if problem:
@@ -77,7 +77,7 @@ def variable_problems(key: str, value: str, api: str) -> Iterator[str]:
     """
     if not key or "=" in key:
         yield f"env has {key!r}, which is not a valid variable name"
-    problem = text_problem(key + value, api)
+    problem = text_problem(f"{key}{value}", api)
     if problem:
         yield f"env[{key!r}] {problem}"
 

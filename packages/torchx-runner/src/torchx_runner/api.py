@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
+from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
 from torchx_runner.older_plugins import call_with_accepted
 from torchx_specs.errors import (
     ComponentError,
     RequestError,
     TorchXError,
     UnknownAppException,
-    UnknownSchedulerException,
 )
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
@@ -61,6 +61,15 @@ class Runner:
         scheduler_params: keyword arguments for the factories: ``factory(name, **scheduler_params)``
     """
 
+    # Whether a subclass reads logs by an own log_lines, which log_blocks must then call.
+    _overrides_log_lines: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        definitions = (vars(klass) for klass in cls.__mro__)
+        nearest = next(d for d in definitions if "log_lines" in d or "log_blocks" in d)
+        cls._overrides_log_lines = "log_blocks" not in nearest
+
     def __init__(
         self,
         name: str = "",
@@ -71,8 +80,6 @@ class Runner:
         import threading
 
         if scheduler_factories is None:
-            from torchx_runner.installed_schedulers import InstalledSchedulers
-
             scheduler_factories = InstalledSchedulers()
         self._name = name
         self._scheduler_factories = scheduler_factories
@@ -364,6 +371,22 @@ class Runner:
         """Returns the options of a scheduler."""
         return self._scheduler(scheduler).run_opts()
 
+    def lives_in_client(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> bool:
+        """Return True if an app that is submitted with these options belongs to this process.
+
+        ``torchx run`` waits for such an app, and cancels it when interrupted.
+
+        Args:
+            scheduler: Name of the scheduler.
+            cfg: The scheduler's options.
+
+        Raises:
+            InvalidRunConfigException: An option is unknown, missing or of the wrong type.
+        """
+        backend = self._scheduler(scheduler)
+        resolved: Any = backend._resolve_cfg(cfg or {})
+        return backend.lives_in_client(resolved)
+
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> Mapping[str, CfgVal]:
         """Parses options of a scheduler, each text ``k1=v1,k2=v2``; later ones win.
 
@@ -382,7 +405,7 @@ class Runner:
             found = self._scheduler_instances.get(scheduler)
             if found is None:
                 if scheduler not in self._scheduler_factories:
-                    raise UnknownSchedulerException(scheduler, self._scheduler_factories)
+                    raise unknown_scheduler(scheduler, self._scheduler_factories)
                 create = self._scheduler_factories[scheduler]
                 found = create(self._name, **self._scheduler_params)
                 self._scheduler_instances[scheduler] = found
@@ -471,6 +494,12 @@ class Runner:
         )
         self.cancel(app_handle)
 
+    def kill(self, app_handle: AppHandle) -> None:
+        """End an app at once: its processes get no time to end by themselves."""
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("kill", backend, app_id):
+            scheduler.kill(app_id)
+
     def delete(self, app_handle: AppHandle) -> None:
         """Ends an app and removes it from its scheduler; does nothing if it does not exist."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
@@ -511,33 +540,75 @@ class Runner:
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
-        *,
-        known: bool = False,
     ) -> Iterable[str]:
-        """Returns the log lines of one replica, each with its newline (the last one may lack it).
+        """Return the log lines of one replica, each with its newline (the last one may lack it).
 
         Args:
-            app_handle: the app
-            role_name: the role
-            k: index of the replica within its role
-            regex: only lines in which this is found
-            since: only lines written at that time or later, where the scheduler knows
-            until: only lines written before that time, where the scheduler knows
-            should_tail: follow the log until the replica has ended
-            streams: stdout, stderr or both, the scheduler's default if None
-            known: the app's state was just asked for, and is not asked for again: for each of a
-                thousand replicas that takes longer than to read their logs
+            app_handle: The app.
+            role_name: The role.
+            k: Index of the replica within its role.
+            regex: Only lines in which this regular expression is found.
+            since: Only lines written at that time or later, if the scheduler records times.
+            until: Only lines written before that time, if the scheduler records times.
+            should_tail: Follow the log until the replica has ended.
+            streams: Standard output, standard error or both; None means the scheduler's default.
 
         Raises:
-            UnknownAppException: the app does not exist
+            UnknownAppException: The app does not exist.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("log_lines", backend, app_id):
-            if not known and self.status(app_handle) is None:
+            if self.status(app_handle) is None:
                 raise UnknownAppException(app_handle)
-            # handed on as it is: a generator in between would double the time of reading a log
+            # Returned as it is: a generator in between would double the time of reading a log.
             return scheduler.log_iter(
                 app_id, role_name, k, regex, since, until, should_tail, streams=streams
+            )
+
+    def log_blocks(
+        self,
+        app_handle: AppHandle,
+        replicas: Iterable[tuple[str, int]],
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+        """Return an iterator over blocks of log lines of several replicas, as they arrive.
+
+        The scheduler reads the logs (:meth:`torchx_specs.schedulers.Scheduler.log_blocks`). A
+        subclass that overrides :meth:`log_lines` but not this method is read by its ``log_lines``,
+        one call for each replica.
+
+        This method does not query whether the app exists: call :meth:`status` first.
+
+        Args:
+            app_handle: The app.
+            replicas: Role and index of each replica.
+            regex: As for :meth:`log_lines`, like the parameters that follow.
+            since: Only lines written at that time or later.
+            until: Only lines written before that time.
+            should_tail: Follow each log until its replica has ended.
+            streams: Standard output, standard error or both.
+
+        Returns:
+            Pairs of a replica, and either lines of its log or the error that ended its log. The
+            lines of one replica come in order; the lines of different replicas are interleaved.
+        """
+        if self._overrides_log_lines:
+            from torchx_specs.schedulers.parallel_logs import read_in_threads
+
+            def read(role: str, k: int) -> Iterable[str]:
+                return self.log_lines(
+                    app_handle, role, k, regex, since, until, should_tail, streams=streams
+                )
+
+            return read_in_threads(read, replicas, should_tail)
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("log_blocks", backend, app_id):
+            return scheduler.log_blocks(
+                app_id, replicas, regex, since, until, should_tail, streams=streams
             )
 
     def list(

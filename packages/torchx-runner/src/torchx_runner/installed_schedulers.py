@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_specs.errors import PluginError, TorchXError
+from torchx_specs.errors import PluginError, TorchXError, UnknownSchedulerException
 from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.manager import Catalog, PluginManager
+    from torchx_specs.plugins.catalog import Catalog
+    from torchx_specs.plugins.manager import PluginManager
     from torchx_specs.plugins.records import SchedulerPlugin
     from torchx_specs.schedulers import Scheduler
 
@@ -33,6 +34,18 @@ def plugin_manager() -> PluginManager:
         manager.block(get_disabled_plugins())
         _configured = manager
     return manager
+
+
+def unknown_scheduler(name: str, known: Mapping[str, Any]) -> UnknownSchedulerException:
+    """Return the error for a scheduler that is not among the known ones.
+
+    Args:
+        name: The name that was given.
+        known: The schedulers by name. If these are the installed ones, the error contains the
+            command that installs the missing scheduler.
+    """
+    install = known.installable.get(name, "") if isinstance(known, InstalledSchedulers) else ""
+    return UnknownSchedulerException(name, known, install)
 
 
 class InstalledSchedulers(Mapping[str, SchedulerFactory]):
@@ -63,6 +76,12 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
             return made
 
         return create
+
+    @property
+    def installable(self) -> Mapping[str, str]:
+        """The command that installs each known scheduler that is not installed, by name."""
+        catalog = self._records()
+        return {n: command for n, command in catalog.installable.items() if n not in self}
 
     def __contains__(self, name: object) -> bool:
         return name in self._records().names()

@@ -1,31 +1,26 @@
-"""Calls into plugins that were written for older versions of an interface."""
+"""Calls of methods that gained parameters since older schedulers were written."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 R = TypeVar("R")
 
-_CO_VARARGS = 0x04  # inspect.CO_VARARGS, without importing inspect
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def call_with_accepted(method: Callable[..., R], *args: object) -> R:
-    """Calls a method with as many of the arguments as it takes, the last ones left out first."""
-    return method(*args[: _accepted(method, len(args))])
+    """Call a method with as many of the arguments as it accepts, leaving out the last ones.
 
-
-def _accepted(method: Any, count: int) -> int:
-    code = getattr(getattr(method, "__func__", None), "__code__", None)
-    if code is not None:
-        return count if code.co_flags & _CO_VARARGS else min(count, code.co_argcount - 1)
-    import inspect
-
+    Schedulers of clients need this: their ``_validate`` may lack ``cfg``, and their ``list`` may
+    have no parameter.
+    """
     try:
-        kinds = [p.kind for p in inspect.signature(method).parameters.values()]
-    except (TypeError, ValueError):
-        return count
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return count
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return min(count, sum(kind in positional for kind in kinds))
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):  # not a Python function
+        return method(*args)
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return method(*args)
+    return method(*args[: sum(p.kind in _POSITIONAL for p in parameters)])

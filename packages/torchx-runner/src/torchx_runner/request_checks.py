@@ -97,7 +97,7 @@ def _role_problems(role: Role) -> Iterator[str]:
     elif not isinstance(role.entrypoint, str):
         yield f"entrypoint must be a str, got {role.entrypoint!r}"
     elif "\0" in role.entrypoint:
-        yield "entrypoint holds a NUL character"
+        yield "entrypoint contains a NUL character"
     if not isinstance(role.image, str):
         yield f"image must be a str, got {role.image!r}"
     yield from _count_problems(role)
@@ -141,7 +141,7 @@ def _args_problems(args: object) -> Iterator[str]:
         if not isinstance(arg, str):
             yield f"args[{index}] must be a str, got {arg!r}"
         elif "\0" in arg:
-            yield f"args[{index}] holds a NUL character"
+            yield f"args[{index}] contains a NUL character"
 
 
 def _env_problems(env: object) -> Iterator[str]:
@@ -151,11 +151,11 @@ def _env_problems(env: object) -> Iterator[str]:
     for key, value in env.items():
         # One with a `=` behind its first character is taken apart by job_env.split_names.
         if not isinstance(key, str) or not key or key[0] == "=" or "\0" in key:
-            yield f"env has {key!r}, which is no variable's name"
+            yield f"env has {key!r}, which is not a valid variable name"
         elif not isinstance(value, str):
             yield f"env['{key}'] must be a str, got {value!r}"
         elif "\0" in value:
-            yield f"env['{key}'] holds a NUL character"
+            yield f"env[{key!r}] contains a NUL character"
 
 
 # -- the scheduler's options

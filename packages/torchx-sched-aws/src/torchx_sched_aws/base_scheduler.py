@@ -10,7 +10,7 @@ from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_aws.cloudwatch import check_streams
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.schedulers.api import Scheduler, Stream, T, filter_regex
-from torchx_specs.workspace.builder import Product
+from torchx_specs.workspace.builder import BuilderOutput
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,7 +32,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     """
 
     default_workspace_type: ClassVar[str] = "docker"
-    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image"})
+    workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
     def __init__(
         self, backend: str, session_name: str, clients: Clients, log_settle: float

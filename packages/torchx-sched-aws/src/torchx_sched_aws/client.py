@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from torchx_specs.errors import BackendError
+from torchx_kit.errors import translated_errors
+from torchx_specs.errors import BackendError, one_line
+from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
 #: How often a request is sent at most: together with the SDK's growing pauses, about a minute of
@@ -176,25 +179,16 @@ def _give_up_unreachable(
         raise caught_exception
 
 
-@contextlib.contextmanager
-def aws_errors(what: str) -> Iterator[None]:
-    """Turns the SDK's errors into ours.
+def aws_errors(action: str) -> AbstractContextManager[None]:
+    """Raise the SDK's errors as ours, inside a ``with`` statement.
 
     Args:
-        what: what is being done, as in "cannot <what>"
+        action: What is being done, as in "cannot <action>".
 
     Raises:
-        AwsError: AWS refuses, or cannot be asked
+        AwsError: AWS refused the request or did not answer.
     """
-    try:
-        yield
-    except (KeyboardInterrupt, BackendError):
-        raise
-    except Exception as e:
-        ours = translated(e, what)
-        if ours is None:
-            raise
-        raise ours from e
+    return translated_errors(lambda error: translated(error, action))
 
 
 def translated(error: Exception, what: str) -> AwsError | None:
@@ -203,7 +197,7 @@ def translated(error: Exception, what: str) -> AwsError | None:
 
     if isinstance(error, sdk.ClientError):
         return _of_answer(error, what)
-    text = _one_line(error)
+    text = one_line(error)
     if isinstance(error, sdk.NoRegionError):
         return NoRegionError(
             f"cannot {what}: no AWS region; set AWS_DEFAULT_REGION, or region in ~/.aws/config"
@@ -239,8 +233,6 @@ def translated(error: Exception, what: str) -> AwsError | None:
 
 
 def _endpoint() -> str:
-    from torchx_specs.redaction import masked_text
-
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     return f" ({masked_text(endpoint)})" if endpoint else ""
 
@@ -249,7 +241,7 @@ def _of_answer(error: Any, what: str) -> AwsError:
     """Returns what AWS answered as our error; ``error`` is a ClientError."""
     answer = error.response.get("Error") or {}
     code = str(answer.get("Code") or "")
-    said = " ".join(str(answer.get("Message") or error).split())
+    said = one_line(answer.get("Message") or error)
     if code in _EXPIRED:
         return ExpiredCredentialsError(
             f"cannot {what}: the AWS credentials have expired ({said}); renew them, for instance by"
@@ -269,7 +261,3 @@ def _of_answer(error: Any, what: str) -> AwsError:
             f"cannot {what}: AWS refuses more requests for now ({said}); try again later", code
         )
     return AwsError(f"cannot {what}: {said}", code)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.retry import Backoff
+from torchx_kit.times import to_nanoseconds
 from torchx_sched_aws.client import (
     AwsError,
     Clients,
@@ -32,6 +34,8 @@ SETTLE = 5.0
 #: How long a follower goes on without an answer, or without valid credentials, in seconds.
 PATIENCE = 300.0
 
+_MILLISECOND = 1_000_000
+
 logger = logging.getLogger(__name__)
 
 
@@ -43,10 +47,6 @@ class NoLogError(AwsError):
     """
 
     group = False
-
-
-class UnknownReplicaError(RequestError):
-    """The app has no such role or replica."""
 
 
 class LogStream:
@@ -205,14 +205,18 @@ class Follower:
             AwsError: AWS refuses, or is silent for too long
         """
         shortest, longest = PAUSES
-        pause = shortest
-        lost_at: float | None = None
+        left = longest
+        backoff = Backoff(
+            self._patience,
+            first_pause=shortest,
+            longest_pause=longest,
+            sleep=lambda seconds: self._sleep(min(seconds, left)),
+        )
         told = False
         ran = False
         seen_at: float | None = None
         while True:
             missing: NoLogError | None = None
-            found = False
             left = longest
             try:
                 # first this: what is written until then is read below
@@ -229,30 +233,28 @@ class Follower:
                 for stream in current:
                     try:
                         for line in stream.lines():
-                            found = True
+                            backoff.reset()
                             yield line
                     except NoLogError as e:
                         missing = e
-                lost_at, told = None, False
             except AwsError as e:
-                now = self._clock()
-                lost_at = now if lost_at is None else lost_at
-                if not _passes(e) or now - lost_at > self._patience:
+                if not _passes(e):
                     raise
                 if isinstance(e, (ExpiredCredentialsError, NoCredentialsError)):
                     self._clients.renew()
                 if not told:
                     logger.warning("%s; trying again", e)
                     told = True
-            else:
-                if done or past:
-                    if missing is not None and missing.group:
-                        raise missing
-                    return
-                if wait_from is not None:  # and not longer than what is left to wait
-                    left = max(wait_from + self._settle - now, shortest)
-            pause = shortest if found else min(pause * 1.5, longest)
-            self._sleep(min(pause, left))
+                backoff.pause_after(e)
+                continue
+            told = False
+            if done or past:
+                if missing is not None and missing.group:
+                    raise missing
+                return
+            if wait_from is not None:  # and not longer than what is left to wait
+                left = max(wait_from + self._settle - now, shortest)
+            backoff.pause()
 
 
 class ReplicaLog(ABC):
@@ -339,12 +341,9 @@ def check_streams(scheduler: str, streams: Stream | None) -> None:
 
 
 def milliseconds(when: datetime, *, round_up: bool = False) -> int:
-    """Returns a time (this machine's, if it has no zone) in milliseconds since 1970."""
-    from datetime import datetime, timedelta, timezone
-
-    past = when.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    unit = timedelta(milliseconds=1)
-    return -(-past // unit) if round_up else past // unit
+    """Return a time in milliseconds since 1970; a time without a zone is local time."""
+    nanoseconds = to_nanoseconds(when)
+    return -(-nanoseconds // _MILLISECOND) if round_up else nanoseconds // _MILLISECOND
 
 
 def _passes(error: AwsError) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from getpass import getuser
 
 from torchx_specs.errors import RequestError
 from torchx_specs.version import __version__
@@ -20,6 +21,14 @@ MOST_TAGS = 50
 _LONGEST_KEY = 128
 _LONGEST_VALUE = 256
 _NOT_ALLOWED = re.compile(r"[^\w\s.:/=+\-@]")
+
+
+def current_user() -> str:
+    """Returns the name of who runs this; ``unknown`` where the system has none."""
+    try:
+        return getuser()
+    except (KeyError, OSError):  # what it raises depends on the Python
+        return "unknown"
 
 
 def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[str, str]:

@@ -1,9 +1,11 @@
-"""Describing an app by its containers."""
+"""The description of an app, from its containers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import docker.errors
 
 from torchx_sched_docker.client import engine_errors
 from torchx_sched_docker.labels import (
@@ -12,7 +14,7 @@ from torchx_sched_docker.labels import (
     LABEL_ROLE_INDEX,
     LABEL_ROLE_NAME,
 )
-from torchx_sched_docker.states import CANCELLED_SUFFIX, app_state, reason_of
+from torchx_sched_docker.states import CANCELLED_SUFFIX, app_state, state_reason
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
@@ -23,33 +25,37 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 
-def summaries(client: DockerClient, app_id: str) -> list[dict[str, Any]]:
-    """Returns the engine's list of an app's containers, in the order of roles and replicas."""
-    with engine_errors(f"look for the containers of {app_id}"):
+def list_containers(client: DockerClient, app_id: str) -> list[dict[str, Any]]:
+    """Return the engine's list of an app's containers, ordered by role and replica.
+
+    Raises:
+        BackendError: The engine does not answer, or refuses.
+    """
+    with engine_errors(f"list the containers of {app_id}"):
         found = client.api.containers(all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"})
-    # containers of older releases have no index; their roles come in the order of their names
-    return sorted(found, key=lambda s: (int(s["Labels"].get(LABEL_ROLE_INDEX, "0")), *_which(s)))
+    return sorted(found, key=_role_and_replica)
 
 
 def describe(
     client: DockerClient, app_id: str, state_of: Callable[[Container], AppState]
 ) -> DescribeAppResponse | None:
-    """Returns what the engine knows of an app, None if nothing.
+    """Return the description of an app, or None if the engine has no container of it.
 
     Args:
-        client: of the engine
-        app_id: the app
-        state_of: says the state of a container's replica
-    """
-    import docker.errors
+        client: The client of the engine.
+        app_id: The app.
+        state_of: Returns the state of a container's replica.
 
+    Raises:
+        BackendError: The engine does not answer, or refuses.
+    """
     containers: list[Container] = []
-    for summary in summaries(client, app_id):
-        with engine_errors(f"look at the container {summary['Id']}"):
+    for summary in list_containers(client, app_id):
+        with engine_errors(f"inspect the container {summary['Id']}"):
             try:
                 containers.append(client.containers.get(summary["Id"]))
             except docker.errors.NotFound:
-                continue  # deleted just now
+                continue  # Deleted since it was listed.
     if not containers:
         return None
     roles: dict[str, Role] = {}
@@ -60,11 +66,11 @@ def describe(
         name = labels.get(LABEL_ROLE_NAME, UNKNOWN)
         index = int(labels.get(LABEL_REPLICA_ID, "0"))
         if name not in roles:
-            roles[name] = _described_role(name, container.attrs)
+            roles[name] = _role(name, container.attrs)
             statuses[name] = RoleStatus(name, [])
         roles[name].num_replicas += 1
         statuses[name].replicas.append(_replica_status(index, name, container, state_of))
-        metadata.update(_published(name, index, container.attrs))
+        metadata.update(_published_ports(name, index, container.attrs))
     replicas = [replica for status in statuses.values() for replica in status.replicas]
     failed = next((r for r in replicas if r.state == AppState.FAILED and r.reason), None)
     return DescribeAppResponse(
@@ -78,12 +84,17 @@ def describe(
     )
 
 
-def _which(summary: dict[str, Any]) -> tuple[str, int]:
+def _role_and_replica(summary: dict[str, Any]) -> tuple[int, str, int]:
+    """Return the sort key of a container; older releases wrote no index of the role."""
     labels = summary["Labels"]
-    return str(labels.get(LABEL_ROLE_NAME)), int(labels.get(LABEL_REPLICA_ID, "0"))
+    return (
+        int(labels.get(LABEL_ROLE_INDEX, "0")),
+        str(labels.get(LABEL_ROLE_NAME)),
+        int(labels.get(LABEL_REPLICA_ID, "0")),
+    )
 
 
-def _described_role(name: str, attrs: dict[str, Any]) -> Role:
+def _role(name: str, attrs: dict[str, Any]) -> Role:
     config = attrs["Config"]
     command = config.get("Cmd") or []
     policy = attrs.get("HostConfig", {}).get("RestartPolicy") or {}
@@ -108,14 +119,14 @@ def _replica_status(
         state_of(container),
         role,
         hostname=name,
-        reason=reason_of(attrs),
+        reason=state_reason(attrs),
         exit_code=state.get("ExitCode") if state["Status"] in ("exited", "dead") else None,
         restarts=int(attrs.get("RestartCount") or 0),
     )
 
 
-def _published(role: str, index: int, attrs: dict[str, Any]) -> dict[str, str]:
-    """Returns where the ports of a replica are reached from this machine."""
+def _published_ports(role: str, index: int, attrs: dict[str, Any]) -> dict[str, str]:
+    """Return the addresses on this machine of a replica's ports."""
     ports = attrs.get("NetworkSettings", {}).get("Ports") or {}
     return {
         f"port/{role}/{index}/{port.partition('/')[0]}": f"{b['HostIp']}:{b['HostPort']}"

@@ -1,4 +1,4 @@
-"""Being told by the engine that an app has changed."""
+"""Waiting until the engine announces that an app has changed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ _PAUSE = 0.5
 def wait_for_event(
     client: DockerClient, app_id: str, since: float, timeout: float | None = None
 ) -> None:
-    """Returns when a container of an app changes, or has done so since that time.
+    """Block until a container of an app changes, or return at once if one changed after ``since``.
 
-    An engine that goes away counts as a change: its caller looks again.
+    An engine that does not answer counts as a change, after a short pause.
 
     Args:
-        client: of the engine
-        app_id: the app
-        since: in seconds since 1970
-        timeout: returns after that many seconds, never if None
+        client: The client of the engine.
+        app_id: The app.
+        since: In seconds since 1970.
+        timeout: How long to block, in seconds; None means without a limit.
+
+    Raises:
+        BackendError: The engine refuses.
     """
     until = None if timeout is None else f"{time.time() + timeout:.3f}"
     filters = {"type": "container", "label": f"{LABEL_APP_ID}={app_id}", "event": _CHANGES}

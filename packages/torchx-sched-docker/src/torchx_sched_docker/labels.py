@@ -1,16 +1,16 @@
-"""The labels by which containers and networks are known to belong to an app."""
+"""The labels that link containers and networks to an app."""
 
 from __future__ import annotations
 
-#: The release of TorchX that made it.
+#: The release of TorchX that created the container.
 LABEL_VERSION = "torchx.pytorch.org/version"
 #: The app's id.
 LABEL_APP_ID = "torchx.pytorch.org/app-id"
-#: The app's name, as its AppDef has it.
+#: The app's name, as in its AppDef.
 LABEL_APP_NAME = "torchx.pytorch.org/app-name"
 #: The role's name.
 LABEL_ROLE_NAME = "torchx.pytorch.org/role-name"
-#: The index of the replica within its role.
+#: The index of the replica in its role.
 LABEL_REPLICA_ID = "torchx.pytorch.org/replica-id"
-#: The index of the role within its app.
+#: The index of the role in its app.
 LABEL_ROLE_INDEX = "torchx.pytorch.org/role-index"

@@ -1,4 +1,4 @@
-"""The scheduler's options."""
+"""The options of the scheduler."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 
 from torchx_specs.options.structured import StructuredOpts
 
-#: What ``pull`` may be.
+#: The valid values of ``pull``.
 PULL_POLICIES = ("always", "missing", "never")
-#: What ``publish`` may be.
+#: The valid values of ``publish``.
 PUBLISH_POLICIES = ("free", "same", "none")
 
 
 @dataclass
 class DockerOpts(StructuredOpts):
-    """Options of ``local_docker``."""
+    """The options of ``local_docker``."""
 
     copy_env: list[str] | None = None
-    """patterns (as the shell's) for names of variables of this process that the job gets, too"""
+    """copy the environment variables of this process whose names match these shell patterns"""
 
     env: dict[str, str] | None = None
-    """variables for the job: they replace those of copy_env; the role's own replace these"""
+    """set these environment variables; they replace variables of copy_env, and the role's own
+    variables replace them"""
 
     privileged: bool = False
-    """runs the containers with all rights on this machine, as docker run --privileged does"""
+    """run containers with extended privileges, as docker run --privileged does"""
 
     pull: str = "always"
-    """when to fetch images: always (one that cannot be fetched but is here is used as it is),
-    missing, never"""
+    """pull images: always (if that fails, a local image is used), missing or never"""
 
     publish: str = "free"
-    """how a role's port_map is reached from this machine: at free ports of 127.0.0.1, which
-    describe tells (free), at the same ports (same), or not at all (none)"""
+    """publish the ports of port_map on 127.0.0.1: at free ports, which describe shows (free), at
+    the same ports (same), or not at all (none)"""

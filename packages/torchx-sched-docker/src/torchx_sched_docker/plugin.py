@@ -1,4 +1,4 @@
-"""Registers ``local_docker``."""
+"""The plugin that registers ``local_docker``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 
 @hookimpl
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Gives the scheduler of a Docker Engine."""
+    """Yield the record of the scheduler for a Docker Engine."""
     yield SchedulerPlugin(
         "local_docker",
         "torchx_sched_docker.scheduler:create_scheduler",
-        summary="Containers of a Docker Engine, each replica one",
+        summary="Containers of a Docker Engine, one for each replica",
     )

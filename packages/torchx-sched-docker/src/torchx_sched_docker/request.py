@@ -1,7 +1,8 @@
-"""The native request: which containers to start."""
+"""The request: the containers of an app, made without contacting the engine."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -9,8 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx_kit.devices import get_device_mounts
+from torchx_kit.errors import MountTypeError
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import CONTAINER, NameRule, fit_name, fit_names
+from torchx_kit.role_checks import (
+    app_problems,
+    entrypoint_problems,
+    image_problems,
+    text_problem,
+    text_problems,
+    variable_problems,
+)
+from torchx_kit.yaml_text import yaml_text
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_APP_NAME,
@@ -22,40 +33,37 @@ from torchx_sched_docker.labels import (
 from torchx_sched_docker.options import PUBLISH_POLICIES, PULL_POLICIES, DockerOpts
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING
+from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.templates import RoleTemplate, macros
+from torchx_specs.redaction import masked
 from torchx_specs.version import __version__
 
-#: The variable with the image of the replica.
+#: The environment variable that holds the image of the replica.
 ENV_IMAGE = "TORCHX_IMAGE"
-#: The network that upstream's containers share, and the beginning of the names of ours.
+#: The network that containers of older plugins share; names of app networks begin with it.
 NETWORK = "torchx"
 
-# A container is reached by its name, so this is a host name as well: no dots, at most 63 characters
-# with role and index.
+_API = "Docker's API"
+# A container's name is its host name too: no dots, at most 63 characters with role and index.
 _HOST = NameRule(63, "A-Za-z0-9_-", first="A-Za-z0-9", last="A-Za-z0-9_")
 _APP_ID = NameRule(128, CONTAINER.allowed, first="A-Za-z0-9_")
 _LONGEST_PART = 30
 _LONGEST_HOST = 63
-#: The engine refuses limits below it, in MB.
+#: The smallest memory limit that the engine accepts, in MB.
 _LEAST_MEMORY = 6
 _VALID_PERMISSIONS = frozenset("rwm")
 _NOT_FOR_HOST_NAMES = re.compile(r"\A[^A-Za-z0-9]+")
 
 
-class MountTypeError(RequestError, TypeError):
-    """A mount is none of the known types."""
-
-
 @dataclass
 class DockerContainer:
-    """One container, in the words of the ``docker`` library.
+    """One container, in terms of the ``docker`` library.
 
     Args:
-        image: the image
-        command: program and arguments
-        kwargs: the other parameters of ``client.containers.run``; plain data
+        image: The image.
+        command: The program and its arguments.
+        kwargs: The other parameters of ``client.containers.run``, as plain data.
     """
 
     image: str
@@ -68,8 +76,8 @@ class DockerJob:
     """The containers of an app.
 
     Args:
-        app_id: the app's id
-        containers: in the order of roles and replicas
+        app_id: The app's id.
+        containers: The containers, ordered by role and replica.
     """
 
     app_id: str
@@ -77,10 +85,10 @@ class DockerJob:
 
 
 def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
-    """Returns which containers an app needs; contacts nobody.
+    """Return the containers that an app needs.
 
     Raises:
-        RequestError: names everything that the engine could not do
+        RequestError: The engine could not run the app; the error lists every problem.
     """
     check(app, opts)
     app_id = make_unique(fit_name(app.name, _APP_ID.within(100)))
@@ -119,30 +127,20 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
 
 
 def network_name(app_id: str) -> str:
-    """Returns the name of an app's network."""
+    """Return the name of an app's network."""
     return f"{NETWORK}-{fit_name(app_id, CONTAINER)}"
 
 
 def format_request(job: DockerJob) -> str:
-    """Returns a request as plain YAML, with secrets masked."""
-    import yaml
-
-    from torchx_specs.redaction import masked
-
-    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    data = [masked(vars(container)) for container in job.containers]
-    text: str = yaml.dump(data, Dumper=Plain, allow_unicode=True)
-    return text
+    """Return a request as YAML, with secrets masked."""
+    return yaml_text([masked(vars(container)) for container in job.containers])
 
 
 def check(app: AppDef, opts: DockerOpts) -> None:
-    """Checks that the engine can be asked for an app's containers.
+    """Check that the engine can run an app.
 
     Raises:
-        RequestError: names everything that is wrong
+        RequestError: It cannot; the error lists every problem.
     """
     problems = list(_problems(app, opts))
     if problems:
@@ -157,66 +155,31 @@ def _problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
         if value not in valid:
             hint = nearest(str(value), valid)
             yield f"option {option}={value}:{hint} valid values: {', '.join(valid)}"
-    if not app.roles:
-        yield f"app '{app.name}' has no roles"
-    names = [role.name for role in app.roles]
-    yield from (
-        f"several roles are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1
-    )
+    yield from app_problems(app)
     for role in app.roles:
-        yield from (f"role '{role.name}': {problem}" for problem in _problems_of(role))
-    for key, value in {**(opts.env or {})}.items():
-        yield from (f"option env: {p}" for p in _variable_problems(str(key), str(value)))
-    label = unsuitable(app.name)
-    if label:
-        yield f"the app's name {label}"
+        yield from (f"role '{role.name}': {problem}" for problem in _role_problems(role))
+    for key, value in (opts.env or {}).items():
+        yield from (f"option env: {p}" for p in variable_problems(str(key), str(value), _API))
+    problem = text_problem(app.name, _API)
+    if problem:
+        yield f"the app's name {problem}"
 
 
-def _problems_of(role: Role) -> Iterable[str]:
-    if not role.image:
-        yield "it has no image; set Role.image to the one to run"
-    elif any(c.isspace() or not c.isprintable() for c in role.image):
-        yield f"{role.image!r} is no name of an image"
-    if not role.entrypoint or role.entrypoint == MISSING:
-        yield "no entrypoint; set Role.entrypoint to the program to run"
-    words = {"its name": role.name, "entrypoint": role.entrypoint}
-    words.update({f"args[{i}]": arg for i, arg in enumerate(role.args)})
-    for where, word in words.items():
-        why = unsuitable(word)
-        if why:
-            yield f"{where} {why}"
-    for key, value in role.env.items():
-        yield from _variable_problems(key, value)
+def _role_problems(role: Role) -> Iterable[str]:
+    yield from image_problems(role)
+    yield from entrypoint_problems(role)
+    yield from text_problems(role, _API)
     for name, port in role.port_map.items():
         if not 0 < port < 65536:
-            yield f"port_map['{name}'] is {port}, which is no port"
-
-
-def _variable_problems(key: str, value: str) -> Iterable[str]:
-    if not key or "=" in key:
-        yield f"env has {key!r}, which is no variable's name"
-    why = unsuitable(key + value)
-    if why:
-        yield f"env[{key!r}] {why}"
-
-
-def unsuitable(text: str) -> str:
-    """Returns why the engine cannot carry a text, empty if it can."""
-    if "\0" in text:
-        return "holds a NUL character"
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return "holds bytes that are not UTF-8, which Docker's API cannot carry"
-    return ""
+            yield f"port_map['{name}'] is {port}; a port is between 1 and 65535"
 
 
 def _host_names(app: AppDef, app_id: str) -> dict[str, list[str]]:
-    """Returns the name of each replica's container, by which the others reach it."""
+    """Return the names of each role's containers, which are their host names too."""
     most = max((role.num_replicas for role in app.roles), default=1)
     room = _LONGEST_HOST - _LONGEST_PART - len(f"--{max(most - 1, 0)}")
     roles = fit_names((r.name for r in app.roles), _HOST.within(min(_LONGEST_PART, room)))
-    # the end of the id, which is the unique part of it
+    # The end of the id is its unique part.
     head = _NOT_FOR_HOST_NAMES.sub("", _HOST.clean(app_id[-_LONGEST_PART:])) or "x"
     return {
         role.name: [f"{head}-{roles[role.name]}-{k}" for k in range(role.num_replicas)]
@@ -225,22 +188,20 @@ def _host_names(app: AppDef, app_id: str) -> dict[str, list[str]]:
 
 
 def _environment(opts: DockerOpts) -> dict[str, str]:
-    import fnmatch
-
     env: dict[str, str] = {}
     for pattern in opts.copy_env or ():
         for name in fnmatch.filter(os.environ, pattern):
             env[name] = os.environ[name]
     for name, value in env.items():
-        why = unsuitable(name + value)
-        if why:
-            raise RequestError(f"option copy_env: the variable {name!r} {why}")
+        problem = text_problem(name + value, _API)
+        if problem:
+            raise RequestError(f"option copy_env: the variable {name!r} {problem}")
     env.update(opts.env or {})
     return env
 
 
 def _role_kwargs(role: Role, app_id: str, opts: DockerOpts) -> dict[str, object]:
-    """Returns what the containers of a role have in common."""
+    """Return the parameters that the containers of a role share."""
     mounts, devices = _mounts(role)
     kwargs: dict[str, object] = {
         "privileged": opts.privileged,
@@ -255,13 +216,13 @@ def _role_kwargs(role: Role, app_id: str, opts: DockerOpts) -> dict[str, object]
         }
     resource = role.resource
     if resource.memMB >= 0:
-        # a limit of 0 is none; shared memory counts towards the limit
+        # The engine takes 0 as "no limit". Shared memory counts towards the limit.
         kwargs["mem_limit"] = f"{max(resource.memMB, _LEAST_MEMORY) if resource.memMB else 0}m"
         kwargs["shm_size"] = f"{resource.memMB}m"
     if resource.cpu >= 0:
         kwargs["nano_cpus"] = int(resource.cpu * 1e9)
     if resource.gpu > 0:
-        # "gpu" is what makes a driver expose the devices, the others which of its libraries
+        # "gpu" makes the driver expose the devices; the others select its libraries.
         kwargs["device_requests"] = [
             {
                 "Driver": "",
@@ -294,14 +255,14 @@ def _mounts(role: Role) -> tuple[list[dict[str, object]], list[str]]:
         elif isinstance(mount, DeviceMount):
             if not mount.permissions or not _VALID_PERMISSIONS.issuperset(mount.permissions):
                 raise RequestError(
-                    f"role '{role.name}': permissions '{mount.permissions}' of the device"
-                    f" {mount.src_path}: use r, w and m"
+                    f"role '{role.name}': device {mount.src_path} has the permissions"
+                    f" '{mount.permissions}'; valid are combinations of r, w and m"
                 )
             devices.append(f"{mount.src_path}:{mount.dst_path}:{mount.permissions}")
         else:
             raise MountTypeError(
-                f"role '{role.name}': {mount!r:.99} is no mount;"
-                " give a BindMount, VolumeMount or DeviceMount"
+                f"role '{role.name}': {mount!r:.99} is not a mount;"
+                " use a BindMount, VolumeMount or DeviceMount"
             )
     return mounts, devices
 
@@ -311,7 +272,7 @@ def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, ob
 
 
 def _copied(kwargs: Mapping[str, Any]) -> dict[str, object]:
-    """Returns a copy in which what may be changed is the container's own."""
+    """Return a copy whose lists and dictionaries belong to one container alone."""
     return {
         key: value.copy() if isinstance(value, (dict, list)) else value
         for key, value in kwargs.items()

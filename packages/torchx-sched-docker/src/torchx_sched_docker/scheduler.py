@@ -1,7 +1,10 @@
-"""``local_docker``: apps as containers of a Docker Engine, each replica one.
+"""``local_docker``: runs apps as containers of a Docker Engine, one container for each replica.
 
-The engine remembers everything: any process that reaches it can describe, follow, cancel and delete
-an app. The containers of an app share a network of their own, in which each is reached by its name.
+The engine holds all state: any process that reaches it can describe, follow, cancel and delete an
+app. The containers of an app share a network of their own, in which their names are host names.
+
+Modules that import the docker library are imported in the methods that need an engine, so that a
+dry run does not load it.
 """
 
 from __future__ import annotations
@@ -11,23 +14,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.errors import UnknownReplicaError
+from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
-from torchx_sched_docker.client import NoEngineError, connect, engine_errors
-from torchx_sched_docker.client import ensure_network as ensure_network
+from torchx_sched_docker.client import EngineError, NoEngineError, connect, engine_errors
 from torchx_sched_docker.client import has_docker as has_docker
+from torchx_sched_docker.events import wait_for_event
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
+from torchx_sched_docker.networks import ensure_network as ensure_network
 from torchx_sched_docker.options import DockerOpts as DockerOpts
 from torchx_sched_docker.request import NETWORK as NETWORK
 from torchx_sched_docker.request import DockerContainer as DockerContainer
 from torchx_sched_docker.request import DockerJob as DockerJob
 from torchx_sched_docker.request import check, format_request, make_request
-from torchx_sched_docker.states import CANCELLED_SUFFIX
+from torchx_sched_docker.states import (
+    CANCELLED_SUFFIX,
+    app_state,
+    container_name,
+    replica_state,
+    summary_state,
+)
 from torchx_sched_docker.states import CONTAINER_STATE as CONTAINER_STATE
-from torchx_specs.errors import RequestError, UnknownAppException, nearest
+from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
@@ -39,7 +51,7 @@ from torchx_specs.schedulers.api import (
     Stream,
     filter_regex,
 )
-from torchx_specs.workspace.builder import METADATA_KEY, Product
+from torchx_specs.workspace.builder import METADATA_KEY, BuilderOutput
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -50,44 +62,38 @@ if TYPE_CHECKING:
 
 Opts = DockerOpts
 
-#: How long a container that is cancelled may take to end by itself, in seconds.
+#: How long a cancelled container may take to end by itself, in seconds.
 GRACE = 10
 
 
-class UnknownReplicaError(RequestError, RuntimeError):
-    """The app has no such role or replica."""
-
-
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:
-    """Returns a scheduler; parameters of other schedulers are ignored."""
+    """Return a scheduler; the parameters of other schedulers are ignored."""
     return DockerScheduler(session_name)
 
 
 def _to_str(a: str | bytes) -> str:
-    """Returns bytes of UTF-8 as text, and text as it is."""
     return a.decode("utf-8") if isinstance(a, bytes) else a
 
 
 class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
-    """Runs apps as containers of a Docker Engine (``DOCKER_HOST``, or the one of this machine).
+    """Runs apps as containers of a Docker Engine: that of ``DOCKER_HOST``, or this machine's.
 
     Args:
-        session_name: the session, part of the handles
-        docker_client: a client to use instead of one made from the environment
+        session_name: The session, which is part of the handles.
+        docker_client: The client to use; by default one that is made from the environment.
     """
 
     default_workspace_type: ClassVar[str] = "docker"
-    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image"})
+    workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
     workspace_remote: ClassVar[bool] = False
 
-    #: The client, made when first needed; a default, for subclasses with an ``__init__`` of their
-    #: own.
+    # Defaults, for subclasses whose __init__ does not call this one.
     _client: DockerClient | None = None
     _owns_client: bool = True
-    #: When each app was last seen, in seconds since 1970.
-    _looked_at: Mapping[str, float] = MappingProxyType({})
-    #: Since when the engine is away, by the monotonic clock.
-    _lost_at: float | None = None
+    #: When each app was last described, in seconds since 1970.
+    _described_at: Mapping[str, float] = MappingProxyType({})
+    #: Since when the engine does not answer, by the monotonic clock.
+    _unreachable_since: float | None = None
 
     def __init__(self, session_name: str, docker_client: DockerClient | None = None) -> None:
         super().__init__("docker", session_name)
@@ -101,7 +107,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         return self._client
 
     def close(self) -> None:
-        """Closes the connection; apps run on."""
+        """Close the connection to the engine; apps continue."""
         if self._client is not None and self._owns_client:
             self._client.close()
             self._client = None
@@ -109,13 +115,13 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Checks an app; none needs a resource here.
+        """Check that the engine can run an app; roles need no resource here.
 
         Raises:
-            RequestError: the engine could not run it
+            RequestError: The engine could not run the app.
         """
         if type(self)._submit_dryrun is not DockerScheduler._submit_dryrun:
-            return  # a client's subclass makes requests of its own, with images from elsewhere
+            return  # A subclass makes requests of its own, to which these checks may not apply.
         check(app, cfg if isinstance(cfg, DockerOpts) else DockerOpts.from_cfg(cfg or {}))
 
     def _submit_dryrun(self, app: AppDef, cfg: DockerOpts) -> AppDryRunInfo[DockerJob]:
@@ -123,28 +129,39 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     # -- submitting
 
+    def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
+        """Return True: ``torchx run`` waits for the app and cancels it when interrupted.
+
+        The engine would run the app to its end without this process, which ``torchx run --detach``
+        allows.
+        """
+        return True
+
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
-        """Starts the containers of an app and returns its id.
+        """Start the containers of an app, and return its id.
 
         Raises:
-            BackendError: the engine does not answer, or refuses; nothing is left of the app
-            WorkspaceError: its workspace cannot be built
+            BackendError: The engine does not answer, or refuses; nothing of the app is left.
+            WorkspaceError: The app's workspace cannot be built.
         """
         from torchx_sched_docker.submit import start
 
         built = self.build_pending(dryrun_info)
         job = dryrun_info.request
         pull = str(dryrun_info.cfg.get("pull") or "always") if dryrun_info.cfg else "always"
-        start(self._docker_client, job, _to_fetch(job, dryrun_info.app, built), pull)
+        start(self._docker_client, job, _images_to_pull(job, dryrun_info.app, built), pull)
         return job.app_id
 
     # -- submitted apps
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what the engine knows of an app, None if nothing.
+        """Return the description of an app, or None if the engine has no container of it.
 
-        While the engine is away, perhaps to start again, the state of an app that was seen before
-        is UNKNOWN; once that has lasted for long, it is an error.
+        While the engine does not answer, the state of an app that was described before is UNKNOWN,
+        for at most :data:`~torchx_sched_docker.logs.PATIENCE` seconds: the engine may restart.
+
+        Raises:
+            BackendError: The engine does not answer, or refuses.
         """
         from torchx_sched_docker.describe import describe
         from torchx_sched_docker.logs import PATIENCE
@@ -153,34 +170,35 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         try:
             found = describe(self._docker_client, app_id, self._get_app_state)
         except NoEngineError as e:
-            if self._lost_at is None:
-                self._lost_at = time.monotonic()
-            if app_id not in self._looked_at or time.monotonic() - self._lost_at > PATIENCE:
+            now = time.monotonic()
+            if self._unreachable_since is None:
+                self._unreachable_since = now
+            if app_id not in self._described_at or now - self._unreachable_since > PATIENCE:
                 raise
             return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=str(e))
-        self._lost_at = None
+        self._unreachable_since = None
         if found is not None:
-            self._looked_at = {**self._looked_at, app_id: begun}
+            self._described_at = {**self._described_at, app_id: begun}
         return found
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Returns when a container of an app has changed since the app was last described, after
-        ``timeout`` seconds at the latest.
+        """Block until a container of an app changes.
+
+        A change since the last :meth:`describe` of the app counts.
 
         Args:
-            app_id: the app
-            timeout: in seconds, None for no limit
-        """
-        from torchx_sched_docker.events import wait_for_event
+            app_id: The app.
+            timeout: How long to block, in seconds; None means without a limit.
 
-        since = self._looked_at.get(app_id, time.time())
+        Returns:
+            True.
+        """
+        since = self._described_at.get(app_id, time.time())
         wait_for_event(self._docker_client, app_id, since, timeout)
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Returns the apps of all sessions that this engine has containers of."""
-        from torchx_sched_docker.states import app_state, summary_state
-
+        """Return the apps of all sessions that have containers on this engine."""
         with engine_errors("list apps"):
             summaries = self._docker_client.api.containers(
                 all=True, filters={"label": LABEL_APP_ID}
@@ -203,33 +221,33 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         ]
 
     def _cancel_existing(self, app_id: str) -> None:
-        """Ends the containers that have not ended; they stay, named as cancelled."""
-        from torchx_sched_docker.states import summary_state
+        """End the containers that still run, and keep them, renamed as cancelled."""
         from torchx_sched_docker.submit import in_parallel
 
+        summaries = self._list_containers(app_id)
         in_parallel(
-            self._cancel_container,
-            [s for s in self._summaries(app_id) if not is_terminal(summary_state(s))],
+            self._cancel_container, [s for s in summaries if not is_terminal(summary_state(s))]
         )
 
     def _cancel_container(self, summary: Mapping[str, Any]) -> None:
-        import docker.errors
-
-        from torchx_sched_docker.states import name_of
-
-        api, identity, name = self._docker_client.api, summary["Id"], name_of(summary)
-        with engine_errors(f"cancel the container {name}"):
-            try:
-                # first the name: whoever sees that it has ended must see why
+        api, container, name = self._docker_client.api, summary["Id"], container_name(summary)
+        try:
+            with engine_errors(f"cancel the container {name}"):
+                # Rename it first: an observer that sees its end must see the reason too.
                 if not name.endswith(CANCELLED_SUFFIX):
-                    api.rename(identity, name + CANCELLED_SUFFIX)
-                api.stop(identity, timeout=GRACE)
-            except docker.errors.NotFound:
-                pass  # deleted meanwhile
+                    api.rename(container, name + CANCELLED_SUFFIX)
+                api.stop(container, timeout=GRACE)
+        except EngineError as e:
+            if e.status != 404:  # Another process deleted it.
+                raise
 
     def delete(self, app_id: str) -> None:
-        """Removes an app's containers, running or not, and its network; does nothing if there is
-        none of that id.
+        """Remove an app's containers, running or not, and its network.
+
+        An unknown id is not an error.
+
+        Raises:
+            BackendError: The engine does not answer, or refuses.
         """
         from torchx_sched_docker.submit import remove_app
 
@@ -249,21 +267,21 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Returns the log lines of one replica, of both outputs unless ``streams`` names one.
+        """Return the log lines of one replica: of both streams, unless ``streams`` names one.
 
-        A follower sees a replica through its restarts, and through those of the engine.
+        A follower goes on through restarts of the replica and of the engine.
 
         Raises:
-            UnknownAppException: there is no such app
-            RequestError: it has no such role or replica (also a RuntimeError)
+            UnknownAppException: The app does not exist.
+            RequestError: The app has no such role or replica (a RuntimeError too).
         """
         from torchx_sched_docker.logs import STDERR, STDOUT, ContainerLog
 
-        outputs = {Stream.STDOUT: {STDOUT}, Stream.STDERR: {STDERR}}
+        numbers = {Stream.STDOUT: {STDOUT}, Stream.STDERR: {STDERR}}
         log = ContainerLog(
             self._docker_client,
-            self._find(app_id, role_name, k)["Id"],
-            frozenset(outputs.get(streams or Stream.COMBINED, {STDOUT, STDERR})),
+            self._container_id(app_id, role_name, k),
+            frozenset(numbers.get(streams or Stream.COMBINED, {STDOUT, STDERR})),
             since,
             until,
         )
@@ -272,45 +290,40 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     # -- containers
 
-    def _summaries(self, app_id: str) -> Sequence[dict[str, Any]]:
-        from torchx_sched_docker.describe import summaries
+    def _list_containers(self, app_id: str) -> Sequence[dict[str, Any]]:
+        from torchx_sched_docker.describe import list_containers
 
-        return summaries(self._docker_client, app_id)
+        return list_containers(self._docker_client, app_id)
 
-    def _find(self, app_id: str, role_name: str, k: int) -> dict[str, Any]:
-        found = self._summaries(app_id)
-        if not found:
+    def _container_id(self, app_id: str, role_name: str, k: int) -> str:
+        ids: dict[str, dict[str, str]] = {}
+        for summary in self._list_containers(app_id):
+            labels = summary["Labels"]
+            replicas = ids.setdefault(str(labels.get(LABEL_ROLE_NAME)), {})
+            replicas[str(labels.get(LABEL_REPLICA_ID))] = str(summary["Id"])
+        if not ids:
             raise UnknownAppException(f"local_docker://{self.session_name}/{app_id}")
-        of_role = [s for s in found if s["Labels"].get(LABEL_ROLE_NAME) == role_name]
-        for summary in of_role:
-            if summary["Labels"].get(LABEL_REPLICA_ID) == str(k):
-                return summary
-        if of_role:
+        if str(k) not in ids.get(role_name, {}):
+            counts = {role: len(replicas) for role, replicas in ids.items()}
+            check_replica(app_id, counts, role_name, k)
             raise UnknownReplicaError(
-                f"role '{role_name}' of {app_id} has no replica {k}, it has {len(of_role)}"
+                f"the container of replica {k} of role '{role_name}' of app {app_id} was deleted"
             )
-        roles = sorted({str(s["Labels"].get(LABEL_ROLE_NAME)) for s in found})
-        raise UnknownReplicaError(
-            f"{app_id} has no role '{role_name}';{nearest(role_name, roles)}"
-            f" roles: {', '.join(roles)}"
-        )
+        return ids[role_name][str(k)]
 
     def _get_container(self, app_id: str, role: str, replica_id: int) -> Container:
-        identity = self._find(app_id, role, replica_id)["Id"]
-        with engine_errors(f"look at the container {identity}"):
-            return self._docker_client.containers.get(identity)
+        container = self._container_id(app_id, role, replica_id)
+        with engine_errors(f"inspect the container {container}"):
+            return self._docker_client.containers.get(container)
 
     def _get_containers(self, app_id: str) -> Sequence[Container]:
-        with engine_errors(f"look for the containers of {app_id}"):
+        with engine_errors(f"list the containers of {app_id}"):
             found: Sequence[Container] = self._docker_client.containers.list(
                 all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"}
             )
         return found
 
     def _get_app_state(self, container: Container) -> AppState:
-        """Returns the state of a container's replica."""
-        from torchx_sched_docker.states import replica_state
-
         state = (container.attrs or {}).get("State")
         code = state.get("ExitCode") if isinstance(state, Mapping) else None
         if container.status == "exited" and code is None:
@@ -318,12 +331,18 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         return replica_state(container.status, code, container.name or "")
 
 
-def _to_fetch(job: DockerJob, app: AppDef | None, built: Mapping[str, str]) -> list[str]:
-    """Returns the images that a registry may have: neither ids nor what was built here."""
+def _images_to_pull(job: DockerJob, app: AppDef | None, built: Mapping[str, str]) -> list[str]:
+    """Return the images that a registry may have: not ids, and not images that were built here.
+
+    Args:
+        job: The containers.
+        app: The app, whose roles note which images were built for them before.
+        built: The images that were built for this submission.
+    """
     local = set(built)
     for role in app.roles if app else ():
-        note = role.metadata.get(METADATA_KEY)
-        if isinstance(note, Mapping):
-            local.add(str(note.get("image")))
+        workspace_build = role.metadata.get(METADATA_KEY)
+        if isinstance(workspace_build, Mapping):
+            local.add(str(workspace_build.get("image")))
     images = dict.fromkeys(container.image for container in job.containers)
     return [image for image in images if not image.startswith("sha256:") and image not in local]

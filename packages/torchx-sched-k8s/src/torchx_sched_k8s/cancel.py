@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import (
+from torchx_sched_k8s import supervisor
+from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_CANCELLED,
+    LABEL_QUEUE,
+    LABEL_WORKLOAD_OWNER,
+    labels_of,
+)
+from torchx_sched_k8s.cluster.paths import (
     BATCH,
     CORE,
     JOBSET,
     KUEUE,
     MCAD,
-    RBAC,
     VOLCANO,
-    ApiError,
-    Cluster,
-    namespaced,
+    object_path,
 )
-from torchx_sched_k8s.cluster.labels import (
-    ANNOTATION_CANCELLED,
-    LABEL_QUEUE,
-    LABEL_WORKLOAD_OWNER,
-    is_supervisor,
-    labels_of,
-    selector,
-)
-from torchx_sched_k8s.status.job_states import has_ended, job_state, true_conditions
+from torchx_sched_k8s.status.job_states import job_state
 from torchx_sched_k8s.status.views import AppView
 from torchx_specs.model.status import is_terminal
 
-#: How long cancel waits for the end of a supervisor's pod, in seconds.
-_PATIENCE = 15.0
-_PAUSE = 0.3
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
 
 
 def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
@@ -45,23 +40,23 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
     when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     note = {"metadata": {"annotations": {ANNOTATION_CANCELLED: when}}}
     objects: Sequence[Mapping[str, Any]] = view.objects
-    if view.supervisor is not None:
+    if view.supervision is not None:
         objects = objects[1:]
-        if not has_ended(view.supervisor):
-            objects = _end_supervisor(cluster, namespace, view, note)
+        if not view.supervision.is_decided:
+            objects = supervisor.stop(cluster, namespace, view.app_id, note)
     for resource in objects:
         name = str(resource["metadata"]["name"])
         what = f"cancel {name}"
         if view.api == "volcano":
-            path = namespaced(VOLCANO, namespace, "jobs", name)
+            path = object_path(VOLCANO, namespace, "jobs", name)
             cluster.patch(path, note, what)
             state = {"status": {"state": {"phase": "Aborted"}}}
-            cluster.patch(namespaced(VOLCANO, namespace, "jobs", name, "status"), state, what)
+            cluster.patch(object_path(VOLCANO, namespace, "jobs", name, "status"), state, what)
             continue
         if view.api == "batch" and is_terminal(job_state(resource)[0]):
             continue
         api, plural = (BATCH, "jobs") if view.api == "batch" else (JOBSET, "jobsets")
-        path = namespaced(api, namespace, plural, name)
+        path = object_path(api, namespace, plural, name)
         if LABEL_QUEUE in labels_of(resource):
             # Kueue would undo the suspension: its own object decides
             cluster.patch(path, note, what)
@@ -74,42 +69,16 @@ def runs_on(view: AppView) -> bool:
     """Returns True if part of an app that was cancelled has not been: somebody was interrupted."""
     if view.api != "batch":
         return False
-    return any(not is_terminal(job_state(job)[0]) for job in view.objects if not is_supervisor(job))
-
-
-def _end_supervisor(
-    cluster: Cluster, namespace: str, view: AppView, note: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Ends an app's supervisor; returns the Jobs of the roles that are there after that."""
-    what = f"cancel {view.app_id}"
-    path = namespaced(BATCH, namespace, "jobs", view.app_id)
-    cluster.patch(path, {**note, "spec": {"suspend": True}}, what)
-    query = {"labelSelector": selector(instance=view.app_id)}
-    until = time.monotonic() + _PATIENCE
-    while True:
-        jobs = cluster.get(namespaced(BATCH, namespace, "jobs"), what, query).get("items") or []
-        own = [job for job in jobs if is_supervisor(job)]
-        # its controller has seen the suspension, and its pod has gone
-        ended = all(_is_idle(job) for job in own)
-        if ended or time.monotonic() > until:
-            return [
-                job
-                for job in jobs
-                if not is_supervisor(job) and "deletionTimestamp" not in job["metadata"]
-            ]
-        time.sleep(_PAUSE)
-
-
-def _is_idle(job: Mapping[str, Any]) -> bool:
-    if not true_conditions(job).keys() & {"Suspended", "Complete", "Failed"}:
-        return False
-    status = job.get("status") or {}
-    return not status.get("active") and not status.get("terminating")
+    return any(
+        not is_terminal(job_state(job)[0])
+        for job in view.objects
+        if view.supervision is None or job is not view.supervision.supervisor
+    )
 
 
 def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], what: str) -> bool:
     query = {"labelSelector": f"{LABEL_WORKLOAD_OWNER}={resource['metadata'].get('uid')}"}
-    path = namespaced(KUEUE, namespace, "workloads")
+    path = object_path(KUEUE, namespace, "workloads")
     try:
         workloads = cluster.get(path, what, query).get("items") or []
     except ApiError as e:
@@ -119,7 +88,7 @@ def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], w
     for workload in workloads:
         name = str(workload["metadata"]["name"])
         cluster.patch(
-            namespaced(KUEUE, namespace, "workloads", name), {"spec": {"active": False}}, what
+            object_path(KUEUE, namespace, "workloads", name), {"spec": {"active": False}}, what
         )
     return bool(workloads)
 
@@ -135,16 +104,11 @@ def delete(cluster: Cluster, namespace: str, view: AppView) -> None:
     api, plural = places[view.api]
     for resource in view.objects:
         name = str(resource["metadata"]["name"])
-        cluster.delete(namespaced(api, namespace, plural, name), f"delete {name}")
+        cluster.delete(object_path(api, namespace, plural, name), f"delete {name}")
     if view.api == "batch":
-        path = namespaced(CORE, namespace, "services", view.app_id)
+        path = object_path(CORE, namespace, "services", view.app_id)
         cluster.delete(path, f"delete the service {view.app_id}")
-    if view.supervisor is not None:
-        # they go with the supervisor, but for those that kubectl made
-        others = [(CORE, "configmaps")]
-        pod = view.supervisor["spec"]["template"]["spec"]
-        if pod.get("serviceAccountName") == view.app_id:
-            others += [(RBAC, "rolebindings"), (RBAC, "roles"), (CORE, "serviceaccounts")]
-        for api, plural in others:
-            path = namespaced(api, namespace, plural, view.app_id)
-            cluster.delete(path, f"delete {view.app_id} of {plural}")
+    if view.supervision is not None:
+        for api, plural, name in supervisor.dependents(view.supervision):
+            path = object_path(api, namespace, plural, name)
+            cluster.delete(path, f"delete {name} of {plural}")

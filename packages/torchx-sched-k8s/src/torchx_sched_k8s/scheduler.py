@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torchx_kit.coalescing_cache import Shared
+from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_kit.names.limits import DNS_LABEL
+from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
 from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, VOLCANO_INDEX, selector
@@ -28,24 +29,25 @@ from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NA
 from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_k8s.cluster.labels import pod_labels as pod_labels
 from torchx_sched_k8s.cluster.names import normalize_str as normalize_str
-from torchx_sched_k8s.compat import BLUE as BLUE
-from torchx_sched_k8s.compat import ENDC as ENDC
-from torchx_sched_k8s.compat import JOB_STATE as JOB_STATE
-from torchx_sched_k8s.compat import TASK_STATE as TASK_STATE
-from torchx_sched_k8s.compat import _apply_pod_overlay as _apply_pod_overlay
-from torchx_sched_k8s.compat import app_to_resource as app_to_resource
-from torchx_sched_k8s.compat import prefix_container_name as prefix_container_name
-from torchx_sched_k8s.compat import role_to_pod as role_to_pod
-from torchx_sched_k8s.compat import sanitize_for_serialization as sanitize_for_serialization
+from torchx_sched_k8s.legacy_names import BLUE as BLUE
+from torchx_sched_k8s.legacy_names import ENDC as ENDC
+from torchx_sched_k8s.legacy_names import JOB_STATE as JOB_STATE
+from torchx_sched_k8s.legacy_names import TASK_STATE as TASK_STATE
+from torchx_sched_k8s.legacy_names import _apply_pod_overlay as _apply_pod_overlay
+from torchx_sched_k8s.legacy_names import app_to_resource as app_to_resource
+from torchx_sched_k8s.legacy_names import prefix_container_name as prefix_container_name
+from torchx_sched_k8s.legacy_names import role_to_pod as role_to_pod
+from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.options import SUBDOMAIN
 from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
+from torchx_sched_k8s.request.checks import check
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
+from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
-from torchx_sched_k8s.request.request import KubernetesJob as KubernetesJob
-from torchx_sched_k8s.request.request import check, check_size, format_request, make_request
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
-from torchx_specs.errors import RequestError, UnknownAppException, nearest
+from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role
@@ -70,7 +72,7 @@ from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
 from torchx_specs.schedulers.api import filter_regex as filter_regex
 from torchx_specs.schedulers.api import split_lines as split_lines
-from torchx_specs.workspace.builder import Product
+from torchx_specs.workspace.builder import BuilderOutput
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -103,7 +105,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     """
 
     default_workspace_type: ClassVar[str] = "docker"
-    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image"})
+    workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
     def __init__(
         self, session_name: str, client: ApiClient | None = None, docker_client: Any = None
@@ -112,8 +114,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._client = client
         self._clusters: dict[str | None, Cluster] = {}
         self._context: str | None = None
-        self._views: Shared[AppView] = Shared()
-        self._described: Shared[DescribeAppResponse] = Shared()
+        self._views: CoalescingCache[AppView] = CoalescingCache()
+        self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
 
     @property
     def _cluster(self) -> Cluster:
@@ -180,14 +182,17 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return self._described.get(app_id, lambda _: self._describe(app_id))
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
-        from torchx_sched_k8s.status import describe as describing
+        from torchx_sched_k8s.status.describe import describe
+        from torchx_sched_k8s.status.pod_states import list_pods
 
         namespace, name = _parsed(app_id)
         view = self._view(app_id)
         if view is None:
             return None
-        pods = describing.list_pods(self._cluster, namespace, name)
-        return describing.describe(self._cluster, namespace, name, view, pods)
+        pods = list_pods(
+            self._cluster, namespace, selector(instance=name), f"list the pods of {name}"
+        )
+        return describe(self._cluster, namespace, name, view, pods)
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
         """Returns the objects of an app as the cluster has them, None if there are none."""
@@ -315,7 +320,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             UnknownAppException: there is no such app
             RequestError: it has no such role or replica
         """
-        from torchx_sched_k8s.logs.replica_logs import ReplicaLog
+        from torchx_sched_k8s.logs.replica_log import ReplicaLog
 
         namespace, _ = _parsed(app_id)
         role = self._role_of(app_id, role_name, k)
@@ -335,23 +340,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         view = self._view(app_id, _RECENT_SECONDS) if _parsed(app_id)[1] else None
         if view is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
-        for role in view.roles:
-            if role.name == role_name:
-                if not 0 <= k < role.replicas:
-                    raise RequestError(
-                        f"role '{role_name}' of {app_id} has no replica {k}, it has {role.replicas}"
-                    )
-                return role
-        names = [role.name for role in view.roles]
-        raise RequestError(
-            f"{app_id} has no role '{role_name}';{nearest(role_name, names)}"
-            f" roles: {', '.join(names)}"
-        )
+        replicas = {role.name: role.replicas for role in view.roles}
+        check_replica(app_id, replicas, role_name, k)
+        return next(role for role in view.roles if role.name == role_name)
 
     def _look(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
         """Returns the pods of a replica, and whether there will be others."""
-        from torchx_sched_k8s.logs.replica_logs import find_pods
-        from torchx_sched_k8s.status.pod_states import latest
+        from torchx_sched_k8s.status.pod_states import latest, list_pods
 
         namespace, name = _parsed(app_id)
         # what is asked first is the older: a pod that is made meanwhile is not overlooked
@@ -364,10 +359,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         index = {"volcano": VOLCANO_INDEX, "mcad": LABEL_REPLICA_ID}.get(view.api, COMPLETION_INDEX)
         pods: Sequence[Pod] = []
         if view.api != "volcano" or role.replicas > 1:
-            pods = find_pods(self._cluster, namespace, f"{chosen},{index}={k}", what)
+            pods = list_pods(self._cluster, namespace, f"{chosen},{index}={k}", what)
         if not any(pod.index == k for pod in pods):
             # older clusters have the index in an annotation only
-            pods = find_pods(self._cluster, namespace, chosen, what)
+            pods = list_pods(self._cluster, namespace, chosen, what)
         pods = latest(pod for pod in pods if pod.index == k)
         state = role.state if role.state is not None else view.state
         more = not is_terminal(state) and k not in role.failed and k not in role.succeeded

@@ -5,25 +5,16 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import (
-    BATCH,
-    CORE,
-    JOBSET,
-    MCAD,
-    RBAC,
-    VOLCANO,
-    ApiError,
-    Cluster,
-    RefusedRequestError,
-    namespaced,
-)
-from torchx_sched_k8s.cluster.labels import is_supervisor
-from torchx_sched_k8s.request.request import KubernetesJob
+from torchx_sched_k8s import supervisor
+from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
+from torchx_sched_k8s.cluster.paths import BATCH, CORE, JOBSET, MCAD, RBAC, VOLCANO, object_path
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob
 from torchx_specs.errors import BackendError
 
-_ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
 
 _PLURALS = {
     ("batch/v1", "Job"): (BATCH, "jobs"),
@@ -58,26 +49,26 @@ def submit(cluster: Cluster, job: KubernetesJob, *, ask_first: bool) -> None:
         BackendError: the cluster does not answer, or refuses
         RequestError: the cluster finds the request wrong
     """
-    # what others are to belong to comes before them
-    objects = sorted(job.objects, key=_rank)
-    supervised = is_supervisor(objects[0])
+    owner = supervisor.find_owner(job.objects)
+    # owners are created before the objects that they own
+    objects = sorted(job.objects, key=lambda one: (one is not owner, one.get("kind") == "Service"))
     if ask_first:
         for resource in objects:
             _ask(cluster, job.namespace, resource)
     made: list[dict[str, Any]] = []
     try:
         for resource in objects:
-            if supervised and not made:
-                # its pod needs what comes after it
+            if resource is owner:
+                # its pod needs the objects that follow
                 resource = {**resource, "spec": {**resource["spec"], "suspend": True}}
-            elif supervised:
+            elif owner is not None:
                 resource = _owned(resource, made[:1])
             elif resource.get("kind") == "Service":
                 resource = _owned(resource, made)
             made.append(_create(cluster, job.namespace, resource))
-        if supervised:
-            path = namespaced(*_place(job.namespace, made[0]), str(made[0]["metadata"]["name"]))
-            cluster.patch(path, {"spec": {"suspend": False}}, f"start {_called(made[0])}")
+        if owner is not None:
+            path = object_path(*_place(job.namespace, owner), str(owner["metadata"]["name"]))
+            cluster.patch(path, {"spec": {"suspend": False}}, f"start {_called(owner)}")
     except BaseException:
         # also what may have been made although the answer was lost
         for resource in objects[: len(made) + 1]:
@@ -88,19 +79,12 @@ def submit(cluster: Cluster, job: KubernetesJob, *, ask_first: bool) -> None:
         raise
 
 
-def _rank(resource: Mapping[str, Any]) -> int:
-    if is_supervisor(resource) and resource.get("kind") == "Job":
-        return 0
-    # roles' Jobs come after what their supervisor needs, and before a Service that belongs to them
-    return 1 if is_supervisor(resource) else 3 if resource.get("kind") == "Service" else 2
-
-
 def _ask(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
     """Asks the cluster whether it would take an object."""
     try:
         _create(cluster, namespace, resource, dry_run=True)
     except ApiError as e:
-        if _NO_DRY_RUN in e.words:
+        if _NO_DRY_RUN in e.message:
             return  # a webhook that cannot be asked is met when the object is made
         # the role that a binding names is not there yet: whoever may not bind any is told so
         if e.status != 404 or resource.get("kind") != "RoleBinding":
@@ -111,7 +95,7 @@ def _ask(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
 
 def remove(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
     """Deletes an object and what it owns, if it is there."""
-    path = namespaced(*_place(namespace, resource), str(resource["metadata"]["name"]))
+    path = object_path(*_place(namespace, resource), str(resource["metadata"]["name"]))
     cluster.delete(path, f"delete {_called(resource)}")
 
 
@@ -137,27 +121,22 @@ def _create(
     place = _place(namespace, resource)
     what = f"create {_called(resource)}"
     try:
-        return cluster.create(namespaced(*place), resource, what, dry_run=dry_run)
+        return cluster.create(object_path(*place), resource, what, dry_run=dry_run)
     except ApiError as e:
         if e.status == 404 and place[0] in _MISSING and not isinstance(e, RefusedRequestError):
             raise RefusedRequestError(
-                f"cannot {what}: {_MISSING[place[0]]}", e.status, e.reason, e.words
+                f"cannot {what}: {_MISSING[place[0]]}", e.status, e.reason, e.message
             ) from e
         if e.status == 409 and e.reason == "AlreadyExists":
             raise RefusedRequestError(
                 f"cannot {what}: there is one of that name already; make a new dry run",
                 e.status,
                 e.reason,
-                e.words,
+                e.message,
             ) from e
-        if e.status == 403 and resource.get("kind") in _ACCOUNT_KINDS:
-            raise ApiError(
-                f"{e}; or name an account that may get, create, patch and delete jobs and get"
-                " configmaps there: -cfg restarts_service_account=NAME",
-                e.status,
-                e.reason,
-                e.words,
-            ) from e
+        hint = supervisor.rights_hint(resource)
+        if e.status == 403 and hint:
+            raise ApiError(f"{e}; {hint}", e.status, e.reason, e.message) from e
         raise
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
 
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
-from torchx_sched_local.store.history import AppRun
+from torchx_sched_local.store.app_run import AppRun
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
-
-if TYPE_CHECKING:
-    from torchx_specs.schedulers import DescribeAppResponse
+from torchx_specs.schedulers.api import DescribeAppResponse
 
 #: What the replicas call the machine they share.
 HOST = "localhost"
@@ -27,8 +24,6 @@ def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> D
         app: what was submitted, None if nobody knows
         request: how it was started, None if nobody knows
     """
-    from torchx_specs.schedulers import DescribeAppResponse
-
     error_files = find_error_files(request)
     return DescribeAppResponse(
         app_id=run.app_id,

@@ -30,13 +30,6 @@ class UnknownLocalAppError(UnknownAppException, KeyError):
         return str(self.args[0])
 
 
-class UnknownReplicaError(RequestError, KeyError):
-    """The app has no such role or replica."""
-
-    def __str__(self) -> str:  # KeyError would print the repr
-        return "; ".join(self.problems)
-
-
 class TooManyAppsError(RequestError, IndexError):
     """As many apps run as the scheduler's ``cache_size`` allows."""
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from torchx_kit.role_checks import app_problems, entrypoint_problems
 from torchx_kit.scripts.shell import encode
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.constants import MISSING
-
-HIDDEN = "<hidden>"
+from torchx_specs.redaction import masked
 
 #: Names the file in which a process leaves the error it ended with, as JSON.
 ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-
-_SECRET_WORDS = frozenset(
-    {"APIKEY", "CREDENTIAL", "CREDENTIALS", "KEY", "KEYS", "PASSPHRASE", "PASSWD", "PASSWORD"}
-    | {"PASSWORDS", "SECRET", "SECRETS", "TOKEN", "TOKENS"}
-)
 
 
 @dataclass
@@ -85,59 +78,43 @@ def format_request(request: Any) -> str:
     import pprint
 
     data = asdict(request)
-    for params in data["role_params"].values():
-        for param in params:
-            param["env"] = hide_secrets(param["env"])
+    for role, params in data["role_params"].items():
+        data["role_params"][role] = [masked(param) for param in params]
     return pprint.pformat(data, indent=2, width=80)
 
 
-def hide_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns ``env`` with :data:`HIDDEN` for what is named like a secret.
-
-    >>> hide_secrets({"HF_TOKEN": "x", "TOKENIZERS_PARALLELISM": "0", "api-key": "y"})
-    {'HF_TOKEN': '<hidden>', 'TOKENIZERS_PARALLELISM': '0', 'api-key': '<hidden>'}
-    """
-    return {key: HIDDEN if value and _is_secret(key) else value for key, value in env.items()}
-
-
-def _is_secret(name: str) -> bool:
-    return not _SECRET_WORDS.isdisjoint(re.split("[^A-Z0-9]+", name.upper()))
-
-
-def problems_of(role: Role) -> list[str]:
-    """Returns why a role's process cannot be started, one line each."""
-    if not role.entrypoint or role.entrypoint == MISSING:
-        return [f"role '{role.name}': no entrypoint; set Role.entrypoint to the program to run"]
-    problems = []
-    words = {"entrypoint": role.entrypoint}
-    words.update({f"args[{i}]": arg for i, arg in enumerate(role.args)})
-    for key, value in role.env.items():
-        if not key or "=" in key:
-            problems.append(f"role '{role.name}': env has {key!r}, which is no variable's name")
-        words[f"env['{key}']"] = f"{key}={value}"
-    # a process cannot be given a NUL, nor text that stands for no bytes
-    everything = "".join(words.values())
-    if "\0" in everything or not _can_be_encoded(everything):
-        for where, word in words.items():
-            if "\0" in word:
-                problems.append(f"role '{role.name}': {where} holds a NUL character")
-            elif not _can_be_encoded(word):
-                problems.append(f"role '{role.name}': {where} holds what stands for no byte")
-    return problems
-
-
 def check(app: AppDef) -> None:
-    """Checks that an app's processes can be started, as far as that shows without trying.
+    """Raise an error if the processes of an app certainly cannot be started.
 
     Raises:
-        RequestError: names everything that is wrong
+        RequestError: Names every problem.
     """
-    problems = [problem for role in app.roles for problem in problems_of(role)]
+    problems = list(app_problems(app))
+    for role in app.roles:
+        problems += [f"role '{role.name}': {problem}" for problem in _role_problems(role)]
     if problems:
         raise RequestError(problems)
 
 
-def _can_be_encoded(text: str) -> bool:
+def _role_problems(role: Role) -> Iterator[str]:
+    yield from entrypoint_problems(role)
+    texts = {"entrypoint": role.entrypoint}
+    texts.update({f"args[{i}]": arg for i, arg in enumerate(role.args)})
+    for key, value in role.env.items():
+        if not key or "=" in key:
+            yield f"env has {key!r}, which is not a valid variable name"
+        texts[f"env[{key!r}]"] = f"{key}={value}"
+    everything = "".join(texts.values())
+    if "\0" not in everything and _is_encodable(everything):
+        return
+    for where, text in texts.items():
+        if "\0" in text:
+            yield f"{where} contains a NUL character"
+        elif not _is_encodable(text):
+            yield f"{where} contains a lone surrogate, which stands for no byte"
+
+
+def _is_encodable(text: str) -> bool:
     try:
         encode(text)
     except RequestError:

@@ -1,27 +1,31 @@
 """``local_cwd``: apps as processes of this machine.
 
-An app is a folder (:mod:`torchx_sched_local.store.records`) that outlives the program that
+An app is a folder (:mod:`torchx_sched_local.store.app_folder`) that outlives the program that
 started it: any process of the same user can describe, follow, cancel and delete it. Its processes
 end with the program that started them, unless the app was started with ``detach``.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
+from torchx_sched_local.build_request import join_path, make_request
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
+from torchx_sched_local.cuda import device_count, divide, gpus_wanted
+from torchx_sched_local.errors import TooManyAppsError, UnknownLocalAppError, folder_error
 from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
 from torchx_sched_local.images import ImageProvider as ImageProvider
 from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
 from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_local.options import LocalOpts as LocalOpts
-from torchx_sched_local.plan import join_path, make_request
 from torchx_sched_local.request import ENV_ERROR_FILE, check, format_request
 from torchx_sched_local.request import PopenRequest as PopenRequest
 from torchx_sched_local.request import ReplicaParam as ReplicaParam
@@ -44,7 +48,8 @@ if TYPE_CHECKING:
     import signal
     from datetime import datetime
 
-    from torchx_sched_local.logs.locate import ReplicaLog
+    from torchx_kit.logs.file_logs import FileLog
+    from torchx_sched_local.logs.replica_log import ReplicaLog
     from torchx_sched_local.store.stored_app import StoredApp
     from torchx_sched_local.supervise.reactor import Reactor
 
@@ -187,8 +192,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _cuda_device_count(self) -> int:
         """Returns how many GPUs this machine has."""
-        from torchx_sched_local.cuda import device_count
-
         return device_count()
 
     def auto_set_CUDA_VISIBLE_DEVICES(  # noqa: N802 - a name that subclasses override
@@ -206,8 +209,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """
         if not any(role.resource.gpu > 0 for role in app.roles):
             return
-        from torchx_sched_local.cuda import divide, gpus_wanted
-
         if cfg.get("auto_set_cuda_visible_devices"):
             divide(role_params, app, self._cuda_device_count())
         else:
@@ -218,6 +219,16 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 gpus_wanted(app),
             )
 
+    def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
+        """Return True unless the option ``detach`` is set: attached apps end with this process.
+
+        A subclass cannot detach apps, so that all of its apps end with this process.
+
+        Args:
+            cfg: The resolved options.
+        """
+        return not (cfg.get("detach") and type(self) is LocalScheduler)
+
     # -- submitting
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
@@ -227,7 +238,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
             RequestError: no program of it can be run, or its folder cannot be written
             BackendError: the machine cannot run it
         """
-        from torchx_sched_local.errors import TooManyAppsError
         from torchx_sched_local.submit import Submission, option
 
         while len(self._apps) >= self._cache_size:
@@ -269,8 +279,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Raises:
             OSError: its program cannot be run
         """
-        from torchx_sched_local.errors import folder_error
-
         try:
             stdout, stderr, combined = self._get_replica_output_handles(replica_params)
         except OSError as e:
@@ -320,7 +328,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Raises:
             FileExistsError: it is there already
         """
-        from torchx_sched_local.supervise.start import open_log
+        from torchx_sched_local.supervise.start_replicas import open_log
 
         return None if file is None else open_log(file, os.O_EXCL)
 
@@ -328,7 +336,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self, replica_params: ReplicaParam
     ) -> tuple[FileIO | None, FileIO | None, Any]:
         """Returns the files for a replica's output, and what merges them."""
-        from torchx_sched_local.supervise.start import output_files
+        from torchx_sched_local.supervise.start_replicas import output_files
 
         return output_files(replica_params, self._get_file_io)
 
@@ -394,14 +402,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns all apps of this user on this machine, of all sessions, that were not deleted."""
-        from torchx_sched_local.store import records
+        from torchx_sched_local.store import index
         from torchx_sched_local.store.stored_app import StoredApp
 
         apps = []
-        for app_id in records.all_ids():
+        for app_id in index.app_ids():
             stored = StoredApp.find(app_id)
             if stored is None:
-                records.forget_removed(app_id)
+                index.remove_dangling(app_id)
                 continue
             ended = stored.folder.read_end()
             state = ended[0] if ended else stored.refresh().state
@@ -508,9 +516,40 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """
         return self._find_log(app_id, role_name, k, streams).lines(regex, since, until, should_tail)
 
+    def log_blocks(
+        self,
+        app_id: str,
+        replicas: Iterable[tuple[str, int]],
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+        """Yield blocks of whole log lines of several replicas; see :meth:`Scheduler.log_blocks`.
+
+        One thread reads all log files. A subclass with a :meth:`log_iter` or a supervision of its
+        own gets the threads of :meth:`Scheduler.log_blocks`.
+        """
+        from torchx_kit.logs.blocks import file_log_blocks
+
+        own_app = self._own_app(app_id)
+        is_supervised = own_app is None or own_app.supervision is not None
+        if not is_supervised or type(self).log_iter is not LocalScheduler.log_iter:
+            return super().log_blocks(app_id, replicas, regex, since, until, should_tail, streams)
+
+        def find_log(role: str, k: int) -> FileLog | Exception:
+            try:
+                log = self._find_log(app_id, role, k, streams)
+                return log.lines(regex, since, until, should_tail)
+            except Exception as e:  # the consumer decides what a missing log means
+                return e
+
+        logs = (((role, k), find_log(role, k)) for role, k in replicas)
+        return file_log_blocks(logs, should_tail=should_tail)
+
     def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
-        from torchx_sched_local.errors import UnknownLocalAppError
-        from torchx_sched_local.logs import locate as log_access
+        from torchx_sched_local.logs import replica_log
 
         local_app = self._own_app(app_id)
         if local_app is None:
@@ -519,8 +558,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 raise UnknownLocalAppError(app_id)
             return stored.log(role, k, stream)
         if local_app.supervision is None:
-            path = log_access.own_log_path(local_app, role, k, stream)
-            return log_access.ReplicaLog(path, lambda: self._has_ended(app_id))
+            path = replica_log.own_log_path(local_app, role, k, stream)
+            return replica_log.ReplicaLog(path, lambda: self._has_ended(app_id))
         return local_app.supervision.log(role, k, stream)
 
     def _own_app(self, app_id: str) -> _LocalAppDef | None:
@@ -544,11 +583,11 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _stored(self, app_id: str) -> StoredApp | None:
         """Returns an app by its records, None if there is none."""
-        from torchx_sched_local.store import records
+        from torchx_sched_local.store import index
         from torchx_sched_local.store.stored_app import StoredApp
 
         cache: dict[str, StoredApp] = self.__dict__.setdefault("_stored_apps", {})
-        folder = records.lookup(app_id)
+        folder = index.find(app_id)
         cached = cache.get(app_id)
         if cached is not None and folder is not None and folder.path == cached.folder.path:
             return cached
@@ -582,9 +621,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
 
 def _close_at_exit(scheduler: LocalScheduler) -> None:
-    import atexit
-    import weakref
-
     reference = weakref.ref(scheduler)
 
     def close() -> None:

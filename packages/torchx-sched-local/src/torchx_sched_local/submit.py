@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_local.errors import folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam, as_data
-from torchx_sched_local.store import layout, records
-from torchx_sched_local.store.history import AppRun
-from torchx_sched_local.supervise import processes
+from torchx_sched_local.store import index, layout
+from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_run import AppRun
+from torchx_sched_local.supervise import process_table, processes
 from torchx_sched_local.supervise.guard import Guard, python_command
 from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
-from torchx_sched_local.supervise.start import spawner, start_all
+from torchx_sched_local.supervise.start_replicas import spawner, start_all
 from torchx_sched_local.supervise.supervision import Place, Policy, Supervision
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError, RequestError, SerializationError
+from torchx_specs.formats import serialize
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState
@@ -40,7 +44,7 @@ class Submission:
         self._info = info
         self._request = info.request
         self._session = session
-        self._folder = records.AppFolder(info.request.log_dir)
+        self._folder = AppFolder(info.request.log_dir)
 
     def start_attached(self, reactor: Reactor, popen: Popen) -> _LocalAppDef:
         """Starts the processes, supervised by this process.
@@ -119,7 +123,7 @@ class Submission:
             "app_id": request.app_id,
             "session": self._session,
             "name": app.name if app else request.app_id,
-            "created": records.timestamp(),
+            "created": time.time(),
             "appdef": _stored_form(app),
             "fail_together": option(self._info, "fail_together"),
             "roles": roles,
@@ -127,7 +131,7 @@ class Submission:
 
     def _add_to_index(self) -> None:
         try:
-            records.link(self._request.app_id, self._folder.path)
+            index.add(self._request.app_id, self._folder.path)
         except OSError as e:
             if self._folder.path.startswith(layout.base_folder() + os.sep):
                 raise
@@ -143,7 +147,7 @@ class Submission:
         log = os.path.join(self._folder.path, layout.PRIVATE, "supervisor.log")
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         # the mark of the job that this process belongs to, if any, would end the app with that
-        environ = {k: v for k, v in os.environ.items() if k != processes.ENV_REPLICA}
+        environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
         try:
             process = subprocess.Popen(
                 python_command("run", self._folder.path),
@@ -169,12 +173,12 @@ class Submission:
 
         self._folder.close()
         shutil.rmtree(self._folder.path, ignore_errors=True)
-        records.unlink(self._request.app_id)
+        index.remove(self._request.app_id)
 
 
 def launch(
     reactor: Reactor,
-    folder: records.AppFolder,
+    folder: AppFolder,
     request: PopenRequest,
     role_policies: list[Policy],
     popen: Popen,
@@ -207,9 +211,9 @@ def launch(
         fail_together=fail_together,
         adopts=adopts,
     )
-    now = records.timestamp()
+    now = time.time()
     me = processes.identify(os.getpid())
-    supervision.record(["supervisor", *me, processes.boot_id(), os.uname().nodename, now])
+    supervision.record(["supervisor", *me, process_table.boot_id(), os.uname().nodename, now])
     # before the first process, so that none is ever without
     guard = Guard(folder.path)
     try:
@@ -239,9 +243,6 @@ def option(info: AppDryRunInfo[Any], name: str) -> bool:
 
 
 def _stored_form(app: AppDef | None) -> dict[str, Any] | None:
-    from torchx_specs.errors import SerializationError
-    from torchx_specs.formats import serialize
-
     if app is None:
         return None
     try:
@@ -251,8 +252,6 @@ def _stored_form(app: AppDef | None) -> dict[str, Any] | None:
 
 
 def _read_answer(process: subprocess.Popen[bytes]) -> None:
-    import json
-
     if process.stdout is None:
         raise AssertionError("unreachable: it has a pipe")
     with process.stdout:

@@ -1,13 +1,15 @@
-"""The logs of a replica: files beside the job."""
+"""LSF's report of a job whose log is missing."""
 
 from __future__ import annotations
 
-import os
-
-from torchx_specs.errors import BackendError
+from torchx_kit.hosts.api import Host
 
 
-def missing(paths: list[str], report: str) -> BackendError:
-    """Returns an error for logs that aren't there; LSF's own report may say more."""
-    text = f"no log at {paths[0]}: it was removed, or the replica never started"
-    return BackendError(f"{text}; see {report}" if os.path.exists(report) else text)
+def report_hint(host: Host, report: str) -> str:
+    """Return where LSF's report of a job is, or an empty string if there is none.
+
+    Args:
+        host: The machine with the job's files.
+        report: Path of the report.
+    """
+    return f"see {report}" if host.exists(report) else ""

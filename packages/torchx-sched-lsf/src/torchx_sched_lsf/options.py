@@ -46,7 +46,7 @@ class LsfOpts(StructuredOpts):
     """further words for bsub: -app;training;-sp;50"""
 
 
-def problems_of(opts: LsfOpts) -> Iterator[str]:
+def option_problems(opts: LsfOpts) -> Iterator[str]:
     """Yields what is wrong with the options, one line each."""
     for key in ("lsf_queue", "jobdir", "container_workdir", "shm_size"):
         value = opts[key]

@@ -1,27 +1,31 @@
-"""What is remembered of apps: an index by id, and what each replica says of itself.
+"""The index of submitted apps, and the record that each app keeps of itself.
 
-The index is in ``$TORCHX_HOME/lsf``. What replicas say is in ``.torchx-lsf/<app id>`` beside the
-logs: the hosts may see no home.
+The index is in ``$TORCHX_HOME/lsf`` on the user's machine. The record is the directory
+``.torchx-lsf/<app id>`` beside the logs, because LSF's hosts may not see the user's home directory.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import posixpath
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_kit.atomic_files import write_atomically
 from torchx_kit.jobs.index import JobIndex
-from torchx_specs.errors import RequestError
+from torchx_sched_lsf.script import RECORDS
 
-RECORDS = ".torchx-lsf"
+#: File name of the script in the record, until it has submitted itself.
 SCRIPT = "torchx-bsub.sh"
 
 
 @dataclass
 class RoleEntry:
-    """A role: its name, its name in the names of jobs, and its replicas' job ids."""
+    """A role of a submitted app.
+
+    Attributes:
+        name: The role's name.
+        job_name: The role's name in the names of jobs.
+        jobs: Ids of the replicas' jobs.
+    """
 
     name: str
     job_name: str
@@ -30,16 +34,16 @@ class RoleEntry:
 
 @dataclass
 class Entry:
-    """An app that was submitted here.
+    """An app in the index.
 
-    Args:
-        app_id: its id
-        name: of the app
-        folder: where its logs are
-        submitted: when, in epoch seconds
-        roles: its roles
-        cancelled: somebody has asked for its end
-        deleted: it is to be forgotten
+    Attributes:
+        app_id: The app's id.
+        name: Name of the app.
+        folder: Working directory of the jobs, which also has their logs.
+        submitted: Time of the submission, in epoch seconds.
+        roles: The roles, in the order of the script's table.
+        cancelled: Whether the user cancelled the app.
+        deleted: Whether the user deleted the app.
     """
 
     app_id: str
@@ -52,93 +56,34 @@ class Entry:
 
     @property
     def record(self) -> str:
-        """The folder with what the replicas say."""
-        return record_of(self.folder, self.app_id)
+        """Path of the app's record."""
+        return record_path(self.folder, self.app_id)
 
     @property
     def jobs(self) -> list[str]:
-        """The ids of all jobs."""
+        """Ids of all jobs."""
         return [job for role in self.roles for job in role.jobs]
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Entry:
-        """Returns the entry of which ``data`` is the :func:`dataclasses.asdict`."""
+        """Return the entry whose :func:`dataclasses.asdict` is ``data``."""
         known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
         known["roles"] = [RoleEntry(**role) for role in data.get("roles", ())]
         return cls(**known)
 
 
-@dataclass
-class ReplicaRecord:
-    """What a replica has said of itself.
-
-    Args:
-        restarts: how often its process was started again
-        host: where it runs, or ran
-        exit_code: as the shell has it, None while it runs
-    """
-
-    restarts: int
-    host: str
-    exit_code: int | None = None
-
-
-def record_of(folder: str, app_id: str) -> str:
-    """Returns the path of an app's record."""
-    return os.path.join(folder, RECORDS, app_id)
-
-
-def replica_file(record: str, role: int, k: int) -> str:
-    """Returns the path of what a replica says."""
-    return os.path.join(record, f"replica-{role}-{k}")
-
-
-def replica(record: str, role: int, k: int) -> ReplicaRecord | None:
-    """Returns what a replica has said, None if it has said nothing yet."""
-    try:
-        with open(replica_file(record, role, k), encoding="utf-8") as file:
-            text = file.read()
-    except OSError:
-        return None
-    words = text.split()
-    if not text.endswith("\n") or len(words) < 3:
-        return None  # it is being written
-    found = ReplicaRecord(int(words[0]), words[1])
-    if len(words) >= 5:
-        found.exit_code = int(words[4])
-    return found
-
-
 class Index(JobIndex[Entry]):
-    """The apps submitted by this user from this home."""
+    """The apps that this user submitted with the current ``$TORCHX_HOME``."""
 
     def __init__(self) -> None:
         super().__init__("lsf", "apps", from_dict=Entry.from_dict)
 
 
-def make_record(folder: str, app_id: str, text: str) -> str:
-    """Makes the record of an app, with its script; returns the script's path.
+def record_path(folder: str, app_id: str) -> str:
+    """Return the path of an app's record.
 
-    Raises:
-        RequestError: nothing can be written there
+    Args:
+        folder: Working directory of the jobs.
+        app_id: The app's id.
     """
-    record = record_of(folder, app_id)
-    path = os.path.join(record, SCRIPT)
-    try:
-        os.makedirs(record, mode=0o700, exist_ok=True)
-        write_atomically(path, text)
-    except OSError as e:
-        raise RequestError(
-            f"cannot write to {folder}, the job's folder: {e.strerror or e};"
-            " set the option jobdir to a folder that you and the hosts can write to"
-        ) from None
-    return path
-
-
-def remove_record(path: str) -> None:
-    """Removes a record, and the folder of records if it was the last."""
-    import shutil
-
-    shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(path))
+    return posixpath.join(folder, RECORDS, app_id)

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_kit.scripts.job_script import RoleWords, comments, role_functions, role_table
+from torchx_kit.scripts.job_script import (
+    RUN_REPLICA,
+    RoleWords,
+    comments,
+    role_functions,
+    role_table,
+)
 from torchx_kit.scripts.shell import quote_ascii
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
+
+#: Name of the directory of records, beside the logs.
+RECORDS = ".torchx-lsf"
 
 # Stands for what only the job knows; no word can hold a NUL.
 _REPLICA = "\0replica\0"
@@ -51,6 +60,7 @@ def render(
         table=role_table(roles),
         functions=role_functions(roles, commands),
         submissions="\n".join(submissions),
+        run_replica=RUN_REPLICA,
     )
 
 
@@ -71,12 +81,13 @@ tx_roles=(
 # The commands. $1 is the index of the replica within its role.
 {functions}
 
+{run_replica}
+
 if [ "${{1-}}" = replica ]; then # a job of LSF: $2 folder, $3 number of the role, $4 replica
     trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
     trap 'tx_ending=1' INT TERM
-    tx_ending= tx_try=0 tx_record=$2/.torchx-lsf/$tx_app
+    tx_ending= tx_record=$2/.torchx-lsf/$tx_app
     IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[$3]}}"
-    tx_log=$2/$tx_app-$tx_name-$4 tx_file=$tx_record/replica-$3-$4
     cd -- "$2" || exit 1
     tx_host=$(hostname)
     # Rank 0 says where it runs; the others are started after it.
@@ -90,25 +101,14 @@ if [ "${{1-}}" = replica ]; then # a job of LSF: $2 folder, $3 number of the rol
     read -r TORCHX_RANK0_HOST < "$tx_record/rank0"
     export TORCHX_RANK0_HOST TORCHX_REPLICA_ID=$4 PYTHONUNBUFFERED=1
     export TORCHELASTIC_ERROR_FILE=$tx_record/error-$3-$4.json
-    while :; do
-        printf -v tx_now '%(%s)T' -1
-        echo "$tx_try $tx_host $tx_now" > "$tx_file"
-        ("role_$3" "$4") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null
-        tx_code=$?
-        [ "$tx_code" -eq 0 ] || [ "$tx_ending" ] || [ "$tx_try" -ge "$tx_tries" ] && break
-        tx_try=$((tx_try + 1))
-    done
-    printf -v tx_end '%(%s)T' -1
-    echo "$tx_try $tx_host $tx_now $tx_end $tx_code" > "$tx_file"
-    if [ "$tx_code" -ne 0 ] && [ -z "$tx_ending" ]; then
-        # An app fails as a whole: the jobs of the other replicas are ended.
-        if (set -C && echo "$3 $4 $tx_host $tx_code" > "$tx_record/failed") 2> /dev/null; then
-            for ((tx_i = 0; tx_i < 100; tx_i++)); do
-                [ -e "$tx_record/jobs" ] && break
-                sleep 0.1
-            done
-            bkill $(grep -vx "$LSB_JOBID" "$tx_record/jobs") > /dev/null 2>&1 < /dev/null
-        fi
+    tx_run "$tx_record" "$2/$tx_app-$tx_name-$4" "$tx_host" "$3" "$4" "$tx_tries" "$4"
+    tx_code=$?
+    if [ "$tx_first" ]; then # An app fails as a whole: the jobs of the other replicas are ended.
+        for ((tx_i = 0; tx_i < 100; tx_i++)); do
+            [ -e "$tx_record/jobs" ] && break
+            sleep 0.1
+        done
+        bkill $(grep -vx "$LSB_JOBID" "$tx_record/jobs") > /dev/null 2>&1 < /dev/null
     fi
     exit "$tx_code"
 fi

@@ -1,4 +1,4 @@
-"""What LSF's states and reasons mean."""
+"""LSF's states and reasons for them, as ours."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 from torchx_specs.model.status import AppState
 
+#: Our state for each of LSF's.
 JOB_STATE: dict[str, AppState] = {
     "DONE": AppState.SUCCEEDED,
     "EXIT": AppState.FAILED,
@@ -16,49 +17,54 @@ JOB_STATE: dict[str, AppState] = {
     "SSUSP": AppState.PENDING,
 }
 
-#: Exit code of a job that ``bkill`` has ended.
+#: Exit code of a job that ``bkill`` ended.
 KILLED = "130"
 
-# What bjobs says of an end, in its long form.
+# LSF's codes for the reason of an end, in the long form of bjobs.
 _REASONS = {
-    "TERM_MEMLIMIT": "out of memory: ask for more (memMB of the role's resource)",
-    "TERM_SWAP": "out of memory: ask for more (memMB of the role's resource)",
+    "TERM_MEMLIMIT": "out of memory; request more (memMB of the role's resource)",
+    "TERM_SWAP": "out of memory; request more (memMB of the role's resource)",
     "TERM_RUNLIMIT": "time limit reached (option time)",
-    "TERM_CPULIMIT": "limit of CPU time reached",
+    "TERM_CPULIMIT": "CPU time limit reached",
     "TERM_PREEMPT": "preempted by another job",
     "TERM_OWNER": "killed by its owner",
     "TERM_ADMIN": "killed by an administrator",
     "TERM_FORCE_OWNER": "killed by its owner",
     "TERM_FORCE_ADMIN": "killed by an administrator",
-    "TERM_LOAD": "killed for the load of the host",
-    "TERM_EXTERNAL_SIGNAL": "killed by a signal from outside",
+    "TERM_LOAD": "killed because of the load of the host",
+    "TERM_EXTERNAL_SIGNAL": "killed by an external signal",
     "TERM_REQUEUE_OWNER": "requeued by its owner",
-    "TERM_RMS": "the resource manager has ended it",
-    "TERM_UNKNOWN": "LSF does not know why it has ended",
+    "TERM_RMS": "killed by the resource manager",
+    "TERM_UNKNOWN": "LSF does not know the reason",
 }
 _CANCELLED = frozenset({"TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FORCE_ADMIN"})
 
 
 def get_job_state(state_str: str, exit_code: str) -> AppState:
-    """Returns our state for one of LSF's and an exit code."""
+    """Return the state for one of LSF's states and an exit code.
+
+    Args:
+        state_str: LSF's state, such as ``PEND``.
+        exit_code: The exit code; any other text if there is none.
+    """
     state = JOB_STATE.get(state_str, AppState.UNKNOWN)
     return AppState.CANCELLED if state_str == "EXIT" and exit_code == KILLED else state
 
 
-def explain(text: str) -> tuple[str, int | None, bool]:
-    """Returns what one job's long form says: the reason, the exit code, whether it was killed.
+def parse_long_form(output: str) -> tuple[str, int | None, bool]:
+    """Return a job's reason, its exit code, and whether somebody killed it.
 
     Args:
-        text: of ``bjobs -UF`` or ``bjobs -l``
+        output: The output of ``bjobs -UF`` or ``bjobs -l`` for the job.
     """
-    # the long form breaks lines at column 80, in the middle of words
-    whole = re.sub(r"\n {5,}", "", text)
-    found = re.search(r"\bTERM_[A-Z_]+", whole)
-    name = found[0] if found else ""
-    code = re.search(r"Exited with exit code (\d+)", whole)
+    # bjobs -l breaks lines at column 80, even within words
+    unbroken = re.sub(r"\n {5,}", "", output)
+    term = re.search(r"\bTERM_[A-Z_]+", unbroken)
+    name = term[0] if term else ""
+    code = re.search(r"Exited with exit code (\d+)", unbroken)
     exit_code = int(code[1]) if code else None
     reason = f"{name}: {_REASONS.get(name, 'see bjobs -l')}" if name else ""
-    pending = re.search(r"PENDING REASONS:\s*\n?\s*(.+?)(?:\n\s*\n|\Z)", text, re.S)
+    pending = re.search(r"PENDING REASONS:\s*\n?\s*(.+?)(?:\n\s*\n|\Z)", output, re.S)
     if pending:
         reason = re.sub(r"\s+", " ", pending[1]).strip(" ;")
     return reason, exit_code, name in _CANCELLED

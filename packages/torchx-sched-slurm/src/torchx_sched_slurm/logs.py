@@ -1,19 +1,27 @@
-"""The logs of a replica: files beside the job."""
+"""What the batch script's own log says about a missing log of a replica."""
 
 from __future__ import annotations
 
-import os
+import posixpath
 
-from torchx_specs.errors import BackendError
+from torchx_kit.hosts.api import Host
+from torchx_kit.hosts.errors import HostFileError
+
+_TAIL_CHARACTERS = 4000
 
 
-def missing(paths: list[str], folder: str, job_number: str) -> BackendError:
-    """Returns an error for logs that aren't there, with what the batch script has said instead."""
-    text = f"no log at {paths[0]}: it was removed, or the replica never started"
-    batch = os.path.join(folder, f"slurm-{job_number}.out")
+def batch_log_hint(host: Host, folder: str, job_number: str) -> str:
+    """Return the last line of the batch script's log, with its path; empty if there is none.
+
+    Args:
+        host: The machine with the job's files.
+        folder: The job's working directory.
+        job_number: The job's number.
+    """
+    path = posixpath.join(folder, f"slurm-{job_number}.out")
     try:
-        with open(batch, encoding="utf-8", errors="replace") as file:
-            lines = [line.strip() for line in file.read()[-4000:].split("\n") if line.strip()]
-    except OSError:
-        return BackendError(text)
-    return BackendError(f"{text}; {batch} ends with: {lines[-1]}" if lines else text)
+        text = host.read_text(path)
+    except HostFileError:
+        return ""
+    lines = [line.strip() for line in text[-_TAIL_CHARACTERS:].split("\n") if line.strip()]
+    return f"{path} ends with: {lines[-1]}" if lines else ""

@@ -112,7 +112,7 @@ class SlurmOpts(StructuredOpts):
     """any other sbatch directives: nice=100;begin=now+1hour"""
 
 
-def problems_of(opts: SlurmOpts) -> Iterator[str]:
+def option_problems(opts: SlurmOpts) -> Iterator[str]:
     """Yields what is wrong with the options, one line each."""
     for key in opts:
         value = opts[key]

@@ -1,8 +1,7 @@
-"""Asking Slurm about jobs: the columns needed, of the jobs needed."""
+"""Queries of jobs with squeue and sacct, and of Slurm's version."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from torchx_sched_slurm.client import Slurm, SlurmError
 from torchx_sched_slurm.states import base_state
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
 
-# Between columns: free text (names, comments) holds anything else.
+# Separates columns: names and comments may contain any printable character.
 _SEPARATOR = "\x1f"
 _SQUEUE = ("%i", "%T", "%r", "%S", "%N", "%V", "%Z", "%j", "%k")
 _SACCT = (
@@ -22,24 +21,24 @@ _SACCT_OLD = ("JobID", "State", "JobName", "ExitCode")
 
 _JOB_ID = re.compile(r"(\d+)(?:;([A-Za-z0-9_.-]+))?")
 _MARK = re.compile(r"\btorchx:([a-z0-9]{8,20})\b")
-_NO_ACCOUNTING = ("accounting storage is disabled", "sacct on path", "no command sacct")
+_NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
 
 
 @dataclass(frozen=True)
 class JobId:
-    """A job's number, and its cluster where there are several."""
+    """The number of a job, and its cluster if Slurm serves several."""
 
     number: str
     cluster: str = ""
 
     @classmethod
     def parse(cls, app_id: str) -> JobId | None:
-        """Returns the id that ``sbatch --parsable`` printed, None for anything else."""
-        found = _JOB_ID.fullmatch(app_id)
-        return cls(found[1], found[2] or "") if found else None
+        """Return the id that ``sbatch --parsable`` printed, None for any other text."""
+        match = _JOB_ID.fullmatch(app_id)
+        return cls(match[1], match[2] or "") if match else None
 
     def options(self) -> tuple[str, ...]:
-        """What tells a command which cluster is meant."""
+        """Return the options that select the job's cluster."""
         return ("--clusters", self.cluster) if self.cluster else ()
 
     def __str__(self) -> str:
@@ -48,20 +47,20 @@ class JobId:
 
 @dataclass(frozen=True)
 class Component:
-    """One component of a job; all but heterogeneous jobs have one.
+    """A component of a job; only heterogeneous jobs have more than one.
 
-    Args:
-        number: the job's number
-        offset: the component's, 0 for the one whose script runs
-        state: Slurm's state
-        reason: why it is in this state, if Slurm says so
-        start: when it has started, or is expected to
-        nodes: its nodes, as a list with brackets
-        submitted: when it was submitted
-        folder: its working directory
-        name: its name
-        comment: its comment
-        exit_code: ``code:signal``
+    Attributes:
+        number: The job's number.
+        offset: Index of the component; 0 is the one whose script runs.
+        state: Slurm's state.
+        reason: Slurm's reason for the state.
+        start: Time of the start, or when Slurm expects it.
+        nodes: The nodes, as a list with brackets: ``n[1-4]``.
+        submitted: Time of the submission.
+        folder: Working directory.
+        name: Name.
+        comment: Comment.
+        exit_code: ``code:signal``.
     """
 
     number: str
@@ -78,76 +77,92 @@ class Component:
 
     @property
     def mark(self) -> str:
-        """The mark of the submission, empty if it is not one of ours."""
-        found = _MARK.search(self.comment)
-        return found[1] if found else ""
+        """The mark of the submission; empty if TorchX did not submit the job."""
+        match = _MARK.search(self.comment)
+        return match[1] if match else ""
 
 
-#: A job: its components.
+#: The components of a job.
 Job = tuple[Component, ...]
 
 
-def mark_in(comment: str | None, mark: str) -> str:
-    """Returns a comment with the mark of a submission."""
+def comment_with_mark(comment: str | None, mark: str) -> str:
+    """Return a job's comment with the mark of its submission.
+
+    Args:
+        comment: The user's comment, None or empty for none.
+        mark: The mark.
+    """
     return f"{comment} torchx:{mark}" if comment else f"torchx:{mark}"
 
 
-def queued(slurm: Slurm, job_id: JobId) -> Job | None:
-    """Returns a job that the controller knows, None if it does not (any more).
+def queued_job(slurm: Slurm, job_id: JobId) -> Job | None:
+    """Return a job that the controller knows, None if it does not know the job (any more).
 
     Raises:
-        SlurmError: it cannot be asked
+        SlurmError: The query failed.
     """
     try:
-        out = slurm.ask(*_squeue(), *job_id.options(), "-j", job_id.number)
+        output = slurm.run_idempotent(*_squeue(), *job_id.options(), "-j", job_id.number)
     except SlurmError as e:
         if "invalid job id" in str(e).lower():
             return None
         raise
-    return jobs_of_squeue(out).get(job_id.number)
+    return parse_squeue(output).get(job_id.number)
 
 
-def all_queued(slurm: Slurm) -> dict[str, Job]:
-    """Returns this user's jobs that the controller knows, by number.
+def queued_jobs(slurm: Slurm) -> dict[str, Job]:
+    """Return the user's jobs that the controller knows, by number.
 
     Raises:
-        SlurmError: it cannot be asked
+        SlurmError: The query failed.
     """
-    return jobs_of_squeue(slurm.ask(*_squeue(), "-u", str(os.getuid())))
+    return parse_squeue(slurm.run_idempotent(*_squeue(), "-u", slurm.host.user()))
 
 
 class Accounting:
-    """sacct, until it turns out that there is none."""
+    """Queries of sacct. After the first sign that the cluster has no accounting, none is made.
+
+    Accounting only adds to what the queue and the jobs' records tell. So a query that fails is the
+    same as one that finds nothing.
+
+    Args:
+        slurm: The client.
+    """
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
-        self._there = True
+        self._is_available = True
 
     def job(self, job_id: JobId) -> Job | None:
-        """Returns a job, None if there is none or no accounting."""
-        out = self._ask((*job_id.options(), "-j", job_id.number))
-        return out.get(job_id.number)
+        """Return a job, None if accounting does not know it."""
+        jobs = self._query((*job_id.options(), "-j", job_id.number))
+        return jobs.get(job_id.number)
 
-    def all_jobs(self, days: int = DAYS_IN_2_WEEKS) -> dict[str, Job]:
-        """Returns this user's jobs of the last ``days``, by number; none without accounting."""
-        return self._ask(("-u", str(os.getuid()), "-S", f"now-{days}days"), brief=True)
+    def recent_jobs(self, days: int = DAYS_IN_2_WEEKS) -> dict[str, Job]:
+        """Return the user's jobs of the last days, by number.
 
-    def _ask(self, which: tuple[str, ...], brief: bool = False) -> dict[str, Job]:
+        Args:
+            days: How many days.
+        """
+        return self._query(("-u", self._slurm.host.user(), "-S", f"now-{days}days"), brief=True)
+
+    def _query(self, selection: tuple[str, ...], brief: bool = False) -> dict[str, Job]:
         columns = (_SACCT_OLD,) if brief else (_SACCT, _SACCT_OLD)
-        for names in columns if self._there else ():
+        for names in columns if self._is_available else ():
             try:
-                out = self._slurm.run(
+                output = self._slurm.run(
                     *("sacct", "-X", "-n", "-P", f"--delimiter={_SEPARATOR}"),
-                    *("-o", ",".join(names), *which),
+                    *("-o", ",".join(names), *selection),
                 )
             except SlurmError as e:
-                said = str(e).lower()
-                if any(words in said for words in _NO_ACCOUNTING):
-                    self._there = False
-                elif "invalid field" in said:
-                    continue  # older than these columns
-                return {}  # accounting only adds to what is known otherwise
-            return jobs_of_sacct(out, names)
+                message = str(e).lower()
+                if any(text in message for text in _NO_ACCOUNTING):
+                    self._is_available = False
+                elif "invalid field" in message:
+                    continue  # this version lacks some of the columns
+                return {}
+            return parse_sacct(output, names)
         return {}
 
 
@@ -155,8 +170,8 @@ def _squeue() -> tuple[str, ...]:
     return ("squeue", "-h", "-t", "all", "-o", _SEPARATOR.join(_SQUEUE))
 
 
-def jobs_of_squeue(out: str) -> dict[str, Job]:
-    """Reads squeue's columns."""
+def parse_squeue(output: str) -> dict[str, Job]:
+    """Return the jobs in squeue's output, by number."""
     return _jobs(
         Component(
             *_split_id(values[0]),
@@ -169,18 +184,23 @@ def jobs_of_squeue(out: str) -> dict[str, Job]:
             name=values[7],
             comment="" if values[8] == "(null)" else values[8],
         )
-        for values in _rows(out, len(_SQUEUE))
+        for values in _rows(output, len(_SQUEUE))
     )
 
 
-def jobs_of_sacct(out: str, names: tuple[str, ...] = _SACCT) -> dict[str, Job]:
-    """Reads sacct's columns."""
-    jobs = []
-    for values in _rows(out, len(names)):
-        row = dict(zip(names, values, strict=True))
+def parse_sacct(output: str, columns: tuple[str, ...] = _SACCT) -> dict[str, Job]:
+    """Return the jobs in sacct's output, by number.
+
+    Args:
+        output: The output.
+        columns: The columns that were requested.
+    """
+    components = []
+    for values in _rows(output, len(columns)):
+        row = dict(zip(columns, values, strict=True))
         if "." in row["JobID"]:
             continue  # a step
-        jobs.append(
+        components.append(
             Component(
                 *_split_id(row["JobID"]),
                 state=base_state(row["State"]),
@@ -194,21 +214,21 @@ def jobs_of_sacct(out: str, names: tuple[str, ...] = _SACCT) -> dict[str, Job]:
                 exit_code=row["ExitCode"],
             )
         )
-    return _jobs(jobs)
+    return _jobs(components)
 
 
-def _rows(out: str, columns: int) -> list[list[str]]:
-    # a name with a newline (of another program's job) continues the row
+def _rows(output: str, columns: int) -> list[list[str]]:
     rows: list[list[str]] = []
-    for line in out.split("\n"):
+    for line in output.split("\n"):
         values = line.split(_SEPARATOR)
+        # the name of another program's job may have a newline, which breaks its row
         if len(values) == columns:
             rows.append([value.strip() for value in values])
     return rows
 
 
 def _split_id(text: str) -> tuple[str, int]:
-    """Splits ``971``, ``971+0`` (heterogeneous) or ``971_4`` (array)."""
+    """Return number and offset of ``971``, ``971+0`` (heterogeneous) or ``971_4`` (array)."""
     number, _, offset = re.sub("_.*", "", text).partition("+")
     return number, int(offset) if offset.isdigit() else 0
 
@@ -220,24 +240,28 @@ def _jobs(components: Iterable[Component]) -> dict[str, Job]:
     return {number: tuple(sorted(job, key=lambda c: c.offset)) for number, job in jobs.items()}
 
 
-def nodes_of(text: str, limit: int = 100_000) -> list[str]:
-    """Returns the names in a list with brackets.
+def expand_nodes(text: str, limit: int = 100_000) -> list[str]:
+    """Return the names in a list of nodes with brackets.
 
-    >>> nodes_of("n[1-3,7],gpu[08-10]")
+    >>> expand_nodes("n[1-3,7],gpu[08-10]")
     ['n1', 'n2', 'n3', 'n7', 'gpu08', 'gpu09', 'gpu10']
+
+    Args:
+        text: The list.
+        limit: Stop after about this many names.
     """
     names: list[str] = []
     for item in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text):
-        found = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", item)
-        if found is None:
+        match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", item)
+        if match is None:
             names.append(item.strip())
             continue
-        for part in found[2].split(","):
+        for part in match[2].split(","):
             first, _, last = part.partition("-")
             if not (first.isdigit() and (last or first).isdigit()):
                 return [text]
             for number in range(int(first), int(last or first) + 1):
-                names += nodes_of(f"{found[1]}{number:0{len(first)}d}{found[3]}")
+                names += expand_nodes(f"{match[1]}{number:0{len(first)}d}{match[3]}")
                 if len(names) > limit:
                     return names
     return [name for name in names if name]
@@ -247,20 +271,20 @@ _version: tuple[int, int] | None = None
 
 
 def version() -> tuple[int, int]:
-    """Returns the version of Slurm here, as far as its name says (24.5 is ``(24, 5)``); asked once.
+    """Return major and minor version of Slurm on this machine: ``(24, 5)`` for 24.05.
 
-    Without Slurm it is that of 24.05, with a warning.
+    The first result is cached. Without Slurm, log a warning and return ``(24, 5)``.
     """
     global _version
     if _version is None:
-        import logging
+        import logging  # not at start-up
 
         try:
-            out = Slurm(timeout=10.0).run("sinfo", "--version")
-            found = re.search(r"(\d+)\.(\d+)", out)
-            if found is None:
-                raise SlurmError(f"sinfo --version: {out.strip()!r}")
-            _version = int(found[1]), int(found[2])
+            output = Slurm(timeout=10.0).run("sinfo", "--version")
+            match = re.search(r"(\d+)\.(\d+)", output)
+            if match is None:
+                raise SlurmError(f"sinfo --version printed no version, but {output.strip()!r}")
+            _version = int(match[1]), int(match[2])
         except SlurmError as e:
             logging.getLogger(__name__).warning("assuming Slurm 24.05: %s", e)
             _version = (24, 5)

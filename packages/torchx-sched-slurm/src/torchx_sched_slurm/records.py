@@ -1,33 +1,30 @@
-"""What is remembered of jobs: an index by id, and what each job says of itself.
+"""The index of submitted jobs, and the record that each job keeps of itself.
 
-The index is in ``$TORCHX_HOME/slurm``, one small file for each job, written when it is submitted.
-What a job says of itself is in a folder beside its logs (:data:`.script.RECORDS`): its nodes may
-see no home. The folder is named by the mark of the submission, so that numbers that
-Slurm gives again mix nothing up; that of a script run by hand by the job's number.
+The index is in ``$TORCHX_HOME/slurm`` on the user's machine: one small file for each job, written
+at submission. The record is a directory beside the job's logs (:data:`.script.RECORDS`), because
+compute nodes may not see the user's home directory. It is named by the submission's mark, so that a
+job number that Slurm reuses does not find the record of an earlier job. A script that is submitted
+by hand names its record by the job number.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import posixpath
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_kit.atomic_files import write_atomically
 from torchx_kit.jobs.index import JobIndex
+from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.script import RECORDS
-from torchx_specs.errors import RequestError
 
-#: Upstream's file of jobs and their folders, in the folder from which they were submitted.
-SLURM_JOB_DIRS = ".torchxslurmjobdirs"
-
+#: File name of the script in the record, until the job has started.
 SCRIPT = "torchx-sbatch.sh"
 
+# A line of the script's table of roles: replicas, restarts, name.
 _ROLE = re.compile(r'    "(\d+) (\d+) (\S+)"')
 
-
-# What srun prints when a step is ended.
+# srun's messages when a step is ended, by Slurm's state.
 _CAUSES = {
     "OUT_OF_MEMORY": r"oom[-_ ]kill|OOM Killed",
     "TIMEOUT": r"CANCELLED AT \S+ DUE TO TIME LIMIT",
@@ -37,8 +34,14 @@ _CAUSES = {
 
 
 @dataclass
-class RoleRecord:
-    """A role: its name, its name in the names of files, how many replicas."""
+class RoleEntry:
+    """A role of a submitted job.
+
+    Attributes:
+        name: The role's name.
+        file_name: The role's name in the names of log files.
+        replicas: Number of replicas.
+    """
 
     name: str
     file_name: str
@@ -47,19 +50,19 @@ class RoleRecord:
 
 @dataclass
 class Entry:
-    """A job that was submitted here.
+    """A job in the index.
 
-    Args:
-        app_id: its id
-        mark: tells the submission apart
-        name: of the app
-        folder: its working directory, in which its logs are
-        record: folder with what it says of itself
-        submitted: when, in epoch seconds
-        roles: its roles, in the order in which the script numbers them
-        cancelled: somebody has asked for its end
-        deleted: it is to be forgotten
-        state: Slurm's state in which it has ended, once that was seen
+    Attributes:
+        app_id: The job's id.
+        mark: The mark of the submission: a random id, which the job's comment has as well.
+        name: Name of the app.
+        folder: The job's working directory, which also has its logs.
+        record: Directory of the job's record.
+        submitted: Time of the submission, in epoch seconds; 0 if the job was submitted elsewhere.
+        roles: The roles, in the order of the script's table.
+        cancelled: Whether the user cancelled the job.
+        deleted: Whether the user deleted the job.
+        state: Slurm's final state of the job, once it was seen; otherwise empty.
     """
 
     app_id: str
@@ -68,47 +71,35 @@ class Entry:
     folder: str
     record: str
     submitted: float = 0.0
-    roles: list[RoleRecord] = field(default_factory=list)
+    roles: list[RoleEntry] = field(default_factory=list)
     cancelled: bool = False
     deleted: bool = False
     state: str = ""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Entry:
-        """Returns the entry of which ``data`` is the :func:`dataclasses.asdict`."""
+        """Return the entry whose :func:`dataclasses.asdict` is ``data``."""
         known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
-        known["roles"] = [RoleRecord(**role) for role in data.get("roles", ())]
+        known["roles"] = [RoleEntry(**role) for role in data.get("roles", ())]
         return cls(**known)
 
 
-@dataclass
-class ReplicaRecord:
-    """What a replica has said of itself.
+class Index(JobIndex[Entry]):
+    """The jobs that this user submitted with the current ``$TORCHX_HOME``."""
 
-    Args:
-        restarts: how often it was started again by itself
-        node: where it runs, or ran
-        started: when, in epoch seconds
-        ended: when, None while it runs
-        exit_code: as the shell has it: 128 and the number for a signal
-    """
-
-    restarts: int
-    node: str
-    started: int
-    ended: int | None = None
-    exit_code: int | None = None
+    def __init__(self) -> None:
+        super().__init__("slurm", "jobs", from_dict=Entry.from_dict)
 
 
 @dataclass
 class Outcome:
-    """What a job has said of its end.
+    """How an attempt of a job ended, as its script reports it.
 
-    Args:
-        state: SUCCEEDED, FAILED or REQUEUED
-        exit_code: that of the replica that failed first
-        attempt: which of its starts that was
-        ended: when, in epoch seconds
+    Attributes:
+        state: ``SUCCEEDED``, ``FAILED`` or ``REQUEUED``.
+        exit_code: Exit code of the replica that failed first, as the shell has it.
+        attempt: Index of the attempt: 0 for the first.
+        ended: End time, in epoch seconds.
     """
 
     state: str
@@ -117,145 +108,44 @@ class Outcome:
     ended: int
 
 
-class Record:
-    """The folder with what a job says of itself; it may be anything but whole."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
+class SlurmRecord(JobRecord):
+    """The record of a job, with the files that only Slurm's script writes."""
 
     def outcome(self) -> Outcome | None:
-        """Returns how the job has ended, as it says itself; None if it doesn't."""
-        words = self._words("outcome", 4)
-        return Outcome(words[0], *map(int, words[1:4])) if words else None
+        """Return how the job ended, None if it has not reported that."""
+        fields = self.fields("outcome", 4)
+        return Outcome(fields[0], *map(int, fields[1:4])) if fields else None
 
     def attempt(self) -> int | None:
-        """Returns how often the job was started again, None if it never was started."""
-        words = self._words("started", 3)
-        return int(words[0]) if words else None
-
-    def replica(self, role: int, k: int) -> ReplicaRecord | None:
-        """Returns what a replica says, None if it was not started in this attempt."""
-        words = self._words(f"replica-{role}-{k}", 3)
-        if not words:
-            return None
-        found = ReplicaRecord(int(words[0]), words[1], int(words[2]))
-        if len(words) >= 5:
-            found.ended, found.exit_code = int(words[3]), int(words[4])
-        return found
-
-    def first_failure(self) -> tuple[int, int, str, int] | None:
-        """Returns role, replica, node and exit code of what failed first."""
-        words = self._words("failed", 4)
-        return (int(words[0]), int(words[1]), words[2], int(words[3])) if words else None
+        """Return the index of the current attempt, None if the job never started."""
+        fields = self.fields("started", 3)
+        return int(fields[0]) if fields else None
 
     def ending(self) -> dict[str, str]:
-        """Returns what the controller said when the job was told to end: ``JobState`` ..."""
-        found = re.findall(r"(?:^| )([A-Za-z/]+)=(\S+)", self._text("ending").partition("\n")[0])
-        return dict(found)
+        """Return the fields of ``scontrol show job`` when the job was told to end."""
+        line = self.text("ending").partition("\n")[0]
+        return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S+)", line))
 
     def cause(self) -> str:
-        """Returns the state that Slurm's words to srun mean, empty if they mean none."""
-        text = self._text("srun")
-        return next((name for name, words in _CAUSES.items() if re.search(words, text)), "")
+        """Return Slurm's state for the messages that srun got, or an empty string."""
+        text = self.text("srun")
+        return next((name for name, pattern in _CAUSES.items() if re.search(pattern, text)), "")
 
-    def error(self, role: int, k: int) -> str:
-        """Returns the JSON of the error that a replica has left, or an empty string."""
-        return self._text(f"error-{role}-{k}.json").strip()
+    def end_files(self, role: int, k: int) -> list[str]:
+        """Return the files that change when a replica or the job ends."""
+        return [posixpath.join(self.path, "outcome"), self.replica_path(role, k)]
 
-    def watched(self, role: int, k: int) -> list[str]:
-        """Returns the files that change when a replica or the job ends."""
-        return [os.path.join(self.path, name) for name in ("outcome", f"replica-{role}-{k}")]
-
-    def roles(self) -> list[RoleRecord]:
-        """Returns the roles by the script's table, for jobs that nobody has entered."""
-        found = _ROLE.findall(self._text("script").partition("\n)")[0])
-        return [RoleRecord(name, name, int(count)) for count, _, name in found]
-
-    def _words(self, name: str, least: int) -> list[str]:
-        text = self._text(name)
-        words = text.split()
-        # a file without its newline is being written
-        return words if text.endswith("\n") and len(words) >= least else []
-
-    def _text(self, name: str) -> str:
-        try:
-            with open(
-                os.path.join(self.path, name), encoding="utf-8", errors="surrogateescape"
-            ) as file:
-                return file.read()
-        except OSError:
-            return ""
+    def roles(self) -> list[RoleEntry]:
+        """Return the roles in the script's table, for jobs that are not in the index."""
+        rows = _ROLE.findall(self.text("script").partition("\n)")[0])
+        return [RoleEntry(name, name, int(count)) for count, _, name in rows]
 
 
-def record_of(folder: str, mark: str) -> str:
-    """Returns the path of the record of a submission from ``folder``."""
-    return os.path.join(folder, RECORDS, mark)
-
-
-class Index(JobIndex[Entry]):
-    """The jobs submitted by this user from this home."""
-
-    def __init__(self) -> None:
-        super().__init__("slurm", "jobs", from_dict=Entry.from_dict)
-
-
-def _get_job_dirs(folder: str = "") -> dict[str, str]:
-    """Returns the folders of the jobs submitted from ``folder``, by default the current one.
-
-    Lines that are no entries are left out.
-    """
-    try:
-        with open(
-            os.path.join(folder, SLURM_JOB_DIRS), encoding="utf-8", errors="surrogateescape"
-        ) as file:
-            lines = file.read().split("\n")
-    except OSError:
-        return {}
-    found = (line.partition(" = ") for line in lines)
-    return {job_id.strip(): job_dir for job_id, equals, job_dir in found if equals}
-
-
-def _save_job_dir(job_id: str, job_dir: str) -> None:
-    """Adds a job to the file in the current folder; two that do so at once lose nothing."""
-    line = f"{job_id} = {job_dir}\n".encode("utf-8", "surrogateescape")
-    fd = os.open(SLURM_JOB_DIRS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(fd, line)
-    finally:
-        os.close(fd)
-
-
-def make_record(folder: str, mark: str, text: str) -> tuple[str, str]:
-    """Makes the record of a submission, with its script.
+def record_path(folder: str, mark: str) -> str:
+    """Return the path of a job's record.
 
     Args:
-        folder: the job's working directory
-        mark: of the submission
-        text: the script
-
-    Returns:
-        the paths of record and script
-
-    Raises:
-        RequestError: nothing can be written there
+        folder: The job's working directory.
+        mark: The mark of the submission.
     """
-    record = record_of(folder, mark)
-    path = os.path.join(record, SCRIPT)
-    try:
-        os.makedirs(record, mode=0o700)
-        write_atomically(path, text)
-    except OSError as e:
-        raise RequestError(
-            f"cannot write to {folder}, the job's folder: {e.strerror or e};"
-            " set the option job_dir to a folder that you and the nodes can write to"
-        ) from None
-    return record, path
-
-
-def remove_record(path: str) -> None:
-    """Removes a record, and the folder of records if it was the last."""
-    import shutil
-
-    shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(path))
+    return posixpath.join(folder, RECORDS, mark)

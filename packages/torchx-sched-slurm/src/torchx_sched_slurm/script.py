@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from torchx_kit.scripts.job_script import (
+    RUN_REPLICA,
     RoleWords,
     comments,
     env_words,
@@ -130,6 +131,7 @@ def render(
         srun=srun,
         max_retries=max_retries,
         place=place,
+        run_replica=RUN_REPLICA,
     )
 
 
@@ -152,32 +154,22 @@ tx_roles=(
 
 # What follows is the same in every script.
 
+{run_replica}
+
 if [ "${{1-}}" = replica ]; then # one task of srun: $2 record, $3 folder of the logs, $4 job
     trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
     trap 'tx_ending=1' INT TERM
-    tx_k=$SLURM_PROCID tx_ending= tx_try=0
+    tx_k=$SLURM_PROCID tx_ending=
     for tx_n in "${{!tx_roles[@]}}"; do
         IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[tx_n]}}"
         [ "$tx_k" -lt "$tx_count" ] && break
         tx_k=$((tx_k - tx_count))
     done
-    tx_log=$3/slurm-$4-$tx_name-$tx_k tx_file=$2/replica-$tx_n-$tx_k
     export TORCHX_REPLICA_ID=$tx_k
     export TORCHELASTIC_ERROR_FILE=${{TORCHELASTIC_ERROR_FILE-$2/error-$tx_n-$tx_k.json}}
-    while :; do
-        printf -v tx_now '%(%s)T' -1
-        echo "$tx_try $SLURMD_NODENAME $tx_now" > "$tx_file"
-        ("role_$tx_n" "$4" "$tx_k") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null
-        tx_code=$?
-        [ "$tx_code" -eq 0 ] || [ "$tx_ending" ] || [ "$tx_try" -ge "$tx_tries" ] && break
-        tx_try=$((tx_try + 1))
-    done
-    printf -v tx_end '%(%s)T' -1
-    echo "$tx_try $SLURMD_NODENAME $tx_now $tx_end $tx_code" > "$tx_file"
-    if [ "$tx_code" -ne 0 ] && [ -z "$tx_ending" ]; then
-        (set -C && echo "$tx_n $tx_k $SLURMD_NODENAME $tx_code" > "$2/failed") 2> /dev/null
-    fi
-    exit "$tx_code"
+    tx_run "$2" "$3/slurm-$4-$tx_name-$tx_k" "$SLURMD_NODENAME" "$tx_n" "$tx_k" "$tx_tries" \\
+        "$4" "$tx_k"
+    exit
 fi
 
 export PYTHONUNBUFFERED=1

@@ -1,125 +1,132 @@
-"""Submitting a job once, whatever happens on the way."""
+"""Submission of a job, exactly once even if the controller is unreachable meanwhile."""
 
 from __future__ import annotations
 
 import logging
-import os
-import time
 from dataclasses import replace
 
-from torchx_kit.atomic_files import write_atomically
+from torchx_kit.hosts.api import Host
+from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.names.ids import random_id
-from torchx_sched_slurm import queries, records
+from torchx_kit.retry import Backoff, retry
+from torchx_sched_slurm import job_dirs, queries
 from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError
+from torchx_sched_slurm.records import SCRIPT, SlurmRecord, record_path
 from torchx_sched_slurm.request import SlurmBatchRequest
 from torchx_specs.errors import BackendError, RequestError
 
-_MEMORY = "memory specification can not be satisfied"
-# What a partition has whose nodes' memory nobody has configured.
-_NO_MEMORY_MB = 1000
+_MEMORY_MESSAGE = "memory specification can not be satisfied"
+# Nodes with so little memory have none configured; Slurm's default is 1 MB.
+_UNMANAGED_MEMORY_MB = 1000
+_LONGEST_PAUSE = 8.0
 
 logger = logging.getLogger(__name__)
 
 
 def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
-    """Submits a job.
+    """Submit a job.
+
+    Args:
+        slurm: The client.
+        request: The job.
 
     Returns:
-        its id, its working directory and the path of its record
+        The job's id, its working directory, and the path of its record.
 
     Raises:
-        SlurmError: Slurm refuses it or cannot be reached
-        RequestError: the job's folder cannot be written to
+        SlurmError: Slurm refuses the job, or cannot be reached.
+        RequestError: The job's directory is not writable.
     """
+    host = slurm.host
     mark = random_id(12)
-    folder = _job_folder(request)
-    request = replace(request, record=records.record_of(folder, mark))
-    record, path = records.make_record(folder, mark, request.materialize())
+    folder = _working_dir(host, request)
+    request = replace(request, record=record_path(folder, mark))
+    record = SlurmRecord(host, record_path(folder, mark))
+    path = record.create(SCRIPT, request.materialize(), option="job_dir")
+    argv = [*_argv(request, folder, mark), path]
     try:
-        command = _command(request, folder, mark)
         try:
-            job_id = _submit_once(slurm, [*command, path], mark)
+            job_id = _submit_once(slurm, argv, mark)
         except SlurmError as e:
-            if _MEMORY not in str(e).lower() or not _manages_no_memory(slurm, request):
+            if _MEMORY_MESSAGE not in str(e).lower() or not _is_memory_unmanaged(slurm, request):
                 raise
-            logger.warning("this partition's memory is not managed: asking for none")
-            write_atomically(path, _without_memory(request).materialize())
-            job_id = _submit_once(slurm, [*command, path], mark)
+            logger.warning(
+                "the partition does not manage memory: submitting again without a request for"
+                " memory; set the option nomem to omit this warning"
+            )
+            host.write(path, _without_memory(request).materialize())
+            job_id = _submit_once(slurm, argv, mark)
     except UnreachableError:
-        raise  # it may have been taken, and then needs its record
+        raise  # Slurm may have accepted the job, which then needs its record
     except BaseException:
-        records.remove_record(record)
+        record.remove()
         raise
     if request.job_dir:
-        _note_folder(job_id, folder)
-    return job_id, folder, record
+        _save_job_dir(job_id, folder)
+    return job_id, folder, record.path
 
 
-def _job_folder(request: SlurmBatchRequest) -> str:
+def _working_dir(host: Host, request: SlurmBatchRequest) -> str:
     if not request.job_dir:
-        return os.getcwd()
-    folder = os.path.abspath(os.path.expanduser(request.job_dir))
+        return host.resolve()
+    folder = host.resolve(request.job_dir)
     try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as e:
-        raise RequestError(f"cannot make job_dir {folder}: {e.strerror or e}") from None
+        host.make_dirs(folder)
+    except HostFileError as e:
+        raise RequestError(f"option job_dir: {e}") from None
     return folder
 
 
-def _command(request: SlurmBatchRequest, folder: str, mark: str) -> list[str]:
+def _argv(request: SlurmBatchRequest, folder: str, mark: str) -> list[str]:
     comment = None
-    command = []
-    for word in request.cmd:
-        if word.startswith("--comment="):
-            comment = word.partition("=")[2]
+    argv = []
+    for argument in request.cmd:
+        if argument.startswith("--comment="):
+            comment = argument.partition("=")[2]
         else:
-            command.append(word)
-    command.append(f"--comment={queries.mark_in(comment, mark)}")
-    return [*command, f"--chdir={folder}"]
+            argv.append(argument)
+    return [*argv, f"--comment={queries.comment_with_mark(comment, mark)}", f"--chdir={folder}"]
 
 
-def _submit_once(slurm: Slurm, command: list[str], mark: str) -> str:
-    deadline = time.monotonic() + slurm.patience
-    pause = 0.5
-    while True:
-        try:
-            lines = slurm.run(*command).split("\n")
-            break
-        except UnreachableError as e:
-            error = e
-        # it may have been taken all the same: its mark in the queue tells
+def _submit_once(slurm: Slurm, argv: list[str], mark: str) -> str:
+    """Return the id of the submitted job.
+
+    If sbatch gets no answer, the controller may have accepted the job all the same. The job's mark
+    in the queue shows it; only if it is not there, the job is submitted again.
+    """
+    backoff = Backoff(slurm.patience, longest_pause=_LONGEST_PAUSE, sleep=slurm.sleep)
+    try:
         while True:
-            if time.monotonic() + pause > deadline:
-                raise UnreachableError(
-                    f"{error}; tried for {slurm.patience:g} s. Should Slurm have taken the job all"
-                    f" the same, squeue -o '%i %k' shows it with the comment torchx:{mark}"
-                )
-            logger.warning("%s; trying again", error)
-            slurm.sleep(pause)
-            pause = min(pause * 2, 8.0)
             try:
-                found = _find(slurm, mark)
+                output = slurm.run(*argv)
                 break
             except UnreachableError as e:
-                error = e
-        if found:
-            return found
-    job_id = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    if queries.JobId.parse(job_id) is None:
-        raise BackendError(f"sbatch has printed no job id: {' '.join(lines).strip()!r}")
-    return job_id
+                logger.warning("%s; retrying for at most %g s", e, slurm.patience)
+                backoff.pause_after(e)
+            job_id = retry(lambda: _job_with_mark(slurm, mark), UnreachableError, backoff)
+            if job_id:
+                return job_id
+    except UnreachableError as e:
+        raise UnreachableError(
+            f"{e}; retried for {slurm.patience:g} s. Slurm may have accepted the job: then"
+            f" squeue -o '%i %k' lists it with the comment torchx:{mark}"
+        ) from None
+    lines = [line.strip() for line in output.split("\n") if line.strip()]
+    if not lines or queries.JobId.parse(lines[-1]) is None:
+        raise BackendError(f"sbatch printed no job id, but {output.strip()!r}")
+    return lines[-1]
 
 
-def _find(slurm: Slurm, mark: str) -> str:
-    """Returns the id of the job with that mark, an empty string if there is none."""
-    out = slurm.run("squeue", "-h", "-t", "all", "-u", str(os.getuid()), "-o", "%i %k")
-    for line in out.split("\n"):
+def _job_with_mark(slurm: Slurm, mark: str) -> str:
+    """Return the id of the job with a mark, an empty string if there is none."""
+    output = slurm.run("squeue", "-h", "-t", "all", "-u", slurm.host.user(), "-o", "%i %k")
+    for line in output.split("\n"):
         if line.endswith(f"torchx:{mark}"):
             return line.split()[0].partition("+")[0]
     return ""
 
 
-def _manages_no_memory(slurm: Slurm, request: SlurmBatchRequest) -> bool:
+def _is_memory_unmanaged(slurm: Slurm, request: SlurmBatchRequest) -> bool:
     partitions = {role.sbatch_opts.get("partition") for role in request.replicas.values()}
     memory: dict[str | None, int] = {}
     for line in slurm.run("sinfo", "-h", "--noconvert", "-o", "%P,%m").split():
@@ -127,9 +134,11 @@ def _manages_no_memory(slurm: Slurm, request: SlurmBatchRequest) -> bool:
         digits = size.rstrip("+")
         if digits.isdigit():
             memory[name.rstrip("*")] = int(digits)
-            if name.endswith("*"):
+            if name.endswith("*"):  # the default partition
                 memory[None] = int(digits)
-    return all(memory.get(name, _NO_MEMORY_MB + 1) <= _NO_MEMORY_MB for name in partitions)
+    return all(
+        memory.get(name, _UNMANAGED_MEMORY_MB + 1) <= _UNMANAGED_MEMORY_MB for name in partitions
+    )
 
 
 def _without_memory(request: SlurmBatchRequest) -> SlurmBatchRequest:
@@ -140,12 +149,12 @@ def _without_memory(request: SlurmBatchRequest) -> SlurmBatchRequest:
     return replace(request, replicas=roles)
 
 
-def _note_folder(job_id: str, folder: str) -> None:
+def _save_job_dir(job_id: str, folder: str) -> None:
     try:
-        records._save_job_dir(job_id, folder)
+        job_dirs._save_job_dir(job_id, folder)
     except OSError as e:
         logger.warning(
-            "cannot add to %s here: %s; older tools won't find the job's folder",
-            records.SLURM_JOB_DIRS,
+            "cannot write %s: %s; earlier versions of TorchX will not find the job's logs",
+            job_dirs.SLURM_JOB_DIRS,
             e.strerror or e,
         )

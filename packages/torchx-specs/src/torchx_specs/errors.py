@@ -103,13 +103,28 @@ class MalformedAppHandleException(RequestError):
 
 
 class UnknownSchedulerException(RequestError):
-    """No scheduler of that name is installed."""
+    """No scheduler of that name is installed.
 
-    def __init__(self, scheduler_backend: str, known: Iterable[str] = ()) -> None:
+    Args:
+        scheduler_backend: The name.
+        known: The names of the installed schedulers.
+        install: The command that installs the scheduler, if there is one.
+    """
+
+    def __init__(
+        self, scheduler_backend: str, known: Iterable[str] = (), install: str = ""
+    ) -> None:
         names = sorted(known)
-        hint = nearest(scheduler_backend, names)
-        have = f" installed schedulers: {', '.join(names)}" if names else ""
-        super().__init__(f"unknown scheduler '{scheduler_backend}';{hint}{have}".rstrip(";"))
+        if install:
+            message = (
+                f"scheduler '{scheduler_backend}' is not installed; run: {install}"
+                f" (installed schedulers: {', '.join(names) or 'none'})"
+            )
+        else:
+            hint = nearest(scheduler_backend, names)
+            have = f" installed schedulers: {', '.join(names)}" if names else ""
+            message = f"unknown scheduler '{scheduler_backend}';{hint}{have}".rstrip(";")
+        super().__init__(message)
         self.scheduler_backend = scheduler_backend
 
 

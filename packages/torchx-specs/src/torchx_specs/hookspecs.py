@@ -1,16 +1,27 @@
-"""Everything an organisation can plug in: one hook a kind.
+"""The hooks: everything that a plugin can add to TorchX.
 
-A plugin is a module with some of these functions, marked by :data:`hookimpl`, and named in the
-entry-point group ``torchx`` of its distribution::
+A plugin is a module with some of these functions, each marked by ``@hookimpl``. Its distribution
+names the module in the entry-point group ``torchx``::
 
     # pyproject.toml
     [project.entry-points.torchx]
     acme = "acme_torchx.plugin"
 
-Every hook yields small records (:mod:`torchx_specs.plugins.records`); name factories as
-``"module:attribute"``, so that listing them imports nothing heavy. ``@hookimpl(tryfirst=True)``
-says that a record deliberately overrides another plugin's of the same name; without it, two plugins
-with one name are an error where that name is used.
+These rules hold for every hook:
+
+- **When.** The manager calls a hook when its records are first needed, and keeps them. A process
+  calls each hook of a plugin at most once, except after another plugin is registered or blocked.
+- **Records.** A hook yields frozen records (:mod:`torchx_specs.plugins.records`). A record names
+  its factory as ``"module:attribute"``, so that listing the records imports nothing else. The
+  factory is imported and called when a user needs what it makes. The factories' signatures are
+  protocols in :mod:`torchx_specs.plugins.factories`.
+- **Order.** Plugins are called in the alphabetical order of their distributions and entry points;
+  those marked ``@hookimpl(tryfirst=True)`` come first and those marked ``trylast=True`` last.
+- **Names.** If two plugins yield the same name, using the name is an error that names both
+  distributions. ``tryfirst=True`` makes a record a deliberate override.
+- **Exceptions.** A plugin that fails to import or raises in a hook is reported once as a warning,
+  and by ``torchx plugins``. Records that it yielded before stay valid. An exception of a factory is
+  an error only for the user of that record.
 """
 
 from __future__ import annotations
@@ -30,28 +41,16 @@ from torchx_specs.plugins.records import (
     WorkspacePlugin,
 )
 
-__all__ = [
-    "HOOKS",
-    "PROJECT",
-    "CommandPlugin",
-    "ComponentPlugin",
-    "EventHandlerPlugin",
-    "OptionsOnlySchedulerPlugin",
-    "ResourcePlugin",
-    "SchedulerPlugin",
-    "TrackerPlugin",
-    "WorkspacePlugin",
-    "hookimpl",
-    "hookspec",
-]
-
 
 @hookspec
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Schedulers, by the name that ``torchx run -s`` takes.
+    """Yield schedulers, by the name that ``torchx run -s`` takes.
 
-    ``factory(session_name, **scheduler_params)`` returns a
-    :class:`torchx_specs.schedulers.Scheduler`::
+    Called when a scheduler is looked up, or schedulers are listed.
+    :class:`~torchx_specs.plugins.factories.SchedulerFactory` is the factory's signature; a runner
+    calls it once for each scheduler that it uses. A factory must not contact its service. Yield an
+    :class:`~torchx_specs.plugins.records.OptionsOnlySchedulerPlugin` for a scheduler that only has
+    a section in ``.torchxconfig``::
 
         from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 
@@ -66,10 +65,12 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
 
 @hookspec
 def torchx_named_resources() -> Iterable[ResourcePlugin]:
-    """Named resources, by the name that ``resource(h=...)`` takes; ``factory()`` returns a new
-    Resource.
+    """Yield named resources, by the name that ``resource(h=...)`` takes.
 
-    ::
+    Called when a resource is looked up by a name, or resources are listed.
+    :class:`~torchx_specs.plugins.factories.ResourceFactory` is the factory's signature; it is
+    called at each look-up and returns a new object. A plugin's resource overrides a generic one of
+    the same name::
 
         from torchx_specs import Resource
         from torchx_specs.hookspecs import ResourcePlugin, hookimpl
@@ -86,9 +87,12 @@ def torchx_named_resources() -> Iterable[ResourcePlugin]:
 
 @hookspec
 def torchx_components() -> Iterable[ComponentPlugin]:
-    """Modules whose functions are components, added to those there are.
+    """Yield modules whose functions are components.
 
-    ``acme_torchx/components/train.py`` with a function ``ddp`` becomes ``acme.train.ddp``::
+    Called when a component is looked up by its name, or components are listed. There is no factory:
+    the finder imports the module, or its sub-modules, as far as a name needs them. The function
+    ``ddp`` in ``acme_torchx/components/train.py`` becomes the component ``acme.train.ddp``. Several
+    plugins may use one group::
 
         from torchx_specs.hookspecs import ComponentPlugin, hookimpl
 
@@ -101,10 +105,11 @@ def torchx_components() -> Iterable[ComponentPlugin]:
 
 @hookspec
 def torchx_trackers() -> Iterable[TrackerPlugin]:
-    """Trackers, by the name used in ``[torchx:tracker]``.
+    """Yield trackers, by the name that ``[torchx:tracker]`` uses.
 
-    ``factory(config)`` returns a :class:`torchx_specs.trackers.TrackerBase`; ``config`` is the text
-    from ``[tracker:NAME] config``, or None::
+    Called in the launcher when an app is submitted and trackers are configured, and in a job when
+    it first uses its trackers. :class:`~torchx_specs.plugins.factories.TrackerFactory` is the
+    factory's signature; a job calls it once for each configured tracker::
 
         from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 
@@ -117,16 +122,19 @@ def torchx_trackers() -> Iterable[TrackerPlugin]:
 
 @hookspec
 def torchx_commands() -> Iterable[CommandPlugin]:
-    """Sub-commands of ``torchx``; ``factory`` is a click command, imported only when it is called.
+    """Yield sub-commands of ``torchx``.
 
-    ::
+    Called at each start of the command, so its module must import quickly.
+    :class:`~torchx_specs.plugins.factories.CommandFactory` is the factory's signature: a
+    :class:`click.Command`, or a callable that returns one. It is imported when the command runs, or
+    its help is shown::
 
         from torchx_specs.hookspecs import CommandPlugin, hookimpl
 
         @hookimpl
         def torchx_commands():
             yield CommandPlugin(
-                "quota", "acme_torchx.quota:command", summary="Shows what is left of your quota."
+                "quota", "acme_torchx.quota:command", summary="Show how much quota is left."
             )
     """
     return ()
@@ -134,9 +142,11 @@ def torchx_commands() -> Iterable[CommandPlugin]:
 
 @hookspec
 def torchx_workspaces() -> Iterable[WorkspacePlugin]:
-    """Builders of workspaces, by the name that the option ``workspace_type`` takes.
+    """Yield workspace builders, by the name that the option ``workspace_type`` takes.
 
-    ``factory()`` returns a :class:`torchx_specs.workspace.WorkspaceBuilder`::
+    Called when the options of a scheduler with workspaces are needed.
+    :class:`~torchx_specs.plugins.factories.WorkspaceFactory` is the factory's signature; a
+    scheduler calls it once. A builder that cannot be loaded is reported and left out::
 
         from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 
@@ -149,10 +159,12 @@ def torchx_workspaces() -> Iterable[WorkspacePlugin]:
 
 @hookspec
 def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
-    """Destinations of the runner's events; ``factory()`` returns a :class:`logging.Handler`.
+    """Yield destinations of the runner's events, by name.
 
-    Each record that reaches it has one event as JSON for its message. The handler named ``null``
-    receives every event::
+    Called at the first event of a runner.
+    :class:`~torchx_specs.plugins.factories.EventHandlerFactory` is the factory's signature; it is
+    called once for each destination that is used. Each log record that reaches the handler has one
+    event as JSON in its message. The handler named ``null`` receives every event::
 
         import logging
         from torchx_specs.hookspecs import EventHandlerPlugin, hookimpl
@@ -164,7 +176,7 @@ def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
     return ()
 
 
-#: Every hook, with the record it yields.
+#: Every hook, with the record that it yields.
 HOOKS: dict[str, type[Any]] = {
     "torchx_schedulers": SchedulerPlugin,
     "torchx_named_resources": ResourcePlugin,
@@ -174,3 +186,18 @@ HOOKS: dict[str, type[Any]] = {
     "torchx_workspaces": WorkspacePlugin,
     "torchx_event_handlers": EventHandlerPlugin,
 }
+
+__all__ = [
+    "HOOKS",
+    "PROJECT",
+    "CommandPlugin",
+    "ComponentPlugin",
+    "EventHandlerPlugin",
+    "OptionsOnlySchedulerPlugin",
+    "ResourcePlugin",
+    "SchedulerPlugin",
+    "TrackerPlugin",
+    "WorkspacePlugin",
+    "hookimpl",
+    "hookspec",
+]

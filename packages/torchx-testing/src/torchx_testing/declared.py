@@ -1,4 +1,4 @@
-"""What a back end cannot do: declared with its reason, left out, and counted."""
+"""Features that a back end does not support: declared with a reason, skipped, and counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar, NoReturn
 
 import pytest
 
-#: Under this name the report of a test carries what it left out.
+#: The property of a test report that lists the skipped features.
 PROPERTY = "torchx_declared_unsupported"
 
 
@@ -15,8 +15,8 @@ class Suite:
     """Base of the conformance suites.
 
     Attributes:
-        features: what a subclass may declare
-        unsupported: features the back end lacks, with the reason
+        features: The features that a subclass may declare as unsupported.
+        unsupported: The features that the back end does not support, with the reasons.
     """
 
     features: ClassVar[frozenset[str]] = frozenset()
@@ -29,12 +29,12 @@ class Suite:
         self._properties = request.node.user_properties
         for name in self.unsupported.keys() - self.features:
             pytest.fail(
-                f"{type(self).__name__}.unsupported names no feature: {name};"
-                f"{nearest(name, self.features)} there are: {', '.join(sorted(self.features))}"
+                f"{type(self).__name__}.unsupported: unknown feature '{name}';"
+                f"{nearest(name, self.features)} features: {', '.join(sorted(self.features))}"
             )
 
     def lacks(self, feature: str) -> bool:
-        """Returns True if the back end declares that it lacks ``feature``, and counts that."""
+        """Return True if ``feature`` is declared unsupported, and count it."""
         assert feature in self.features, f"no such feature: {feature}"
         if feature not in self.unsupported:
             return False
@@ -42,15 +42,15 @@ class Suite:
         return True
 
     def needs(self, feature: str) -> None:
-        """Leaves (the rest of) the test out if the back end declares that it lacks ``feature``."""
+        """Skip the rest of the test if ``feature`` is declared unsupported."""
         if self.lacks(feature):
-            self._leave_out(feature)
+            self._skip(feature)
 
     def declare(self, what: str, reason: str) -> None:
-        """Counts something the back end cannot do."""
+        """Count something that the back end does not support."""
         entry = (PROPERTY, (type(self).__name__, what, reason))
         if entry not in self._properties:
             self._properties.append(entry)
 
-    def _leave_out(self, feature: str) -> NoReturn:
+    def _skip(self, feature: str) -> NoReturn:
         pytest.skip(f"declared unsupported: {feature}: {self.unsupported[feature]}")

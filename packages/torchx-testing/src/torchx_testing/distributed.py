@@ -31,15 +31,16 @@ class DistributedTestCase(TestWithTmpDir):
     __test__ = False
 
     def run_ddp(self, world_size: int, fn: Callable[..., Ret]) -> Callable[..., dict[int, Ret]]:
-        """Returns a function that runs ``fn`` with its arguments in every process.
+        """Return a function that runs ``fn`` with its arguments in every process.
 
         Args:
-            world_size: how many processes
-            fn: what each runs; the environment tells it rank and address, as under ``torchrun``
+            world_size: Number of processes.
+            fn: The function that each process runs, with the environment that ``torchrun`` sets.
 
         Returns:
-            called, it waits for all of them and returns what each returned, by rank; it raises
-            ``torch.distributed.elastic.multiprocessing.errors.ChildFailedError`` if one failed
+            A function that waits for all processes and returns their results by rank. It raises
+            ``torch.distributed.elastic.multiprocessing.errors.ChildFailedError`` if a process
+            fails.
         """
         from torch.distributed.launcher import LaunchConfig, elastic_launch
 

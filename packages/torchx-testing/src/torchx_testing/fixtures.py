@@ -10,21 +10,21 @@ import unittest
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-#: True where ``$CI`` says ``true``.
+#: True if ``$CI`` is ``true``.
 IS_CI: bool = os.environ.get("CI", "").lower() == "true"
 IS_MACOS: bool = sys.platform == "darwin"
 
 
 def write_shell_script(dir: str, name: str, content: list[str]) -> str:
-    """Writes an executable shell script.
+    """Write an executable shell script.
 
     Args:
-        dir: the folder, which exists
-        name: the script's name in it
-        content: its lines, without ``#!``
+        dir: An existing folder.
+        name: Name of the script.
+        content: The lines of the script, without ``#!``.
 
     Returns:
-        the path of the script
+        The path of the script.
     """
     path = os.path.join(dir, name)
     with open(path, "w", encoding="utf-8") as fp:
@@ -34,9 +34,13 @@ def write_shell_script(dir: str, name: str, content: list[str]) -> str:
 
 
 class TestWithTmpDir(unittest.TestCase):
-    """Gives each test a folder of its own, :attr:`tmpdir`; paths are relative to it."""
+    """Base class that gives each test a temporary folder; paths are relative to it.
 
-    __test__ = False  # for pytest: derive from it, there are no tests in it
+    Attributes:
+        tmpdir: The folder of the running test.
+    """
+
+    __test__ = False  # pytest must not collect the base class
 
     tmpdir: Path
 
@@ -45,48 +49,48 @@ class TestWithTmpDir(unittest.TestCase):
         cls.__test__ = True
 
     def setUp(self) -> None:
-        """Makes the folder."""
+        """Create the folder."""
         self.tmpdir = Path(tempfile.mkdtemp(prefix=f"torchx-{type(self).__name__}-"))
 
     def tearDown(self) -> None:
-        """Removes the folder."""
+        """Remove the folder."""
         shutil.rmtree(self.tmpdir, ignore_errors=True)
 
     def touch(self, filepath: str) -> Path:
-        """Makes an empty file, and the folders above it."""
+        """Create an empty file and its parent folders."""
         path = self._parent_of(filepath)
         path.touch()
         return path
 
     def mkdir(self, dirpath: str) -> Path:
-        """Makes a folder, and the folders above it."""
+        """Create a folder and its parent folders."""
         path = self.tmpdir / dirpath
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def write(self, filepath: str, content: Iterable[str]) -> Path:
-        """Writes a file, and makes the folders above it.
+        """Write a file and create its parent folders.
 
         Args:
-            filepath: where
-            content: pieces of text; nothing is put between them
+            filepath: Path of the file.
+            content: Pieces of text, which are joined without a separator.
         """
         path = self._parent_of(filepath)
         path.write_text("".join(content), encoding="utf-8")
         return path
 
     def write_shell_script(self, script_path: str, content: list[str]) -> Path:
-        """Writes an executable shell script, and makes the folders above it."""
+        """Write an executable shell script and create its parent folders."""
         path = self._parent_of(script_path)
         return Path(write_shell_script(str(path.parent), path.name, content))
 
     def read(self, filepath: str | Path) -> list[str]:
-        """Returns the lines of a file, with their newlines."""
+        """Return the lines of a file, with their newlines."""
         with open(self.tmpdir / filepath, encoding="utf-8") as fp:
             return fp.readlines()
 
     def assertDirIsEmpty(self, directory: str | Path) -> None:  # noqa: N802 - unittest's style
-        """Fails unless there is such a folder, and nothing in it."""
+        """Fail unless the folder exists and is empty."""
         path = self.tmpdir / directory
         self.assertTrue(path.is_dir(), f"{path} is not a directory")
         self.assertEqual(0, len(list(path.iterdir())), f"{path} is not empty")
@@ -94,12 +98,12 @@ class TestWithTmpDir(unittest.TestCase):
     def assertDirTree(  # noqa: N802 - unittest's style
         self, root: str | Path, tree: Mapping[str, object]
     ) -> None:
-        """Fails unless a folder holds exactly ``tree``.
+        """Fail unless a folder contains exactly ``tree``.
 
         Args:
-            root: the folder
-            tree: by name, a mapping for a folder, and for a file its text, or something false if
-                the text does not matter
+            root: The folder.
+            tree: A mapping for each folder, and the text of each file, by name. The text of a file
+                is not compared if it is empty or None.
         """
         path = self.tmpdir / root
         self.assertTrue(path.is_dir(), f"{path} is not a directory")
@@ -123,7 +127,7 @@ class TestWithTmpDir(unittest.TestCase):
                 )
 
     def create_dir_tree(self, root: str, tree: Mapping[str, object]) -> Path:
-        """Makes a folder that holds ``tree``: mappings are folders, anything else is text."""
+        """Create a folder with the contents ``tree``: mappings are folders, other values texts."""
         path = self.mkdir(str(root))
         for name, content in tree.items():
             if isinstance(content, Mapping):

@@ -1,12 +1,12 @@
-"""Values that break what quotes, splits, expands or decodes them carelessly.
+"""Values that expose quoting, splitting, expansion and decoding errors.
 
-:data:`HOSTILE_VALUES` is a fixed list, the same in every run; :func:`arguments` and
-:func:`env_values` are hypothesis strategies for more. None of them holds a NUL, which no argument
-and no variable can, nor one of the macros that schedulers replace. :data:`NOT_UTF8` is apart: what
-speaks JSON to its service cannot carry it, and has to say so.
+:data:`HOSTILE_VALUES` is a fixed list; :func:`arguments` and :func:`env_values` are hypothesis
+strategies for more values. None of them contains a NUL, which no argument or variable can contain,
+or a macro that schedulers replace. :data:`NOT_UTF8` is separate, because a scheduler whose service
+speaks JSON cannot carry such values and must refuse them.
 
-:func:`dump_args` and :func:`python_dump_args` are programs for a job that print back what it was
-given, byte for byte.
+:func:`dump_args` and :func:`python_dump_args` return programs that print their arguments and their
+environment, byte for byte.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HostileValue(NamedTuple):
-    """A value and what it is about."""
+    """A value, and a name that says what is special about it."""
 
     name: str
     text: str
@@ -169,24 +169,24 @@ def _values() -> Iterator[HostileValue]:
         yield HostileValue(f"size: {name}", text)
 
 
-#: The fixed list; names and texts are unique.
+#: The fixed list. Names and texts are unique.
 HOSTILE_VALUES: tuple[HostileValue, ...] = tuple(
     {value.text: value for value in _values()}.values()
 )
 
-#: Bytes that are no UTF-8, as Python holds them in text.
+#: Bytes that are not UTF-8, as Python represents them in a text (surrogate escapes).
 NOT_UTF8: tuple[HostileValue, ...] = (
     HostileValue("bytes: one", "\udcff"),
     HostileValue("bytes: within text", "a\udc80\udcfeb"),
 )
 
-#: Prints the arguments and the environment of its own process; ``sh`` and ``base64`` will do, so
-#: busybox does.
+#: Prints the arguments and the environment of its process. It needs ``sh`` and ``base64``, those
+#: of busybox suffice.
 DUMP_SCRIPT = (
     "echo ARGS-BEGIN; base64 /proc/$$/cmdline; echo ARGS-END;"
     " echo ENV-BEGIN; base64 /proc/$$/environ; echo ENV-END"
 )
-#: The same where there is no ``/proc``, but Python.
+#: The same for a Python, without ``/proc``.
 PYTHON_DUMP_SCRIPT = """
 import base64, os, sys
 args = ["python", "-c", "", "dump", *sys.argv[1:]]
@@ -202,27 +202,27 @@ _DUMP_HEAD = ["sh", "-c", DUMP_SCRIPT, "dump"]
 
 
 class Dump(NamedTuple):
-    """What a process was given."""
+    """The arguments and the environment of a process."""
 
     args: list[str]
     env: dict[str, str]
 
 
 def dump_args(values: list[str]) -> list[str]:
-    """Returns the arguments of a role with the entrypoint ``sh`` that prints ``values`` back."""
+    """Return the arguments of a role with the entrypoint ``sh`` that prints ``values`` back."""
     return ["-c", DUMP_SCRIPT, "dump", *values]
 
 
 def python_dump_args(values: list[str]) -> list[str]:
-    """Returns the arguments of a role whose entrypoint is a Python that prints ``values`` back."""
+    """Return the arguments of a role whose entrypoint is a Python that prints ``values`` back."""
     return ["-c", PYTHON_DUMP_SCRIPT, *values]
 
 
 def parse_dump(lines: list[str]) -> Dump:
-    """Reads what one of the scripts printed.
+    """Parse the output of one of the scripts.
 
     Raises:
-        ValueError: the output is not complete
+        ValueError: The output is not complete.
     """
     text = [line.strip() for line in lines]
     args = _decoded(text, "ARGS")
@@ -241,7 +241,7 @@ def _decoded(lines: list[str], section: str) -> list[str]:
 
 
 def arguments() -> SearchStrategy[str]:
-    """Returns a hypothesis strategy for arguments of a role that every back end has to carry."""
+    """Return a hypothesis strategy for arguments that every back end must carry."""
     from hypothesis import strategies as st
 
     from torchx_specs.model.templates import is_template
@@ -254,12 +254,12 @@ def arguments() -> SearchStrategy[str]:
 
 
 def env_values() -> SearchStrategy[str]:
-    """Returns a hypothesis strategy for values of environment variables."""
+    """Return a hypothesis strategy for values of environment variables."""
     return arguments()
 
 
 def env_names() -> SearchStrategy[str]:
-    """Returns a hypothesis strategy for names of environment variables that a shell can have."""
+    """Return a hypothesis strategy for names of environment variables that a shell accepts."""
     from hypothesis import strategies as st
 
     return st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,30}", fullmatch=True)

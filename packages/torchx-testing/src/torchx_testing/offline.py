@@ -1,4 +1,4 @@
-"""Watches that something contacts nobody, starts nothing and leaves nothing."""
+"""Checks that code opens no connection, starts no process and changes no file."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from unittest import mock
 
 
 class Watch:
-    """What happened meanwhile."""
+    """What the watched code did."""
 
     def __init__(self) -> None:
-        #: One line for each connection and each process.
+        #: One line for each attempted connection and process.
         self.contacts: list[str] = []
-        #: Files that were made, changed or removed.
+        #: Files that were created, changed or removed.
         self.files: list[str] = []
 
     def check(self) -> None:
-        """Fails if anything happened."""
+        """Fail if there was a connection, a process or a changed file."""
         assert not self.contacts, f"contacted: {self.contacts}"
         assert not self.files, f"touched: {self.files}"
 
 
 @contextmanager
 def offline(*folders: str | Path) -> Iterator[Watch]:
-    """Refuses connections and processes, and looks for changes of files.
+    """Refuse connections and processes, and record changed files.
 
     ::
 
@@ -39,15 +39,15 @@ def offline(*folders: str | Path) -> Iterator[Watch]:
         watch.check()
 
     Args:
-        folders: where to look, beside the folder for temporary files, which is an empty one, and
-            ``$TORCHX_HOME``
+        folders: Folders to watch, in addition to ``$TORCHX_HOME`` and to the folder for temporary
+            files, which is replaced by an empty one.
     """
     watch = Watch()
 
     def refuse(what: str) -> Callable[..., Any]:
         def refused(*args: Any, **kwargs: Any) -> Any:
             watch.contacts.append(f"{what}{args[1:]!r:.200}")
-            raise ConnectionRefusedError(f"{what} while nobody may be contacted")
+            raise ConnectionRefusedError(f"{what} is not allowed here")
 
         return refused
 
@@ -76,6 +76,6 @@ def _snapshot(folders: Iterable[Path]) -> dict[str, tuple[int, int]]:
             if "__pycache__" in path.parts:
                 continue
             status = path.lstat()
-            # a folder's size and time change with what is in it, which is looked at itself
+            # a folder's size and time change with its files, which are compared themselves
             found[str(path)] = (0, 0) if path.is_dir() else (status.st_size, status.st_mtime_ns)
     return found

@@ -1,4 +1,4 @@
-"""The pytest plugin: tells at the end what back ends declare that they cannot do."""
+"""The pytest plugin: lists the features that back ends declare as unsupported."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--torchx-timeout``."""
+    """Add ``--torchx-timeout``."""
     group = parser.getgroup("torchx")
     group.addoption(
         "--torchx-timeout",
         type=float,
         metavar="SECONDS",
-        help="how long a job of a conformance suite may take, whatever its class says",
+        help="Time limit of each job in a conformance suite; overrides the limit of the suite.",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker of the conformance suites."""
+    """Register the marker of the conformance suites."""
     config.addinivalue_line(
         "markers", "conformance: a test of a conformance suite of torchx-testing"
     )
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks the tests of conformance suites, so that ``-m conformance`` picks them."""
+    """Mark the tests of conformance suites, so that ``-m conformance`` picks them."""
     suite = getattr(item, "cls", None)
-    # by name: importing the suites would cost every run of pytest
+    # compared by name, because importing the suites would slow down every run of pytest
     if suite is not None and any(
         base.__module__ == "torchx_testing.declared" for base in suite.__mro__
     ):
@@ -38,7 +38,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists what was declared unsupported, with the reasons."""
+    """List the unsupported features with their reasons."""
     declared: Counter[tuple[str, str, str]] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -1,11 +1,11 @@
-"""Whether a whole plugin distribution is fit to be installed, as tests to derive from.
+"""The conformance suite of plugin distributions.
 
 ::
 
     class TestAcmePlugin(PluginConformance):
         distribution = "acme-torchx"
 
-The distribution has to be installed, as its users install it.
+The distribution must be installed in the environment of the tests.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from torchx_specs.workspace import WorkspaceBuilder
 from torchx_testing.declared import Suite
 from torchx_testing.offline import offline
 
-#: What ``unsupported`` may name.
+#: The features that ``unsupported`` may name.
 FEATURES = frozenset({"factories_offline"})
 
-#: What costs too much to be loaded only to list plugins.
+#: Modules that listing plugins must not import, because they take long.
 HEAVY = (
     "asyncio",
     "boto3",
@@ -75,12 +75,12 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 class PluginConformance(Suite):
-    """The suite; a subclass names the distribution.
+    """The suite. A subclass names the distribution.
 
     Attributes:
-        distribution: as its users install it
-        heavy: modules that listing must not load
-        unsupported: features of :data:`FEATURES` the plugin lacks, with the reason
+        distribution: Name of the distribution.
+        heavy: Modules that listing plugins must not import.
+        unsupported: The :data:`FEATURES` that the plugin lacks, with the reasons.
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
@@ -89,7 +89,7 @@ class PluginConformance(Suite):
 
     @pytest.fixture
     def manager(self) -> PluginManager:
-        """Returns a manager that has this distribution and no other."""
+        """Return a plugin manager with this distribution only."""
         return PluginManager(disabled=self._others())
 
     def _others(self) -> list[str]:
@@ -148,7 +148,7 @@ class PluginConformance(Suite):
         heavy = sorted(loaded & set(self.heavy))
         assert not heavy, f"listing loads {heavy}: name factories as 'module:attribute'"
 
-    # -- what it gives
+    # -- records
 
     def test_every_factory_can_be_loaded(self, manager: PluginManager) -> None:
         for record in self._all(manager):

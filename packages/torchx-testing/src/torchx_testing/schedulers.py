@@ -1,4 +1,4 @@
-"""What every scheduler has to do, as tests to derive from.
+"""The conformance suite of schedulers.
 
 ::
 
@@ -14,10 +14,10 @@
         def cfg(self):
             return {"queue": "test"}
 
-Each test submits real jobs through a :class:`~torchx_runner.Runner`; they need ``sh``, ``date``
-and ``base64`` in the image, nothing else. What the back end cannot do is declared in
-``unsupported`` with its reason, left out, and counted at the end of the run. ``pytest
---torchx-timeout=600`` gives slow machines more time.
+Each test submits real jobs through a :class:`~torchx_runner.Runner`. The jobs need ``sh``, ``date``
+and ``base64`` in their image. ``unsupported`` names the features that the back end lacks, with the
+reasons; their tests are skipped and counted at the end of the run. ``pytest --torchx-timeout=600``
+raises the time limit on slow machines.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ from torchx_testing.hostile import (
     python_dump_args,
 )
 from torchx_testing.offline import offline
+from torchx_testing.signatures import signature_problems
 
-#: What ``unsupported`` may name.
+#: The features that ``unsupported`` may name.
 FEATURES = frozenset(
     {
         "exit_code",
@@ -88,7 +89,7 @@ FEATURES = frozenset(
 )
 
 
-#: Ids that no app has, some of which would be dangerous as paths, patterns or options.
+#: Ids of apps that do not exist; some would be dangerous as paths, patterns or options.
 UNKNOWN_IDS = [
     "no-such-app-4711",
     "4711",
@@ -105,7 +106,7 @@ UNKNOWN_IDS = [
     "x" * 300,
 ]
 
-#: Names of apps and roles that not every back end can have.
+#: Names of apps and roles that a back end may refuse.
 ODD_NAMES = [
     "a b",
     "UPPER.lower_1-2",
@@ -123,20 +124,20 @@ ODD_NAMES = [
 
 
 class SchedulerConformance(Suite):
-    """The suite; a subclass gives fixtures, names and limits.
+    """The suite. A subclass defines fixtures, names and limits.
 
     Attributes:
-        scheduler_name: under which name the runner offers the scheduler
-        unsupported: features of :data:`FEATURES` the back end lacks, with the reason
-        cannot_carry: names of hostile values, or how they begin, that the back end cannot carry,
-            with the reason; it has to refuse them before it submits
-        pending_cfg: options with which a job stays pending, for a test of cancelling it
-        timeout: seconds after which a job that has not ended fails its test
-        poll_interval: seconds between two looks at a job
-        long_job: seconds that a job runs whose log is followed meanwhile
-        image: image of the roles
-        python: a Python in the image; if there is one, it prints values back as well as ``sh`` does
-        hostile_chunk: how many hostile values one job is given at most
+        scheduler_name: The name by which the runner offers the scheduler.
+        unsupported: The :data:`FEATURES` that the back end lacks, with the reasons.
+        cannot_carry: Names (or prefixes of names) of hostile values that the back end cannot carry,
+            with the reasons. The back end must refuse such a value before it submits anything.
+        pending_cfg: Options with which a job stays pending, for a test of cancelling it.
+        timeout: Time limit for each job, in seconds.
+        poll_interval: Pause between two polls of a job, in seconds.
+        long_job: Duration of a job whose log is followed while it runs, in seconds.
+        image: The image of the roles.
+        python: Path of a Python in the image; with it, values are also printed back by Python.
+        hostile_chunk: The largest number of hostile values for one job.
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
@@ -150,27 +151,27 @@ class SchedulerConformance(Suite):
     image: ClassVar[str] = ""
     hostile_chunk: ClassVar[int] = len(HOSTILE_VALUES)
 
-    # -- what a subclass gives
+    # -- what a subclass defines
 
     @pytest.fixture
     def scheduler(self) -> Scheduler[Any]:
-        """Returns the scheduler under test."""
+        """Return the scheduler under test."""
         raise NotImplementedError("a conformance class has to define the fixture `scheduler`")
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        """Returns the options to submit with."""
+        """Return the options of each submission."""
         return {}
 
     def resource(self) -> Resource:
-        """Returns what each role asks for."""
+        """Return the resource of each role."""
         return Resource(cpu=1, gpu=0, memMB=64)
 
-    # -- the tools of the tests
+    # -- helpers of the tests
 
     @pytest.fixture
     def runner(self, scheduler: Scheduler[Any]) -> Iterator[Runner]:
-        """Yields a runner that offers the scheduler, and deletes what was submitted through it."""
+        """Yield a runner with the scheduler, and delete its apps after the test."""
         with Runner("conformance", {self.scheduler_name: lambda name, **_: scheduler}) as runner:
             yield runner
             for handle in list(runner._apps):
@@ -181,25 +182,25 @@ class SchedulerConformance(Suite):
         self.patience: float = request.config.getoption("--torchx-timeout") or self.timeout
 
     def sh(self, script: str, name: str = "main", **fields: Any) -> Role:
-        """Returns a role that runs a shell script."""
+        """Return a role that runs a shell script."""
         fields.setdefault("args", ["-c", script])
         fields.setdefault("image", self.image)
         fields.setdefault("resource", self.resource())
         return Role(name=name, entrypoint="sh", **fields)
 
     def submit(self, runner: Runner, cfg: dict[str, Any], *roles: Role, name: str = "conf") -> str:
-        """Submits an app of these roles."""
+        """Submit an app with these roles and return its handle."""
         app = AppDef(name, roles=list(roles))
         return str(runner.run(app, self.scheduler_name, cfg))
 
     def finish(self, runner: Runner, handle: str) -> AppStatus:
-        """Waits for the end of an app."""
+        """Wait for the end of an app and return its last status."""
         status = runner.wait(handle, wait_interval=self.poll_interval, timeout=self.patience)
         assert status is not None, f"{handle} is unknown after it was submitted"
         return status
 
     def until_started(self, runner: Runner, handle: str) -> None:
-        """Waits until an app runs."""
+        """Wait until an app has started."""
         deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
             status = runner.status(handle)
@@ -210,15 +211,15 @@ class SchedulerConformance(Suite):
         pytest.fail(f"{handle} has not started after {self.patience} seconds")
 
     def lines(self, runner: Runner, handle: str, role: str = "main", **kw: Any) -> list[str]:
-        """Returns log lines."""
+        """Return the log lines of a replica."""
         return list(runner.log_lines(handle, role, **kw))
 
     def complete_lines(
         self, runner: Runner, handle: str, last: str, role: str = "main", **kw: Any
     ) -> list[str]:
-        """Returns the log lines of an ended app once ``last`` is among them.
+        """Return the log lines of an ended app once ``last`` is among them.
 
-        A service of its own may keep logs, and have them a little later than the state.
+        A service that keeps logs separately may have them later than the state.
         """
         deadline = time.monotonic() + self.patience
         while True:
@@ -236,7 +237,7 @@ class SchedulerConformance(Suite):
         before = copy.deepcopy(app)
         given = copy.deepcopy(cfg)
         assert str(runner.dryrun(app, self.scheduler_name, cfg))
-        # the runner gives a copy; other callers do not
+        # the runner passes a copy; other callers may not
         assert str(scheduler.submit_dryrun(app, cfg))
         assert app == before
         assert cfg == given
@@ -266,13 +267,13 @@ class SchedulerConformance(Suite):
         with pytest.raises(TorchXError, match="no_such_option"):
             runner.dryrun(app, self.scheduler_name, {**cfg, "no_such_option": "1"})
 
-    # -- the way of a job
+    # -- running a job
 
     def test_success(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.submit(runner, cfg, self.sh("exit 0"))
         assert parse_app_handle(handle).scheduler_backend == self.scheduler_name
         assert self.finish(runner, handle).state == AppState.SUCCEEDED
-        # and it stays so
+        # the state is final
         status = runner.status(handle)
         assert status is not None
         assert status.state == AppState.SUCCEEDED
@@ -293,7 +294,7 @@ class SchedulerConformance(Suite):
         handle = ""
         try:
             handle = str(runner.run(app, self.scheduler_name, cfg))
-        except Exception as e:  # what it raises is the back end's business
+        except Exception as e:  # any exception that names the program is fine
             refusal = str(e)
         if handle:
             assert self.finish(runner, handle).state == AppState.FAILED
@@ -415,7 +416,95 @@ class SchedulerConformance(Suite):
         scheduler.close()
         scheduler.close()
 
-    # -- looking at a job
+    # -- optional methods of the contract
+
+    def test_optional_methods_have_the_signature_of_the_contract(
+        self, scheduler: Scheduler[Any]
+    ) -> None:
+        assert list(signature_problems(type(scheduler))) == []
+
+    def test_kill_ends_a_running_app(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        handle = self.submit(runner, cfg, self.sh("trap '' TERM; echo ready; sleep 300"))
+        self.until_started(runner, handle)
+        scheduler.kill(parse_app_handle(handle).app_id)
+        status = self.finish(runner, handle)
+        assert status.state in (AppState.CANCELLED, AppState.FAILED)
+
+    @pytest.mark.parametrize("app_id", UNKNOWN_IDS)
+    def test_kill_of_a_missing_app_is_not_an_error(
+        self, scheduler: Scheduler[Any], app_id: str
+    ) -> None:
+        scheduler.kill(app_id)
+
+    def test_submit_many_yields_an_id_for_each_request(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        infos = []
+        for index in range(3):
+            app = AppDef("conf", [self.sh(f"echo job {index}; exit {index % 2}")])
+            infos.append(runner.dryrun(app, self.scheduler_name, cfg))
+        app_ids = list(scheduler.submit_many(infos))
+        handles = [f"{self.scheduler_name}://conformance/{app_id}" for app_id in app_ids]
+        try:
+            assert len(set(app_ids)) == 3
+            states = [self.finish(runner, handle).state for handle in handles]
+            assert states == [AppState.SUCCEEDED, AppState.FAILED, AppState.SUCCEEDED]
+            for index, handle in enumerate(handles):
+                assert f"job {index}\n" in self.complete_lines(runner, handle, f"job {index}")
+        finally:
+            for handle in handles:
+                runner.delete(handle)
+
+    def test_wait_returns_within_its_timeout(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        handle = self.submit(runner, cfg, self.sh("sleep 300"))
+        self.until_started(runner, handle)
+        begin = time.monotonic()
+        is_watched = scheduler.wait(parse_app_handle(handle).app_id, 1.0)
+        assert isinstance(is_watched, bool)
+        assert time.monotonic() - begin < self.patience
+
+    def test_lives_in_client_is_a_plain_answer(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        info = runner.dryrun(AppDef("conf", [self.sh("exit 0")]), self.scheduler_name, cfg)
+        assert isinstance(scheduler.lives_in_client(info.cfg), bool)
+
+    def test_logs_of_several_replicas_arrive_whole_and_in_order(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        script = f"for i in 1 2 3; do echo {macros.replica_id} line $i; done"
+        handle = self.submit(runner, cfg, self.sh(script, num_replicas=3))
+        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        replicas = [("main", k) for k in range(3)]
+        for k in range(3):
+            self.complete_lines(runner, handle, f"{k} line 3", k=k)
+        app_id = parse_app_handle(handle).app_id
+        for should_tail in (False, *([] if self.lacks("tail") else [True])):
+            lines: dict[tuple[str, int], list[str]] = {replica: [] for replica in replicas}
+            for replica, block in scheduler.log_blocks(app_id, replicas, should_tail=should_tail):
+                assert not isinstance(block, Exception), block
+                lines[replica] += block
+            assert lines == {("main", k): [f"{k} line {i}\n" for i in (1, 2, 3)] for k in range(3)}
+
+    def test_the_log_of_a_missing_replica_does_not_end_the_others(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        handle = self.submit(runner, cfg, self.sh("echo line"))
+        self.finish(runner, handle)
+        self.complete_lines(runner, handle, "line")
+        replicas = [("main", 7), ("main", 0)]
+        lines: list[str] = []
+        for replica, block in scheduler.log_blocks(parse_app_handle(handle).app_id, replicas):
+            if not isinstance(block, Exception):
+                assert replica == ("main", 0)
+                lines += block
+        assert lines == ["line\n"]
+
+    # -- listing and describing jobs
 
     def test_list(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("list")
@@ -441,7 +530,7 @@ class SchedulerConformance(Suite):
         assert not scheduler.exists(app_id)
         scheduler.cancel(app_id)
         scheduler.delete(app_id)
-        if app_id and "\n" not in app_id:  # which no handle can hold
+        if app_id and "\n" not in app_id:  # a handle cannot contain a newline
             handle = f"{self.scheduler_name}://conformance/{app_id}"
             assert runner.status(handle) is None
             assert runner.wait(handle) is None
@@ -487,7 +576,7 @@ class SchedulerConformance(Suite):
             return [line.strip() for line in lines if not line.strip().isdigit()]
 
         between = sum(stamps) / 2
-        for zone in (None, timezone.utc):  # local time, too
+        for zone in (None, timezone.utc):  # a time without a zone is local time
             assert words(zone, since=between) == ["late"]
             assert words(zone, until=between) == ["early"]
             assert words(zone, since=stamps[0] - 60, until=stamps[1] + 60) == ["early", "late"]
@@ -502,12 +591,12 @@ class SchedulerConformance(Suite):
         self.until_started(runner, handle)
         lines = self.lines(runner, handle, should_tail=True)
         assert lines == [f"line {i}\n" for i in range(1, 6)]
-        # and following what has ended ends at once
+        # following the log of an ended replica ends at once
         assert self.lines(runner, handle, should_tail=True) == lines
 
     def test_lines_come_while_the_job_runs(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")
-        # exec: a shell would tell on stderr that its child was ended, if it is ended after it
+        # exec: otherwise the shell reports on stderr that its child was killed
         handle = self.submit(runner, cfg, self.sh(f"echo first; exec sleep {self.long_job}"))
         self.until_started(runner, handle)
         lines = iter(runner.log_lines(handle, "main", should_tail=True))
@@ -542,7 +631,7 @@ class SchedulerConformance(Suite):
         try:
             lines = self.lines(runner, handle, role, k=k)
         except (TorchXError, ValueError, LookupError):
-            return  # a refusal is right
+            return  # refusing is correct
         assert lines == []
 
     def test_odd_lines_stay_whole(self, runner: Runner, cfg: dict[str, Any]) -> None:
@@ -568,7 +657,7 @@ class SchedulerConformance(Suite):
         handle = self.submit(runner, cfg, self.sh(script))
         self.finish(runner, handle)
         lines = self.complete_lines(runner, handle, "line 2999 of many")
-        # The first that is wrong, and not two lists: pytest would take minutes to compare those.
+        # Compare only the first wrong lines: pytest takes minutes to compare two long lists.
         expected = (f"line {i} of many\n" for i in range(3000))
         wrong = [pair for pair in zip_longest(lines, expected) if pair[0] != pair[1]]
         assert wrong[:3] == [], f"of 3000 lines {len(wrong)} are cut, lost or out of order"
@@ -589,7 +678,7 @@ class SchedulerConformance(Suite):
         assert lines[0].startswith("a")
         assert lines[0].endswith("b\n")
 
-    # -- what reaches the process
+    # -- arguments and environment of the process
 
     def test_macros(self, runner: Runner, cfg: dict[str, Any]) -> None:
         role = self.sh(
@@ -608,7 +697,7 @@ class SchedulerConformance(Suite):
         app_id, replica, again = self.complete_lines(runner, handle, "end")[0].split()
         assert replica == "0"
         assert again == f"<{app_id}>"
-        # some back ends prefix the id that the job knows (with a namespace, a queue)
+        # some back ends add a prefix (a namespace or a queue) to the id that the job knows
         assert parse_app_handle(handle).app_id.endswith(app_id)
 
     def test_job_knows_its_handle(self, runner: Runner, cfg: dict[str, Any]) -> None:
@@ -620,7 +709,7 @@ class SchedulerConformance(Suite):
 
     def test_rank0_host(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("rank0")
-        # A template, so dollars are doubled: the shell gets a backslash and `$$name`.
+        # The argument is a template, so dollar signs are doubled: the shell reads `$$name`.
         script = f'name={macros.rank0_env}; eval "echo host \\"\\$$$$name\\"."; echo end'
         handle = self.submit(runner, cfg, self.sh(script, num_replicas=2))
         assert self.finish(runner, handle).state == AppState.SUCCEEDED
@@ -632,7 +721,7 @@ class SchedulerConformance(Suite):
             )
             for k in range(2)
         )
-        # Replica 0 may leave it to the program to say localhost; the other one has to be told.
+        # Replica 0 may leave the variable empty; the program then uses localhost.
         assert second != "host .\n"
         assert first in (second, "host localhost.\n", "host .\n")
 
@@ -674,7 +763,7 @@ class SchedulerConformance(Suite):
         env = {f"HOSTILE_{i:03}": text for i, text in enumerate(texts)}
         role = self._dumper("sh", texts, env)
         if self.lacks("not_utf8"):
-            # what cannot arrive is refused, and not changed
+            # an argument that cannot arrive unchanged is refused
             for part in (self._dumper("sh", texts), self._dumper("sh", [], env)):
                 with pytest.raises(TorchXError):
                     runner.dryrun(AppDef("conf", [part]), self.scheduler_name, cfg)
@@ -719,7 +808,7 @@ class SchedulerConformance(Suite):
     def test_any_name_is_taken_or_refused(
         self, runner: Runner, cfg: dict[str, Any], name: str
     ) -> None:
-        """A name the back end cannot have is refused before anything is submitted."""
+        """Check that a name is either used, or refused before anything is submitted."""
         taken = []
         for app in (
             AppDef(name, [self.sh("echo end")]),

@@ -1,4 +1,4 @@
-"""What every tracker has to do, as tests to derive from.
+"""The conformance suite of trackers.
 
 ::
 
@@ -13,7 +13,8 @@
         def reopen(self, tmp_path):
             return lambda: AcmeTracker(str(tmp_path))
 
-What the store cannot do is declared in ``unsupported`` with its reason, left out, and counted.
+``unsupported`` names the features that the store lacks, with the reasons; their tests are skipped
+and counted.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from torchx_specs.trackers import TrackerArtifact, TrackerBase, TrackerSource
 from torchx_testing.declared import Suite
 from torchx_testing.hostile import HOSTILE_VALUES
 
-#: What ``unsupported`` may name.
+#: The features that ``unsupported`` may name.
 FEATURES = frozenset(
     {
         "artifacts",
@@ -48,7 +49,7 @@ FEATURES = frozenset(
     }
 )
 
-#: Ids of runs, some of which would be dangerous as paths, patterns or queries.
+#: Ids of runs; some would be dangerous as paths, patterns or queries.
 ODD_RUN_IDS = [
     "slurm://torchx/42",
     "kubernetes://torchx/ns:job-1",
@@ -83,35 +84,36 @@ ODD_NAMES = [
 
 
 class TrackerConformance(Suite):
-    """The suite; a subclass gives the tracker, and a way to open its store again.
+    """The suite. A subclass defines the tracker, and how to open its store again.
 
     Attributes:
-        unsupported: features of :data:`FEATURES` the store lacks, with the reason
-        artifact_path: where the artifacts of the tests lie; a store that uploads needs a real file
-            (override the fixture ``artifact`` to make one)
+        unsupported: The :data:`FEATURES` that the store lacks, with the reasons.
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
 
-    # -- what a subclass gives
+    # -- what a subclass defines
 
     @pytest.fixture
     def tracker(self) -> TrackerBase:
-        """Returns a tracker of an empty store."""
+        """Return a tracker with an empty store."""
         raise NotImplementedError("a conformance class has to define the fixture `tracker`")
 
     @pytest.fixture
     def reopen(self) -> Callable[[], TrackerBase]:
-        """Returns a function that opens the store of ``tracker`` again."""
+        """Return a function that opens the store of ``tracker`` again."""
         raise NotImplementedError("define the fixture `reopen`, or declare the feature")
 
     @pytest.fixture
     def artifact(self) -> Callable[[str], str]:
-        """Returns a function that makes an artifact out of a name, and returns its path."""
+        """Return a function that creates an artifact of a name and returns its path.
+
+        Override it for a store that uploads artifacts, which needs existing files.
+        """
         return lambda name: f"s3://bucket/{name}"
 
     def same_path(self, given: str, found: str) -> bool:
-        """Returns True if ``found`` is where the artifact from ``given`` lies."""
+        """Return True if ``found`` is the stored path of the artifact ``given``."""
         return given == found
 
     # -- artifacts

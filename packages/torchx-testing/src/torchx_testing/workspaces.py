@@ -1,4 +1,4 @@
-"""What every builder of workspaces has to do, as tests to derive from.
+"""The conformance suite of workspace builders.
 
 ::
 
@@ -16,7 +16,8 @@
         def contents(self, builder, plan, built, cfg):
             return read_folder(plan.image)
 
-What the builder cannot do is declared in ``unsupported`` with its reason, left out, and counted.
+``unsupported`` names the features that the builder lacks, with the reasons; their tests are skipped
+and counted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder
 from torchx_testing.declared import Suite
 from torchx_testing.offline import offline
 
-#: What ``unsupported`` may name.
+#: The features that ``unsupported`` may name.
 FEATURES = frozenset(
     {
         "addressed_by_input",
@@ -49,7 +50,7 @@ FEATURES = frozenset(
 
 
 class Entry(NamedTuple):
-    """A file of what was built: its content, or the target of a link, and whether it may run."""
+    """A built file: its content or the target of its link, and whether it is executable."""
 
     content: bytes
     executable: bool = False
@@ -57,7 +58,7 @@ class Entry(NamedTuple):
 
 
 def read_folder(folder: str | Path) -> dict[str, Entry]:
-    """Returns the files and links below a folder by their paths, which are relative."""
+    """Return the files and links in a folder by their relative paths."""
     found = {}
     for path in Path(folder).rglob("*"):
         relative = path.relative_to(folder).as_posix()
@@ -69,44 +70,44 @@ def read_folder(folder: str | Path) -> dict[str, Entry]:
 
 
 class WorkspaceBuilderConformance(Suite):
-    """The suite; a subclass gives the builder, its options, and a way to look at what it built.
+    """The suite. A subclass defines the builder, its options, and how to read the built files.
 
     Attributes:
-        unsupported: features of :data:`FEATURES` the builder lacks, with the reason
-        base_image: the image to start from
+        unsupported: The :data:`FEATURES` that the builder lacks, with the reasons.
+        base_image: The base image of the builds.
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
     base_image: ClassVar[str] = "base"
 
-    # -- what a subclass gives
+    # -- what a subclass defines
 
     @pytest.fixture
     def builder(self) -> WorkspaceBuilder:
-        """Returns the builder under test."""
+        """Return the builder under test."""
         raise NotImplementedError("a conformance class has to define the fixture `builder`")
 
     @pytest.fixture
     def cfg(self) -> Mapping[str, CfgVal]:
-        """Returns the options to build with."""
+        """Return the options of each build."""
         return {}
 
     def contents(
         self, builder: WorkspaceBuilder, plan: BuiltReference, built: Built, cfg: Any
     ) -> Mapping[str, Entry]:
-        """Returns what a job would find in the workspace."""
+        """Return the files that a job would find in its workspace."""
         raise NotImplementedError("a conformance class has to define the method `contents`")
 
-    # -- the tools of the tests
+    # -- helpers of the tests
 
     @pytest.fixture
     def options(self, builder: WorkspaceBuilder, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-        """Returns the options with their defaults."""
+        """Return the options with their defaults."""
         return builder.opts().resolve(cfg)
 
     @pytest.fixture
     def project(self, tmp_path: Path) -> Path:
-        """Returns a folder with a workspace."""
+        """Return a folder with a workspace."""
         root = tmp_path / "project"
         for name in ("main.py", "pkg/deep/mod.py", "data/big.bin", "a b/\u00fc.txt", "x.log"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +121,7 @@ class WorkspaceBuilderConformance(Suite):
     def plan(
         self, builder: WorkspaceBuilder, options: Mapping[str, CfgVal], *projects: Path
     ) -> BuiltReference:
-        """Plans a workspace of these projects, all but the first below their names."""
+        """Plan a workspace of some projects; the first is its root, others get a folder each."""
         first, *others = projects
         mapping = {str(first): "", **{str(p): p.name for p in others}}
         plan = builder.plan(self.base_image, Workspace(mapping), options)
@@ -173,12 +174,12 @@ class WorkspaceBuilderConformance(Suite):
         with pytest.raises(WorkspaceError, match="no-such-folder"):
             self.plan(builder, options, tmp_path / "no-such-folder")
 
-    # -- what is built
+    # -- built workspaces
 
     def built(
         self, builder: WorkspaceBuilder, options: dict[str, CfgVal], plan: BuiltReference
     ) -> dict[str, Entry]:
-        """Builds, pushes if need be, and looks."""
+        """Build and, if necessary, push a workspace; return its files."""
         made = builder.build(plan, options)
         assert isinstance(made, Built)
         if builder.remote and not made.ready:

@@ -12,7 +12,7 @@ from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
 from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace import Built, BuiltReference, Workspace, WorkspaceBuilder
-from torchx_specs.workspace.builder import Product
+from torchx_specs.workspace.builder import BuilderOutput
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -59,7 +59,7 @@ class DockerBuilder(WorkspaceBuilder):
         docker_client: a client to use instead of one made from the environment
     """
 
-    product: ClassVar[Product] = "image"
+    output: ClassVar[BuilderOutput] = "image"
 
     def __init__(self, docker_client: DockerClient | None = None) -> None:
         self._client = docker_client

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import os
-import posixpath
 import tarfile
 import zlib
 from collections import deque
@@ -85,7 +84,7 @@ def tar_size(files: Iterable[WorkspaceFile], root: str) -> int:
 
 def tar_header(path: str, size: int) -> bytes:
     """Returns what stands before the content of a file in an archive."""
-    return _file_header(path, _FILE_MODE, size)
+    return _header(tarfile.TarInfo(path), 0o644, size)
 
 
 def write_tar(
@@ -172,41 +171,22 @@ def _members(
     for name, data in more.items():
         yield tar_header(name, len(data)), (data,), len(data)
     for folder in _folders_above(f"{prefix}/x" if prefix else "x", made):
-        yield _header(_folder(folder)), None, 0
+        yield _folder_header(folder), None, 0
     for entry in files:
         path = f"{prefix}/{entry.path}" if prefix else entry.path
         for folder in _folders_above(path, made):
-            yield _header(_folder(folder)), None, 0
-        mode = entry.mode & 0o777
+            yield _folder_header(folder), None, 0
+        info, mode = tarfile.TarInfo(path), entry.mode & 0o777
         if entry.link is not None:
-            info = tarfile.TarInfo(path)
-            info.mode, info.type, info.linkname = mode, tarfile.SYMTYPE, entry.link
-            yield _header(info), None, 0
+            info.type, info.linkname = tarfile.SYMTYPE, entry.link
+            yield _header(info, mode), None, 0
         else:
-            yield _file_header(path, mode, entry.size), _content(entry), entry.size
+            yield _header(info, mode, entry.size), _content(entry), entry.size
 
 
-def _header(info: tarfile.TarInfo) -> bytes:
+def _header(info: tarfile.TarInfo, mode: int, size: int = 0) -> bytes:
+    info.mode, info.size = mode, size
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-
-
-_FILE_MODE = 0o644
-# A header without name, mode, size and checksum, in pieces between those.
-_BLANK = _header(tarfile.TarInfo())
-_OWNERS, _TIME, _REST = _BLANK[108:124], _BLANK[136:148], _BLANK[156:]
-_SUM = sum(_OWNERS) + sum(_TIME) + sum(_REST) + sum(b" " * 8)
-
-
-def _file_header(path: str, mode: int, size: int) -> bytes:
-    """Returns a file's header: the same bytes as tarfile makes, sooner."""
-    if len(path) > tarfile.LENGTH_NAME or not path.isascii() or size >= 8**11:
-        info = tarfile.TarInfo(path)
-        info.mode, info.size = mode, size
-        return _header(info)
-    name, modes, sizes = path.encode(), b"%07o\0" % mode, b"%011o\0" % size
-    checksum = _SUM + sum(name) + sum(modes) + sum(sizes)
-    name = name.ljust(tarfile.LENGTH_NAME, b"\0")
-    return b"".join((name, modes, _OWNERS, sizes, _TIME, b"%06o\0 " % checksum, _REST))
 
 
 def _padding(length: int) -> bytes:
@@ -239,11 +219,10 @@ def _folders_above(path: str, made: set[str]) -> Iterator[str]:
             yield folder
 
 
-def _folder(path: str) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(posixpath.normpath(path) + "/")
+def _folder_header(path: str) -> bytes:
+    info = tarfile.TarInfo(f"{path}/")
     info.type = tarfile.DIRTYPE
-    info.mode = _MODES.get(path, _FOLDER_MODE)
-    return info
+    return _header(info, _MODES.get(path, _FOLDER_MODE))
 
 
 class _Sink(io.RawIOBase):

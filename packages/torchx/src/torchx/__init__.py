@@ -1,6 +1,4 @@
-"""The drop-in distribution: every documented ``torchx.*`` path, each name the same object as
-ours.
-"""
+"""The drop-in distribution: every documented ``torchx.*`` name, the same object as ours."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def _create_args_parser(
     cmpnt_defaults: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> argparse.ArgumentParser:
-    """Returns a parser with an option for each parameter; values stay text."""
+    """Return a parser with an option for each parameter; values are not converted."""
     doc = parse(cmpnt_fn.__doc__)
     parser = argparse.ArgumentParser(
         prog=f"torchx run <run args...> {cmpnt_fn.__name__} ",
@@ -48,6 +48,6 @@ def parse_args(
     cmpnt_defaults: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> argparse.Namespace:
-    """Returns a component's arguments as an argparse namespace, values as text."""
+    """Return a component's arguments as an argparse namespace of texts."""
     parser = _create_args_parser(cmpnt_fn, cmpnt_defaults, config)
     return parser.parse_args(cmpnt_args)

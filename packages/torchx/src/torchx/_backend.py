@@ -1,7 +1,7 @@
-"""Scheduler modules whose back end may not be installed.
+"""Modules of ``torchx`` whose distribution may not be installed.
 
-Such a module always imports. Without the back end, its ``create_scheduler`` raises the line to
-install when it is called, and any other name is an ImportError with that line.
+Such a module always imports. If the distribution is missing, calling ``create_scheduler`` and
+importing any other name raise an error that quotes the command to install it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from torchx._forward import forward, install_hint
 
-# What those modules had imported, and other code took from them.
-_BESIDE = {
+# Names that upstream's modules import, and that other code takes from them.
+_IMPORTED_NAMES = {
     "DirWorkspaceMixin": "torchx_kit.workspace.dir_builder",
     "DockerWorkspaceMixin": "torchx_workspace_docker.docker_workspace",
     "LogIterator": "torchx_sched_local.scheduler",
@@ -28,13 +28,13 @@ _BESIDE = {
 
 
 def forward_backend(module_name: str, source: str, *, extra: str, distribution: str) -> None:
-    """Makes ``module_name`` the face of ``source``, or a stand-in that says how to install it.
+    """Forward a module to ``source``, or to errors that say how to install ``source``.
 
     Args:
-        module_name: ``__name__`` of the caller
-        source: our module
-        extra: the extra of ``torchx`` that brings it
-        distribution: the distribution that has it
+        module_name: ``__name__`` of the caller.
+        source: The module of ours that has the names.
+        extra: The extra of ``torchx`` that installs the distribution.
+        distribution: The distribution of ``source``.
     """
     module = sys.modules[module_name]
     module.__dict__.pop("forward_backend", None)
@@ -48,13 +48,13 @@ def forward_backend(module_name: str, source: str, *, extra: str, distribution: 
             f"{schedulers.__name__}.api",
             "torchx_specs",
             "torchx_kit.names.ids",
-            names=_BESIDE,
+            names=_IMPORTED_NAMES,
         )
         return
     hint = install_hint(extra, distribution)
 
     def create_scheduler(session_name: str, **kwargs: Any) -> NoReturn:
-        """Raises: the back end is not installed."""
+        """Raise a PluginError: the scheduler's distribution is not installed."""
         from torchx_specs.errors import PluginError
 
         raise PluginError(f"{module_name.rpartition('.')[2]}: {hint}")

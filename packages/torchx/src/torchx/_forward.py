@@ -1,8 +1,8 @@
-"""Modules that are another module's face.
+"""Modules that forward every attribute to another module.
 
-A facade module holds nothing: reading, replacing (``mock.patch``) or deleting one of its attributes
-does so in the module that has it, so that a name is the same object everywhere and a patch at the
-older path takes effect.
+A forwarding module has no attributes of its own. Reading, replacing (``mock.patch``) or deleting
+one of its attributes does so in the module that defines it. A name is therefore the same object at
+both paths, and a patch at the older path takes effect.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 _KEPT = ("_sources", "_names", "_missing", "_removed", "_replaced")
 
 
-class _Face(ModuleType):
-    """A module whose attributes live elsewhere."""
+class _ForwardingModule(ModuleType):
+    """A module whose attributes are defined in other modules."""
 
     _sources: tuple[str, ...]
     _names: Mapping[str, str]
@@ -26,7 +26,7 @@ class _Face(ModuleType):
     _replaced: dict[str, Any]
 
     def _home(self, name: str) -> tuple[ModuleType, str] | None:
-        """Returns the module that has ``name``, and the name there."""
+        """Return the module that defines ``name``, and the name there, or None."""
         if name in self._names:
             module, _, attribute = self._names[name].partition(":")
             return importlib.import_module(module), attribute or name
@@ -60,7 +60,7 @@ class _Face(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("__") and name not in self.__dict__ and not self._is_submodule(name):
-            # mock.patch undoes a patch by deleting the name and, where it is then gone, setting it
+            # mock.patch undoes a patch by deleting the name, and sets it if it is then missing
             home = self._removed.pop(name, None) or self._home(name)
             if home is not None:
                 self._replaced.setdefault(name, getattr(*home, None))
@@ -75,7 +75,7 @@ class _Face(ModuleType):
         home = self._home(name)
         if home is None:
             raise AttributeError(name)
-        # pytest's monkeypatch undoes a patch of what is not in the module's own dict by deleting it
+        # pytest's monkeypatch undoes a patch by deleting a name that the module's dict lacks
         original = self._replaced.pop(name, None)
         if original is not None:
             setattr(*home, original)
@@ -93,8 +93,7 @@ class _Face(ModuleType):
         return sorted(names)
 
     def _is_submodule(self, name: str) -> bool:
-        # the import system binds a sub-module to its package; that must not reach the module behind
-        # the face
+        # the import system sets a sub-module on its package; that must not be forwarded
         return f"{self.__name__}.{name}" in sys.modules
 
 
@@ -105,15 +104,15 @@ def forward(
     missing: str | None = None,
     exported: Sequence[str] | None = None,
 ) -> None:
-    """Turns the module that calls it into a face.
+    """Make the calling module a forwarding module.
 
     Args:
-        module_name: its ``__name__``
-        sources: modules that have its attributes, searched in order
-        names: attributes that lie elsewhere: ``{"name": "module"}`` or ``{"name":
-            "module:other_name"}``
-        missing: what to tell when the first source is not installed
-        exported: names for ``from module import *``, if not all public ones of the sources
+        module_name: ``__name__`` of the calling module.
+        sources: Modules that define its attributes, searched in this order.
+        names: Attributes that other modules define: ``{"name": "module"}``, or
+            ``{"name": "module:other_name"}``.
+        missing: Text of the error if the first source is not installed.
+        exported: The names for ``from module import *``; by default, the sources' public names.
     """
     module = sys.modules[module_name]
     for name in ("forward", "TYPE_CHECKING", "annotations"):
@@ -123,9 +122,9 @@ def forward(
     )
     if exported is not None:
         module.__dict__["__all__"] = list(exported)
-    module.__class__ = _Face
+    module.__class__ = _ForwardingModule
 
 
 def install_hint(extra: str, distribution: str) -> str:
-    """Returns the line that tells how to get a backend."""
+    """Return the text that says how to install a distribution."""
     return f"it needs {distribution}: pip install 'torchx[{extra}]'"

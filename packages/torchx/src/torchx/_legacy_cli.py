@@ -1,4 +1,4 @@
-"""Constants and helpers that the older command modules had."""
+"""Constants and helpers of upstream's command modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOCAL_SCHEDULER_WARNING_MSG = "the scheduler `local` is gone, use `local_cwd` or
 
 
 def parse_list_arg(arg: str | None) -> list[str] | None:
-    """Returns the items of ``a,b``, or None for nothing."""
+    """Return the items of ``a,b``, or None for an empty text."""
     return [item.strip() for item in arg.split(",")] if arg else None
 
 
@@ -30,7 +30,7 @@ def torchx_run_args_from_argparse(
     component_args: list[str],
     scheduler_cfg: dict[str, CfgVal],
 ) -> TorchXRunArgs:
-    """Returns the request that argparse's values of ``torchx run`` amount to."""
+    """Return argparse's values of ``torchx run`` as a run request."""
     return TorchXRunArgs(
         component_name=component_name,
         scheduler=args.scheduler,

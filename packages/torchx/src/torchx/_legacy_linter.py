@@ -1,4 +1,4 @@
-"""Names that the component linter had in release 0.7.0 and in upstream's nightlies."""
+"""Names of the component linter in upstream's release 0.7.0 and nightlies."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ComponentFnVisitor(ast.NodeVisitor):
     """Checks the functions of one name in a module's syntax tree.
 
     Args:
-        component_function_name: the function to check
-        validators: the rules, those for components if None
+        component_function_name: Name of the function to check.
+        validators: The rules; by default, those for components.
 
     Attributes:
-        linter_errors: what was found
+        linter_errors: The violations.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ComponentFnVisitor(ast.NodeVisitor):
         self.visited_function = False
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Checks a function if it has the name."""
+        """Check a function if it has the name."""
         if node.name != self.component_function_name:
             return
         self.visited_function = True
@@ -61,12 +61,12 @@ TorchFunctionVisitor = ComponentFnVisitor
 
 
 def get_generic_type(arg: ast.expr) -> ast.expr | None:
-    """Returns ``Dict`` of ``Dict[str, int]``, None if the annotation is not generic."""
+    """Return ``Dict`` for ``Dict[str, int]``, or None if the annotation is not generic."""
     return arg.value if isinstance(arg, ast.Subscript) else None
 
 
 def get_optional_type(arg: ast.expr) -> ast.expr | None:
-    """Returns ``T`` of ``Optional[T]``, ``T | None`` and ``None | T``, else None."""
+    """Return ``T`` for ``Optional[T]``, ``T | None`` and ``None | T``, or None."""
     if isinstance(arg, ast.Subscript) and _name(arg.value) == "Optional":
         return arg.slice
     if isinstance(arg, ast.BinOp) and isinstance(arg.op, ast.BitOr):
@@ -78,7 +78,7 @@ def get_optional_type(arg: ast.expr) -> ast.expr | None:
 
 
 def is_primitive(arg: ast.expr) -> bool:
-    """Returns True for a bare name."""
+    """Return True if the annotation is a plain name."""
     return isinstance(arg, ast.Name)
 
 

@@ -1,4 +1,4 @@
-"""Odds and ends that ``torchx.specs.api`` once had and nothing here uses."""
+"""Names of upstream's ``torchx.specs.api`` that only older code uses."""
 
 from __future__ import annotations
 

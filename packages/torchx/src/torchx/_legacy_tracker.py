@@ -1,4 +1,4 @@
-"""Names that the trackers' modules had and nothing here uses."""
+"""Names of upstream's tracker modules that only older code uses."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ TAG_ARTIFACT_MD_PREFIX = "torchx.artifact.metadata"
 
 
 def generate_filename() -> str:
-    """Returns the time, in nanoseconds since the epoch, as the older tracker named its files."""
+    """Return the time in nanoseconds since 1970, as older trackers named their files."""
     return str(time.time_ns())

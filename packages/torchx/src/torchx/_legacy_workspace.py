@@ -22,7 +22,7 @@ def _warn(name: str) -> None:
 
 @dataclass
 class PkgInfo(Generic[PackageType]):
-    """What a deprecated workspace builder made."""
+    """The result of a deprecated workspace builder."""
 
     img: str
     lazy_overrides: dict[str, Any] = field(default_factory=dict)
@@ -33,9 +33,7 @@ class PkgInfo(Generic[PackageType]):
 
 
 class WorkspaceBuilder(ABC, Generic[PackageType, WorkspaceConfigType]):
-    """Deprecated way to build a workspace; ``torchx_specs.workspace.WorkspaceBuilder`` is the one
-    to implement.
-    """
+    """Deprecated; implement ``torchx_specs.workspace.WorkspaceBuilder`` instead."""
 
     def __init__(self, cfg: WorkspaceConfigType | Mapping[str, Any] | None = None) -> None:
         _warn("WorkspaceBuilder")
@@ -43,4 +41,4 @@ class WorkspaceBuilder(ABC, Generic[PackageType, WorkspaceConfigType]):
 
     @abstractmethod
     def build_workspace(self, sync: bool = True) -> PkgInfo[PackageType]:
-        """Builds the workspace, in the background unless ``sync``."""
+        """Build the workspace; return before it is built unless ``sync``."""

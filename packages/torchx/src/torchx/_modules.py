@@ -1,4 +1,4 @@
-"""Imports by name."""
+"""Import modules and attributes by name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ logger = logging.getLogger(__name__)
 
 
 def load_module(path: str) -> ModuleType | Any | None:
-    """Returns the module or attribute named ``pkg.mod`` or ``pkg.mod:attr``, or None if it cannot
-    be had.
+    """Return the module ``pkg.mod`` or the attribute ``pkg.mod:attr``, or None.
 
-    A module that is absent is passed over in silence; one that fails to import is logged.
+    A module that fails to import is logged; a missing module is not.
     """
     module_name, _, attribute = path.partition(":")
     try:
@@ -29,10 +28,10 @@ def load_module(path: str) -> ModuleType | Any | None:
 
 
 def import_attr(name: str, attr: str, default: Any) -> Any:
-    """Returns attribute ``attr`` of the module ``name``, or ``default`` if there is no such module.
+    """Return attribute ``attr`` of the module ``name``, or ``default`` if there is no such module.
 
     Raises:
-        AttributeError: the module has no such attribute
+        AttributeError: The module has no such attribute.
     """
     try:
         module = importlib.import_module(name)

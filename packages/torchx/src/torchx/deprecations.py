@@ -1,4 +1,4 @@
-"""Marks for what has moved."""
+"""Warnings for deprecated modules and functions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def deprecated_module(old_import: str, new_import: str, *, stacklevel: int = 3) -> None:
-    """Warns that the module that calls this has moved.
+    """Warn that the calling module is deprecated.
 
     Args:
-        old_import: its path
-        new_import: where it is now
-        stacklevel: frames up to the importing code
+        old_import: The deprecated path.
+        new_import: The path to use instead.
+        stacklevel: Number of frames between the warning and the importing code.
     """
     warnings.warn(
         f"{old_import} is deprecated and will be removed, use {new_import}",
@@ -26,17 +26,17 @@ def deprecated_module(old_import: str, new_import: str, *, stacklevel: int = 3) 
 
 
 def deprecated(*, replacement: str | None = None) -> Callable[[_F], _F]:
-    """Returns a decorator whose function (or class) warns when it is called.
+    """Return a decorator for a deprecated function or class, which warns at each call.
 
     Args:
-        replacement: what to use instead
+        replacement: The function or class to use instead.
     """
 
     def decorate(target: _F) -> _F:
         hint = f", use {replacement}" if replacement else ""
         message = f"{target.__qualname__} is deprecated and will be removed{hint}"
         if isinstance(target, type):
-            # the class stays a class: isinstance and subclasses work on
+            # replace __init__ only, so that isinstance and subclasses still work
             original = target.__init__  # type: ignore[misc]  # of this very class
 
             @functools.wraps(original)

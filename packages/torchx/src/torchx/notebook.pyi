@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_notebook import load_ipython_extension as load_ipython_extension
 from torchx_notebook.files import WORKSPACE as WORKSPACE
 from torchx_notebook.files import get_workspace as get_workspace

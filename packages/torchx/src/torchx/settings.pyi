@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_specs.settings import ENV_TORCHXCONFIG as ENV_TORCHXCONFIG
 from torchx_specs.settings import ENV_TORCHX_IMAGE as ENV_TORCHX_IMAGE
 from torchx_specs.settings import ENV_TORCHX_INTERNAL_SESSION_ID as ENV_TORCHX_INTERNAL_SESSION_ID

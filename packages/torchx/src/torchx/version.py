@@ -1,4 +1,4 @@
-"""Version of the distribution, and the image that components use by default."""
+"""Version of the distribution, and the default image of components."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _version = __version__
 
 
 def _get_torchx_image(version: str) -> str:
-    """Returns the default image; a site's entry point ``get_torchx_image`` in the group
-    ``torchx.version`` decides.
+    """Return the default image.
+
+    The entry point ``get_torchx_image`` in the group ``torchx.version`` overrides it.
     """
     return str(
         load("torchx.version", "get_torchx_image", default=lambda _version: get_image())(version)
@@ -23,7 +24,7 @@ def _image() -> str:
     from torchx_specs.plugins.entry_points import entry_points
 
     if entry_points("torchx.version"):
-        # where our components, which know of no older group, take it from when they are imported
+        # our components read it from there when they are imported
         images.IMAGE = _get_torchx_image(__version__)
     return images.IMAGE
 

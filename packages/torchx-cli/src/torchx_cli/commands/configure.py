@@ -33,13 +33,11 @@ def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -
     If the file is there, what it lacks is added, and the rest stays as it is.
     """
     from torchx_runner.config import api as config
-    from torchx_runner.installed_schedulers import InstalledSchedulers
 
     names = None
     if schedulers is not None:
-        installed = list(InstalledSchedulers())
         wanted = [name.strip() for name in schedulers.split(",") if name.strip()]
-        names = [choose_scheduler(name, installed) for name in dict.fromkeys(wanted)]
+        names = [choose_scheduler(name) for name in dict.fromkeys(wanted)]
     buffer = io.StringIO()
     config.dump(buffer, names, required_only=not every)
     text = buffer.getvalue()

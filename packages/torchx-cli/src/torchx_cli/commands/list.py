@@ -56,7 +56,7 @@ def command(
 ) -> None:
     """Lists a scheduler's apps."""
     with open_runner() as runner:
-        chosen = choose_scheduler(scheduler, runner.scheduler_backends())
+        chosen = choose_scheduler(scheduler)
         cfg = read_cfg(runner, chosen, scheduler_args)
         apps = runner.list(chosen, cfg or None)
     if states:

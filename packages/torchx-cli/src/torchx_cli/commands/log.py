@@ -8,7 +8,8 @@ from datetime import datetime
 
 import click
 
-from torchx_cli.logs.log_lines import LogOptions, LogReader, resolve
+from torchx_cli.logs.reader import LogOptions, LogReader
+from torchx_cli.logs.replicas import select_replicas
 from torchx_cli.options import Command
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
@@ -75,8 +76,8 @@ def command(
         last=last,
     )
     with open_runner() as runner:
-        app_handle, replicas = resolve(runner, identifier)
+        app_handle, replicas = select_replicas(runner, identifier)
         reader = LogReader(
-            runner, app_handle, replicas, options, sys.stdout, takes_color(sys.stdout)
+            runner.log_blocks, app_handle, replicas, options, sys.stdout, takes_color(sys.stdout)
         )
         reader.read_all()

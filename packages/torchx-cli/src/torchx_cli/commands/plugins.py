@@ -12,7 +12,8 @@ from torchx_cli.output.printing import TABLE, format_table, write, write_data
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torchx_specs.plugins.manager import Catalog, PluginManager
+    from torchx_specs.plugins.catalog import Catalog
+    from torchx_specs.plugins.manager import PluginManager
     from torchx_specs.plugins.records import Origin
 
 #: Of a distribution with more resources than this, the table names only the first few.

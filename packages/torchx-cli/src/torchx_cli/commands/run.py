@@ -63,14 +63,6 @@ class _Request(NamedTuple):
     detach: bool
     form: str
 
-    @property
-    def is_local(self) -> bool:
-        return self.scheduler.startswith("local")
-
-    @property
-    def is_detached(self) -> bool:
-        return self.detach or self.cfg.get("detach") is True
-
 
 @click.command(
     "run",
@@ -143,7 +135,7 @@ def command(
             request = _from_stdin(ctx, runner, dryrun, form)
         else:
             component, arguments = _split(component_and_arguments)
-            chosen = choose_scheduler(scheduler, runner.scheduler_backends())
+            chosen = choose_scheduler(scheduler)
             request = _Request(
                 component,
                 arguments,
@@ -157,8 +149,7 @@ def command(
                 detach,
                 form,
             )
-        _warn_of_waiting(ctx, request)
-        _run(runner, request)
+        _run(runner, request, no_wait=_is_given(ctx, "wait") and not request.wait)
 
 
 def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
@@ -194,7 +185,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> 
         for param in ctx.command.params
         if isinstance(param, click.Option)
         and param.name not in allowed
-        and ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        and _is_given(ctx, param.name or "")
     ]
     if ctx.params["component_and_arguments"]:
         given.append("a component")
@@ -202,7 +193,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> 
         message = f"{given[0]} and --stdin exclude each other: the JSON says it all"
         raise click.UsageError(message, ctx)
     args = read_stdin_json(read_utf8("--stdin"))
-    scheduler = choose_scheduler(args.scheduler, runner.scheduler_backends())
+    scheduler = choose_scheduler(args.scheduler)
     cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
     component, arguments = args.component_name, args.component_args_str or args.component_args
     from torchx_specs.workspace.spec import WorkingDirectory
@@ -235,7 +226,11 @@ def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[
     return cfg
 
 
-def _run(runner: Runner, request: _Request) -> None:
+def _is_given(ctx: click.Context, parameter: str) -> bool:
+    return ctx.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
+def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
     app: AppDef | None = None
     if is_document(request.component):
         if request.arguments:
@@ -253,7 +248,7 @@ def _run(runner: Runner, request: _Request) -> None:
                 handle = str(runner.run(app, *place))
             else:
                 handle = runner.run_component(request.component, request.arguments, *place)
-    _follow(runner, request, handle)
+    _follow(runner, request, handle, no_wait)
 
 
 def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
@@ -271,14 +266,32 @@ def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
         write_data(dryrun_data(info), request.form)
 
 
-def _follow(runner: Runner, request: _Request, handle: str) -> None:
-    """Tells of a submitted app, and waits for its end if that was asked for."""
+def _follow(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
+    """Print a submitted app, and wait for its end if that was requested or the app ends with us.
+
+    Args:
+        runner: The runner that submitted the app.
+        request: The request.
+        handle: The app.
+        no_wait: Whether the user gave ``--no-wait``.
+    """
+    owned = not request.detach and runner.lives_in_client(request.scheduler, request.cfg)
     if request.form == TABLE:
         write(handle)
         sys.stdout.flush()
     logger.info("launched app: %s", handle)
-    waits = request.wait or request.log or (request.is_local and not request.is_detached)
-    status = _attend(runner, request, handle) if waits else _first_status(runner, request, handle)
+    if owned and no_wait:
+        logger.warning(
+            "--no-wait: an app of scheduler %s ends with this command, which waits for it;"
+            " --detach lets both continue",
+            request.scheduler,
+        )
+    waits = request.wait or request.log or owned
+    status: AppStatus | None
+    if waits:
+        status = _attend(runner, request, handle, owned)
+    else:
+        status = _first_status(runner, request, handle)
     if request.form != TABLE:
         write_data(run_data(handle, status), request.form)
     if waits and status is not None and status.state != AppState.SUCCEEDED:
@@ -286,28 +299,19 @@ def _follow(runner: Runner, request: _Request, handle: str) -> None:
         fail(JOB_FAILED)
 
 
-def _warn_of_waiting(ctx: click.Context, request: _Request) -> None:
-    refused = ctx.get_parameter_source("wait") is ParameterSource.COMMANDLINE and not request.wait
-    if refused and request.is_local and not request.is_detached and not request.dryrun:
-        logger.warning(
-            "--no-wait: a local app lives no longer than this command, which waits for it;"
-            " --detach lets both go on"
-        )
-
-
-def _attend(runner: Runner, request: _Request, handle: str) -> AppStatus:
+def _attend(runner: Runner, request: _Request, handle: str, owned: bool) -> AppStatus:
     from torchx_cli.launch.foreground import attend
 
-    owned = request.is_local and not request.is_detached
     logger.info("waiting for the app to finish")
-    status = attend(runner, handle, show_logs=request.log or request.is_local, owned=owned)
+    status = attend(runner, handle, show_logs=request.log or owned, owned=owned)
     logger.info("job finished: %s", state_name(status.state))
     return status
 
 
 def _first_status(runner: Runner, request: _Request, handle: str) -> AppStatus | None:
     """Returns the status of an app that nobody waits for; the app is there even if that fails."""
-    if request.is_detached and request.form == TABLE:
+    is_detached = request.detach or request.cfg.get("detach") is True
+    if is_detached and request.form == TABLE:
         return None
     try:
         status = runner.status(handle)

@@ -27,12 +27,11 @@ def command(scheduler: str | None, form: str) -> None:
     """
     found: dict[str, runopts | TorchXError] = {}
     with open_runner() as runner:
-        installed = runner.scheduler_backends()
         if scheduler is not None:
-            name = choose_scheduler(scheduler, installed)
+            name = choose_scheduler(scheduler)
             found[name] = runner.scheduler_run_opts(name)
         else:
-            for name in installed:
+            for name in runner.scheduler_backends():
                 try:
                     found[name] = runner.scheduler_run_opts(name)
                 except TorchXError as e:  # one that cannot be loaded does not hide the others

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from torchx_cli.exit_codes import Terminated, interrupted
-from torchx_cli.logs.log_lines import LogOptions, LogReader, LogSource, started_replicas
+from torchx_cli.logs.identifier import LogSource
+from torchx_cli.logs.reader import LogOptions, LogReader
+from torchx_cli.logs.replicas import started_replicas
 from torchx_specs.errors import UnknownAppException
-from torchx_specs.model.handles import parse_app_handle
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -49,7 +50,12 @@ class _Logs:
             handle, options = self._app_handle, LogOptions(tail=True)
             replicas = started_replicas(self._runner, LogSource(handle))
             self._reader = LogReader(
-                self._runner, handle, replicas, options, sys.stderr, takes_color(sys.stderr)
+                self._runner.log_blocks,
+                handle,
+                replicas,
+                options,
+                sys.stderr,
+                takes_color(sys.stderr),
             )
             self._reader.read_all()
         except BaseException as e:  # the job matters more than its logs
@@ -66,7 +72,7 @@ class _Logs:
         quiet_since = time.monotonic()
         while not self._ended.wait(0.2):
             lines = self._reader.lines if self._reader else 0
-            if lines != seen:
+            if lines != seen or (self._reader is not None and self._reader.is_writing):
                 seen, quiet_since = lines, time.monotonic()
             elif time.monotonic() - quiet_since > _SILENCE:
                 logger.warning("the logs have no end although the app has ended")
@@ -76,12 +82,9 @@ class _Logs:
             logger.warning("the logs are incomplete: %s", self._error)
 
     def stop(self) -> None:
-        """Writes what was read so far, and nothing after that."""
+        """Write nothing more."""
         if self._reader is not None:
-            try:
-                self._reader.stop()
-            except OSError:
-                pass  # nobody reads them
+            self._reader.stop()
 
 
 def attend(runner: Runner, app_handle: str, *, show_logs: bool, owned: bool) -> AppStatus:
@@ -144,19 +147,11 @@ def _interrupted(
     except KeyboardInterrupt:
         logger.warning("killing %s", app_handle)
         try:
-            _kill(runner, app_handle)
+            runner.kill(app_handle)
         finally:
             # what guards an attached app ends it when this process is gone, however it goes
             os._exit(interrupted(error))
     raise error
-
-
-def _kill(runner: Runner, app_handle: str) -> None:
-    """Ends an app without giving it time, if its scheduler can: by a method ``kill(app_id)``."""
-    parsed = parse_app_handle(app_handle)
-    kill = getattr(runner._scheduler(parsed.scheduler_backend), "kill", None)
-    if callable(kill):
-        kill(parsed.app_id)
 
 
 @contextmanager

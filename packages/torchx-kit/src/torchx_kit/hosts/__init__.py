@@ -1,1 +1,1 @@
-"""The commands and files of a cluster."""
+"""Commands and files of the machine that a scheduler works on."""

@@ -1,1 +1,1 @@
-"""Records of submitted jobs, kept on this machine."""
+"""Submitted jobs: the index on this machine, and the record and logs beside each job."""

@@ -132,41 +132,57 @@ class FileLog(Iterator[str]):
             if self._tail is None:
                 blocks = _there(self._path, self._window)
             else:
-                from torchx_kit.logs.following import Followed
-
-                blocks = _followed(Followed(self._path, self._tail, self._window))
-            self._lines = iter(self._matching(chain.from_iterable(blocks)))
+                blocks = _followed(self.followed())
+            self._lines = iter(self.matching(chain.from_iterable(blocks)))
         return self._lines
 
     def __next__(self) -> str:
         return next(iter(self))
 
-    def _matching(self, lines: Iterable[str]) -> Iterable[str]:
+    def followed(self) -> Followed:
+        """Return what :func:`torchx_kit.logs.following.follow` needs to follow this log.
+
+        Raises:
+            ValueError: The log is not followed: it has no :class:`Tail`.
+        """
+        from torchx_kit.logs.following import Followed
+
+        if self._tail is None:
+            raise ValueError(
+                f"{self._path} cannot be followed: log_lines was called without a tail"
+            )
+        return Followed(self._path, self._tail, self._window)
+
+    def matching(self, lines: Iterable[str]) -> Iterable[str]:
+        """Return the lines in which the log's regular expression is found; all without one."""
         return lines if self._regex is None else filter_regex(self._regex, lines)
 
 
 def follow_all(
-    logs: Iterable[tuple[_T, FileLog]], most: int
+    logs: Iterable[tuple[_T, FileLog | Exception]], most: int
 ) -> Iterator[tuple[_T, Iterable[str] | Exception]]:
-    """Follows many logs in one thread: yields lines as they come, with what names their log.
-
-    The lines of one log come in order, some at a time. A log that cannot be read (any more) yields
-    the error, and nothing after it.
+    """Follow many logs in one thread, and yield blocks of lines as they are written.
 
     Args:
-        logs: what names a log, and the log, which is followed (:class:`Tail`) and was not read yet;
-            taken one by one, as there is room for them
-        most: how many are followed at the same time
+        logs: The logs, each with a key. A log has a :class:`Tail` and was not read before. An
+            exception instead of a log is yielded as it is. The logs are taken one by one, as there
+            is room for them.
+        most: How many logs are followed at the same time.
+
+    Yields:
+        A key, and lines of its log or the error that ended its log. The lines of one log come in
+        order.
     """
-    from torchx_kit.logs.following import Followed, follow
+    from torchx_kit.logs.following import follow
 
     followed = (
-        ((name, log), Followed(log._path, log._tail, log._window))
-        for name, log in logs
-        if log._tail is not None
+        ((key, log), log if isinstance(log, Exception) else log.followed()) for key, log in logs
     )
-    for (name, log), block in follow(followed, most):
-        yield name, block if isinstance(block, Exception) else log._matching(block)
+    for (key, log), block in follow(followed, most):
+        if isinstance(block, Exception) or isinstance(log, Exception):
+            yield key, block
+        else:
+            yield key, log.matching(block)
 
 
 def merged(logs: Sequence[FileLog]) -> Iterator[str]:
@@ -235,7 +251,7 @@ def _there(path: str, window: Window | None) -> Iterator[Iterable[str]]:
                 lines._CHUNK_SIZE = _DECODED_AT_ONCE  # type: ignore[attr-defined]
                 yield lines
         elif (begin := window.begin()) is not None:
-            from torchx_kit.logs.following import LogFile
+            from torchx_kit.logs.log_file import LogFile
 
             log = LogFile(path)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from io import FileIO
 
@@ -124,8 +125,6 @@ class Tee:
     """
 
     def __init__(self, out: FileIO, *sources: str) -> None:
-        import threading
-
         if not sources:
             raise ValueError("Tee needs at least one file to read")
         self.out = out

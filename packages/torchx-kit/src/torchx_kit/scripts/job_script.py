@@ -130,3 +130,35 @@ def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Ite
         body = "\n".join(f"    {line}" for line in lines)
         functions.append(f"role_{number}() {{ # {name}\n{body}\n}}")
     return "\n".join(functions)
+
+
+#: Shell function that runs one replica, restarts it in place, and reports to the job's record
+#: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`, and needs
+#: traps that set ``tx_ending`` when the job is told to end.
+RUN_REPLICA = """\
+# Runs a replica. Arguments: record, log without its suffix, node, role, replica, restarts in place,
+# then the arguments of the role's function. Sets tx_first if no other replica has failed before.
+tx_run() {
+    tx_record=$1 tx_log=$2 tx_node=$3 tx_role=$4 tx_replica=$5 tx_tries=$6 tx_try=0 tx_first=
+    shift 6
+    while :; do
+        printf -v tx_now '%(%s)T' -1
+        tx_report "$tx_try $tx_node $tx_now"
+        ("role_$tx_role" "$@") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null
+        tx_code=$?
+        [ "$tx_code" -eq 0 ] || [ "$tx_ending" ] || [ "$tx_try" -ge "$tx_tries" ] && break
+        tx_try=$((tx_try + 1))
+    done
+    printf -v tx_end '%(%s)T' -1
+    tx_report "$tx_try $tx_node $tx_now $tx_end $tx_code"
+    if [ "$tx_code" -ne 0 ] && [ -z "$tx_ending" ]; then
+        (set -C && echo "$tx_role $tx_replica $tx_node $tx_code" > "$tx_record/failed") \\
+            2> /dev/null && tx_first=1
+    fi
+    return "$tx_code"
+}
+# Replaces a file as a whole, so that readers see no part of it; in place if mv is killed.
+tx_report() {
+    tx_file=$tx_record/replica-$tx_role-$tx_replica
+    { echo "$1" > "$tx_file.new" && mv -f "$tx_file.new" "$tx_file"; } || echo "$1" > "$tx_file"
+}"""

@@ -11,7 +11,7 @@ from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_fil
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.api import WorkspaceMixin
-from torchx_specs.workspace.builder import Built, BuiltReference, Product, WorkspaceBuilder
+from torchx_specs.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class DirBuilder(WorkspaceBuilder):
     Without ``job_dir`` the workspace stays behind, and the role as it is.
     """
 
-    product: ClassVar[Product] = "folder"
+    output: ClassVar[BuilderOutput] = "folder"
 
     def opts(self) -> runopts:
         """Returns ``job_dir`` and ``job_dir_links``."""

@@ -10,7 +10,12 @@ from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.api import WorkspaceMixin
-from torchx_specs.workspace.builder import METADATA_KEY, BuiltReference, Product, WorkspaceBuilder
+from torchx_specs.workspace.builder import (
+    METADATA_KEY,
+    BuilderOutput,
+    BuiltReference,
+    WorkspaceBuilder,
+)
 
 _PLAN = "_workspace_plan"
 
@@ -28,7 +33,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
 
         class AcmeScheduler(BuilderWorkspaceMixin, Scheduler[AcmeOpts]):
             default_workspace_type = "docker"
-            workspace_products = frozenset({"image"})
+            workspace_outputs = frozenset({"image"})
 
             def schedule(self, dryrun_info: AppDryRunInfo[AcmeRequest]) -> str:
                 self.build_pending(dryrun_info)
@@ -41,7 +46,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
     #: The builder that is used unless ``workspace_type`` says otherwise.
     default_workspace_type: ClassVar[str] = "dir"
     #: What the scheduler can run; other builders are not offered.
-    workspace_products: ClassVar[frozenset[Product]] = frozenset({"image", "folder"})
+    workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image", "folder"})
     #: False if jobs run on this machine, so that nothing need be pushed.
     workspace_remote: ClassVar[bool] = True
 
@@ -75,9 +80,9 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             return builders[name]
         have = f" valid types: {', '.join(builders) or '(none installed)'}"
         if name in _installed():
-            product = _load(name).product  # raises if that is why it is not among the builders
+            output = _load(name).output  # raises if that is why it is not among the builders
             raise RequestError(
-                f"workspace_type '{name}' makes a {product}, which this scheduler cannot run;{have}"
+                f"workspace_type '{name}' makes a {output}, which this scheduler cannot run;{have}"
             )
         install = _install_command(name)
         if install:
@@ -183,7 +188,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
 
                     logging.getLogger(__name__).warning("%s", e)
                     continue
-                if builder.product in self.workspace_products:
+                if builder.output in self.workspace_outputs:
                     builder.remote = self.workspace_remote
                     builders[name] = builder
             self.__dict__["_builders"] = builders

@@ -39,7 +39,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from torchx_runner.config.files import ConfigFile, escape, parse_config, read_config
-from torchx_specs.errors import ConfigError, UnknownSchedulerException, nearest
+from torchx_specs.errors import ConfigError, nearest
 from torchx_specs.settings import ENV_TORCHXCONFIG
 
 if TYPE_CHECKING:
@@ -160,11 +160,11 @@ def apply(
         ConfigError: a file is malformed, a value is of the wrong type or still a placeholder
     """
     if opts is None:
-        from torchx_runner.installed_schedulers import ConfigurableSchedulers
+        from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
 
         installed = ConfigurableSchedulers()
         if scheduler not in installed:
-            raise UnknownSchedulerException(scheduler, installed)
+            raise unknown_scheduler(scheduler, installed)
     for path in find_configs(dirs):
         file = read_config(path)
         if scheduler in file.sections:
@@ -180,11 +180,11 @@ def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
 
 
 def _get_run_opts(scheduler: str) -> runopts:
-    from torchx_runner.installed_schedulers import ConfigurableSchedulers
+    from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
 
     installed = ConfigurableSchedulers()
     if scheduler not in installed:
-        raise UnknownSchedulerException(scheduler, installed)
+        raise unknown_scheduler(scheduler, installed)
     made = installed[scheduler]("_")
     try:
         return made.run_opts()
@@ -298,13 +298,13 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
     Raises:
         UnknownSchedulerException: no scheduler of that name is installed
     """
-    from torchx_runner.installed_schedulers import ConfigurableSchedulers
+    from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
     from torchx_specs.errors import PluginError
 
     installed = ConfigurableSchedulers()
     for name in schedulers or ():
         if name not in installed:
-            raise UnknownSchedulerException(name, installed)
+            raise unknown_scheduler(name, installed)
     for name in installed if schedulers is None else schedulers:
         try:
             opts = _get_run_opts(name)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from torchx_specs.plugins.manager import Catalog
+    from torchx_specs.plugins.catalog import Catalog
     from torchx_specs.plugins.records import EventHandlerPlugin
     from torchx_specs.workspace.spec import Workspace
 
@@ -256,13 +256,15 @@ def _get_or_create_logger(destination: str = "null") -> logging.Logger:
 
 def _make_handlers(destination: str, sink: str) -> list[logging.Handler]:
     from torchx_runner.events.handlers import get_logging_handler, get_sink
+    from torchx_specs.errors import PluginError
 
     handlers: list[logging.Handler] = []
     try:
         handlers.append(get_logging_handler(destination))
-    except KeyError:
-        raise
-    except Exception as e:  # a plugin's handler that cannot be made must not end the runner's call
+    except Exception as e:
+        if isinstance(e, KeyError) and not isinstance(e, PluginError):
+            raise  # an unknown destination
+        # A plugin's handler that cannot be made must not end the runner's call.
         _warn_once(f"events: {type(e).__name__}: {e}")
     if sink:
         try:

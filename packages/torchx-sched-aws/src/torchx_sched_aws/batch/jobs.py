@@ -11,30 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_kit.coalescing_cache import Shared
-from torchx_sched_aws.batch.command import read_command
-from torchx_sched_aws.batch.container import INSTANCE_TYPE, resource_from_resource_requirements
-from torchx_sched_aws.batch.request import DEFINITION_PREFIX, containers_of, role_name_of
+from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.states import (
     DELETED,
-    exit_code,
-    has_failed_by_itself,
     job_state,
-    reason_of,
-    restarts,
     was_deleted,
 )
 from torchx_sched_aws.batch.submit import queues_of
 from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
-from torchx_sched_aws.tags import TAG_TORCHX_APPNAME
-from torchx_specs.model.app import Role
-from torchx_specs.model.constants import MISSING, NONE
-from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
-from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.model.status import is_terminal
+from torchx_specs.schedulers.api import ListAppResponse
 
-#: Name of a role that does not say its own.
-DEFAULT_ROLE_NAME = "node"
 #: The tag of a job that counts as deleted.
 TAG_DELETED = "torchx.pytorch.org/deleted"
 #: How many queues are listed at the same time.
@@ -46,8 +34,6 @@ FOLLOWED = 15.0
 
 _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
 logger = logging.getLogger(__name__)
-
-_PERMISSIONS = {"READ": "r", "WRITE": "w", "MKNOD": "m"}
 
 
 class Jobs:
@@ -62,8 +48,8 @@ class Jobs:
         self._ids: dict[str, str] = {}
         self._deleted: set[str] = set()
         self._lock = threading.Lock()
-        self._found: Shared[dict[str, Any]] = Shared()
-        self._looks: Shared[dict[str, dict[str, Any] | None]] = Shared()
+        self._found: CoalescingCache[dict[str, Any]] = CoalescingCache()
+        self._looks: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
         # job and node, and when it was last looked at
         self._followed: dict[tuple[str, str], float] = {}
 
@@ -245,14 +231,14 @@ class _Listed:
     definition: str
 
 
-def _definition_name(job: Mapping[str, Any]) -> str:
+def definition_name(job: Mapping[str, Any]) -> str:
     name = str(job.get("jobDefinition") or "").rpartition("job-definition/")[2]
     return name.partition(":")[0]
 
 
 def _is_ours(job: Mapping[str, Any]) -> bool:
     """Returns True for jobs of ours, and of upstream, which named the definition as the job."""
-    definition = _definition_name(job)
+    definition = definition_name(job)
     return definition.startswith(DEFINITION_PREFIX) or definition == job.get("jobName")
 
 
@@ -262,190 +248,6 @@ def _listed(queue: str, job: Mapping[str, Any], session_name: str) -> _Listed:
         app_id,
         job_state(job),
         f"aws_batch://{session_name}/{app_id}",
-        _definition_name(job).removeprefix(DEFINITION_PREFIX),
+        definition_name(job).removeprefix(DEFINITION_PREFIX),
     )
     return _Listed(item, str(job["jobId"]), str(job["jobDefinition"]))
-
-
-def describe(
-    app_id: str, job: Mapping[str, Any], nodes: Mapping[int, Mapping[str, Any]]
-) -> DescribeAppResponse:
-    """Returns what Batch says of a job, in our words.
-
-    Args:
-        app_id: the app's id
-        job: what Batch says of the job
-        nodes: and of its nodes
-    """
-    state = job_state(job)
-    roles = roles_of(job)
-    reason = reason_of(job)
-    several = bool(job.get("nodeProperties"))
-    statuses = []
-    # the main node alone decides what Batch says of a job
-    broken = several and any(map(has_failed_by_itself, nodes.values()))
-    first = 0
-    for role in roles:
-        replicas = [
-            _replica(role.name, k, nodes.get(first + k), state, reason, several)
-            for k in range(role.num_replicas)
-        ]
-        statuses.append(RoleStatus(role.name, replicas))
-        first += role.num_replicas
-    if state == AppState.SUCCEEDED and broken:
-        state = AppState.FAILED
-    failed = [
-        replica
-        for status in statuses
-        for replica in status.replicas
-        if replica.state == AppState.FAILED and replica.reason
-    ]
-    message = reason
-    if state == AppState.FAILED and failed and several:
-        one = failed[0]
-        message = f"{one.role}/{one.id}: {one.reason}"
-    return DescribeAppResponse(
-        app_id,
-        state,
-        num_restarts=restarts(job),
-        msg=message or NONE,
-        ui_url=job_ui_url(str(job.get("jobArn") or ""), several),
-        metadata=_metadata(job),
-        roles_statuses=statuses,
-        roles=roles,
-    )
-
-
-def roles_of(job: Mapping[str, Any]) -> list[Role]:
-    """Returns the roles of a job, as far as Batch has them."""
-    properties = job.get("nodeProperties")
-    counts = [1]
-    if properties:
-        counts = [
-            _parse_num_replicas(group["targetNodes"], properties["numNodes"])
-            for group in properties["nodeRangeProperties"]
-        ]
-    attempts = int((job.get("retryStrategy") or {}).get("attempts") or 1)
-    return [
-        _role(container, count, attempts - 1)
-        for container, count in zip(containers_of(job), counts, strict=True)
-    ]
-
-
-def _role(container: Mapping[str, Any], replicas: int, max_retries: int) -> Role:
-    words, variables = read_command(container.get("command") or [])
-    env = {item["name"]: item["value"] for item in container.get("environment") or ()}
-    resource = resource_from_resource_requirements(container.get("resourceRequirements") or ())
-    if container.get("instanceType"):
-        resource.capabilities[INSTANCE_TYPE] = container["instanceType"]
-    return Role(
-        role_name_of(container) or DEFAULT_ROLE_NAME,
-        str(container.get("image") or ""),
-        entrypoint=words[0] if words else MISSING,
-        args=words[1:],
-        env={**env, **variables},
-        num_replicas=replicas,
-        max_retries=max_retries,
-        resource=resource,
-        mounts=list(_mounts(container)),
-    )
-
-
-def _mounts(container: Mapping[str, Any]) -> Iterator[BindMount | VolumeMount | DeviceMount]:
-    points = {point["sourceVolume"]: point for point in container.get("mountPoints") or ()}
-    for volume in container.get("volumes") or ():
-        point = points.get(volume["name"])
-        if point is None:
-            continue
-        target, read_only = point.get("containerPath", ""), bool(point.get("readOnly"))
-        efs = volume.get("efsVolumeConfiguration")
-        if not efs:
-            yield BindMount((volume.get("host") or {}).get("sourcePath", ""), target, read_only)
-            continue
-        access = (efs.get("authorizationConfig") or {}).get("accessPointId")
-        below = access or efs.get("rootDirectory")
-        source = f"{efs['fileSystemId']}:{below}" if below else efs["fileSystemId"]
-        yield VolumeMount(source, target, read_only)
-    for device in (container.get("linuxParameters") or {}).get("devices") or ():
-        yield DeviceMount(
-            device["hostPath"],
-            device.get("containerPath") or device["hostPath"],
-            "".join(_PERMISSIONS.get(p, "") for p in device.get("permissions") or ()) or "rwm",
-        )
-
-
-def _replica(
-    role: str,
-    k: int,
-    node: Mapping[str, Any] | None,
-    app: AppState,
-    reason: str,
-    several: bool,
-) -> ReplicaStatus:
-    if node is None:  # never started
-        waits = AppState.PENDING if app == AppState.RUNNING else app
-        return ReplicaStatus(k, waits, role, "", reason=reason)
-    state = job_state(node)
-    if is_terminal(app):
-        # Batch ends the other nodes with the main one, and says FAILED of those it has ended
-        if app == AppState.CANCELLED and state != AppState.SUCCEEDED:
-            state = AppState.CANCELLED
-        elif app == AppState.SUCCEEDED and state == AppState.FAILED:
-            state = state if has_failed_by_itself(node) else AppState.CANCELLED
-        elif not is_terminal(state):
-            state = app
-    container = node.get("container") or {}
-    address = next(
-        (
-            str(interface["privateIpv4Address"])
-            for interface in container.get("networkInterfaces") or ()
-            if interface.get("privateIpv4Address")
-        ),
-        "",
-    )
-    machine = str(container.get("containerInstanceArn") or "").rpartition("/")[2]
-    return ReplicaStatus(
-        k,
-        state,
-        role,
-        address,
-        reason=reason_of(node) or ("" if several else reason),
-        exit_code=exit_code(node),
-        node=machine or None,
-        restarts=restarts(node),
-    )
-
-
-def _metadata(job: Mapping[str, Any]) -> dict[str, str]:
-    tags = job.get("tags") or {}
-    found = {key: str(value) for key, value in tags.items()}
-    found["aws_batch/job_id"] = str(job.get("jobId") or "")
-    found["aws_batch/job_definition"] = str(job.get("jobDefinition") or "")
-    found.setdefault(TAG_TORCHX_APPNAME, _definition_name(job).removeprefix(DEFINITION_PREFIX))
-    return found
-
-
-def job_ui_url(job_arn: str, several_nodes: bool = True) -> str | None:
-    """Returns where to look at a job, None if ``job_arn`` is none."""
-    parts = job_arn.split(":")
-    if len(parts) < 6 or not parts[5].startswith("job/"):
-        return None
-    region, job_id = parts[3], job_arn.partition(":job/")[2]
-    kind = "mnp-job" if several_nodes else "detail"
-    return (
-        f"https://{region}.console.aws.amazon.com/batch/home?region={region}#jobs/{kind}/{job_id}"
-    )
-
-
-def _parse_start_and_end_idx(target_nodes: str, num_nodes: int) -> tuple[int, int]:
-    """Returns the first and the last index of ``3``, ``0:3``, ``:3``, ``2:`` or ``:``."""
-    start, colon, end = target_nodes.partition(":")
-    if not colon:
-        return int(start), int(start)
-    return int(start or 0), int(end or num_nodes - 1)
-
-
-def _parse_num_replicas(target_nodes: str, num_nodes: int) -> int:
-    """Returns how many nodes a range has."""
-    first, last = _parse_start_and_end_idx(target_nodes, num_nodes)
-    return last - first + 1

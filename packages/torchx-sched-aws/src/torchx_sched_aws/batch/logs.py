@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchx_kit.role_checks import check_replica
 from torchx_sched_aws import cloudwatch
-from torchx_sched_aws.batch.container import unsuitable
-from torchx_sched_aws.batch.jobs import Jobs, roles_of
+from torchx_sched_aws.batch.describe import roles_of
+from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.batch.request import containers_of
 from torchx_sched_aws.batch.states import job_state
 from torchx_sched_aws.client import Clients
-from torchx_sched_aws.cloudwatch import ReplicaLog, UnknownReplicaError
-from torchx_specs.errors import RequestError, nearest
+from torchx_sched_aws.cloudwatch import ReplicaLog
+from torchx_specs.errors import RequestError
 from torchx_specs.model.status import is_terminal
 
 #: Where the logs of Batch's jobs are unless they say otherwise.
@@ -74,22 +75,11 @@ class BatchLog(ReplicaLog):
 
 def _node_of(job: Mapping[str, Any], role_name: str, k: int) -> tuple[int, int]:
     """Returns the index of a replica's node, and that of its role."""
-    first = 0
     roles = roles_of(job)
-    for index, role in enumerate(roles):
-        if role.name == role_name:
-            if not 0 <= k < role.num_replicas:
-                raise UnknownReplicaError(
-                    f"role '{role_name}' of {job['jobName']} has no replica {k}, it has"
-                    f" {role.num_replicas}"
-                )
-            return first + k, index
-        first += role.num_replicas
-    names = [role.name for role in roles]
-    shown = "" if unsuitable(role_name) else role_name
-    raise UnknownReplicaError(
-        f"{job['jobName']} has no role '{shown}';{nearest(shown, names)} roles: {', '.join(names)}"
-    )
+    replicas = {role.name: role.num_replicas for role in roles}
+    check_replica(str(job["jobName"]), replicas, role_name, k)
+    index = [role.name for role in roles].index(role_name)
+    return sum(role.num_replicas for role in roles[:index]) + k, index
 
 
 def _group_of(container: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torchx_sched_aws.tags import current_user
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 
@@ -41,16 +42,6 @@ _PATTERN = {
     "status_reason": re.compile(r"[A-Za-z0-9.:\s]*\*?"),
 }
 _LONGEST_PATTERN = 512
-
-
-def current_user() -> str:
-    """Returns the name of who runs this; ``unknown`` where the system has none."""
-    from getpass import getuser
-
-    try:
-        return getuser()
-    except (KeyError, OSError):  # what it raises depends on the Python
-        return "unknown"
 
 
 @dataclass

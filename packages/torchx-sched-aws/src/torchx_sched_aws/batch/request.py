@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
+from torchx_kit.yaml_text import yaml_text
+from torchx_sched_aws.batch.checks import app_problems
 from torchx_sched_aws.batch.command import make_command, replica_mark
 from torchx_sched_aws.batch.container import (
     environment,
     instance_type,
-    problems_of_role,
     resource_requirements_from_resource,
     storage,
-    unsuitable,
 )
-from torchx_sched_aws.batch.options import AWSBatchOpts, problems_of, queue_name, rule, ulimit
+from torchx_sched_aws.batch.options import AWSBatchOpts, queue_name, rule, ulimit
 from torchx_sched_aws.tags import make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.templates import RoleTemplate, macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
+from torchx_specs.redaction import masked
 
 #: The variable with the index of the role within its app ...
 ENV_TORCHX_ROLE_IDX = "TORCHX_ROLE_IDX"
@@ -35,9 +36,6 @@ ENV_MAIN_NODE = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"
 #: How the names of our job definitions begin.
 DEFINITION_PREFIX = "torchx-"
 
-# Quotas of AWS Batch; what is counted is the request as the SDK writes it.
-MOST_ROLES = 5
-MOST_ATTEMPTS = 10
 LARGEST_DEFINITION = 24 * 1024
 LARGEST_SUBMISSION = 30 * 1024
 LARGEST_OVERRIDES = 8192
@@ -104,7 +102,7 @@ def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
     Raises:
         RequestError: names everything that Batch could not do
     """
-    problems = list(_problems(app, opts))
+    problems = list(app_problems(app, opts))
     tags: dict[str, str] = {}
     try:
         tags = make_tags(app.name, opts.user, app.metadata)
@@ -260,38 +258,6 @@ def _rules(opts: AWSBatchOpts) -> list[dict[str, str]]:
     return found
 
 
-def _problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
-    yield from problems_of(opts)
-    if not app.roles:
-        yield f"app '{app.name}' has no roles"
-    elif len(app.roles) > MOST_ROLES:
-        yield f"{len(app.roles)} roles: a job of AWS Batch has {MOST_ROLES} groups of nodes at most"
-    names = [role.name for role in app.roles]
-    yield from (
-        f"several roles are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1
-    )
-    why = unsuitable(app.name)
-    if why:
-        yield f"the app's name {why}"
-    for role in app.roles:
-        yield from (f"role '{role.name}': {problem}" for problem in problems_of_role(role))
-        if role.max_retries >= MOST_ATTEMPTS:
-            yield (
-                f"role '{role.name}': max_retries is {role.max_retries}, Batch retries"
-                f" {MOST_ATTEMPTS - 1} times at most"
-            )
-        for name in opts.secrets or ():
-            if name in role.env:
-                yield f"option secrets: role '{role.name}' has the variable '{name}' in its env"
-    if sum(role.num_replicas for role in app.roles) > 1:
-        kinds = {instance_type(role.resource) for role in app.roles} - {None}
-        if len(kinds) > 1:
-            yield (
-                "the roles ask for different instance types"
-                f" ({', '.join(sorted(map(str, kinds)))}); a job of several nodes has one"
-            )
-
-
 def _warn(app: AppDef) -> None:
     nodes = sum(role.num_replicas for role in app.roles)
     for role in app.roles:
@@ -359,31 +325,18 @@ def _size(value: object) -> int:
 
 def format_request(job: BatchJob) -> str:
     """Returns a request as plain YAML, with secrets masked."""
-    import yaml
-
-    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    data = {
-        "name": job.name,
-        "queue": job.queue,
-        "share_id": job.share_id,
-        "job_def": _masked(job.job_def),
-        "submit_job": _masked(job.submit_words(job.job_def["jobDefinitionName"])),
-    }
-    text: str = yaml.dump(data, Dumper=Plain, allow_unicode=True, sort_keys=True)
-    return text
-
-
-def _masked(value: Any) -> Any:
-    """Returns a copy with secrets masked, in Batch's lists of variables, too."""
-    from torchx_specs.redaction import MASK, is_secret, masked_text
-
-    if isinstance(value, Mapping):
-        if value.keys() == {"name", "value"} and is_secret(str(value["name"])) and value["value"]:
-            return {"name": value["name"], "value": MASK}
-        return {key: _masked(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_masked(item) for item in value]
-    return masked_text(value) if isinstance(value, str) else value
+    definition = masked(job.job_def)
+    for container, original in zip(
+        containers_of(definition), containers_of(job.job_def), strict=True
+    ):
+        if "secrets" in original:  # names and ARNs; Batch reads the values
+            container["secrets"] = original["secrets"]
+    return yaml_text(
+        {
+            "name": job.name,
+            "queue": job.queue,
+            "share_id": job.share_id,
+            "job_def": definition,
+            "submit_job": masked(job.submit_words(job.job_def["jobDefinitionName"])),
+        }
+    )

@@ -21,10 +21,11 @@ from torchx_sched_aws.batch.container import (
 from torchx_sched_aws.batch.container import (
     resource_requirements_from_resource as resource_requirements_from_resource,
 )
-from torchx_sched_aws.batch.jobs import DEFAULT_ROLE_NAME as DEFAULT_ROLE_NAME
-from torchx_sched_aws.batch.jobs import TAG_DELETED, Jobs, describe, job_ui_url
-from torchx_sched_aws.batch.jobs import _parse_num_replicas as _parse_num_replicas
-from torchx_sched_aws.batch.jobs import _parse_start_and_end_idx as _parse_start_and_end_idx
+from torchx_sched_aws.batch.describe import DEFAULT_ROLE_NAME as DEFAULT_ROLE_NAME
+from torchx_sched_aws.batch.describe import _parse_num_replicas as _parse_num_replicas
+from torchx_sched_aws.batch.describe import _parse_start_and_end_idx as _parse_start_and_end_idx
+from torchx_sched_aws.batch.describe import describe, job_ui_url
+from torchx_sched_aws.batch.jobs import TAG_DELETED, Jobs
 from torchx_sched_aws.batch.logs import BatchLog
 from torchx_sched_aws.batch.options import AWSBatchOpts as AWSBatchOpts
 from torchx_sched_aws.batch.options import queue_name

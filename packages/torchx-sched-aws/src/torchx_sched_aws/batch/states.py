@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torchx_kit.signals import describe_exit, process_exit_code
+from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
 #: Batch's states.
@@ -25,7 +27,6 @@ DELETED = "deleted by TorchX"
 #: Reasons that mean it was cancelled; the last one is upstream's.
 _CANCELS = (CANCELLED, DELETED, "killed via torchx CLI")
 
-_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 # What a job waits for while Batch gives no reason.
 _WAITING = {
     "PENDING": "waits for the jobs it depends on",
@@ -76,9 +77,7 @@ def exit_code(job: Mapping[str, Any]) -> int | None:
     code = (job.get("container") or {}).get("exitCode")
     if code is None and job.get("attempts"):
         code = (job["attempts"][-1].get("container") or {}).get("exitCode")
-    if code is None:
-        return None
-    return 128 - code if 128 < code < 193 else int(code)
+    return None if code is None else process_exit_code(int(code))
 
 
 def reason_of(job: Mapping[str, Any]) -> str:
@@ -94,17 +93,14 @@ def reason_of(job: Mapping[str, Any]) -> str:
             container.get("reason"),
             (last.get("container") or {}).get("reason") if is_terminal(state) else None,
         ):
-            words = " ".join(str(text or "").split())
+            words = one_line(text or "")
             if words and words not in said:
                 said.append(words)
     if state == AppState.PENDING and not said:
         said.append(_WAITING.get(str(job.get("status")), ""))
     if state == AppState.FAILED:
         code = exit_code(job)
-        if code is not None and code < 0:
-            said.append(f"killed by signal {-code} ({_SIGNALS.get(-code, 'unknown')})")
-        elif code:
-            said.append(f"exit code {code}")
+        said.append(describe_exit(code or 0))
     return "; ".join(filter(None, said))
 
 

@@ -8,11 +8,12 @@ a shell script, cut into such words: ``sh`` in the image puts it together and be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchx_kit.scripts.shell import quote, quote_around
 from torchx_specs.errors import RequestError
+from torchx_specs.redaction import masked
 
 #: Characters of one word of the command.
 LONGEST_WORD = 256
@@ -74,7 +75,6 @@ def make_command(words: Sequence[str], env: Mapping[str, str], room: int) -> Com
     Raises:
         RequestError: it is too much, or cannot be passed to a process
     """
-    _check_carried(words, env)
     plain = dict(item for item in env.items() if _is_plain_variable(*item))
     while len(plain) > room:
         plain.popitem()
@@ -91,35 +91,9 @@ def make_command(words: Sequence[str], env: Mapping[str, str], room: int) -> Com
             f" quotes, SageMaker carries {room_for * LONGEST_WORD}: put them into a file of the"
             " image"
         )
-    from torchx_specs.redaction import masked
-
     first = max(0, len(pieces) - MOST_WORDS)
     shown = [*boot, _script(words, masked(scripted))]
     return Command([*boot, *pieces[:first]], pieces[first:], plain, shown)
-
-
-def _check_carried(words: Iterable[str], env: Mapping[str, str]) -> None:
-    problems = []
-    for what, text in [
-        *(("argument", word) for word in words),
-        *(("environment variable", f"{name}={value}") for name, value in env.items()),
-    ]:
-        if "\0" in text:
-            problems.append(f"{what} {text!r:.60} holds a NUL, which no process can be given")
-            continue
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            problems.append(
-                f"{what} {text!r:.60} holds bytes that are not UTF-8, which AWS's API cannot carry"
-            )
-    problems += [
-        f"environment variable '{name}' cannot have that name"
-        for name in env
-        if not name or "=" in name
-    ]
-    if problems:
-        raise RequestError(problems)
 
 
 def _is_plain_word(word: str) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_kit.coalescing_cache import Shared
+from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.role_checks import check_replica
 from torchx_sched_aws import cloudwatch
 from torchx_sched_aws.client import AwsError, Clients, aws_errors
-from torchx_sched_aws.cloudwatch import NoLogError, ReplicaLog, UnknownReplicaError
+from torchx_sched_aws.cloudwatch import NoLogError, ReplicaLog
 from torchx_sched_aws.sagemaker import jobs as sagemaker_jobs
-from torchx_specs.errors import nearest
+from torchx_sched_aws.sagemaker.describe import role_of
 
 #: Where the logs of training jobs are.
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -34,23 +35,15 @@ class TrainingLog(ReplicaLog):
     def __init__(
         self,
         clients: Clients,
-        looks: Shared[dict[str, Any]],
+        looks: CoalescingCache[dict[str, Any]],
         app_id: str,
         job: Mapping[str, Any],
         role_name: str,
         k: int,
     ) -> None:
         super().__init__(clients, LOG_GROUP)
-        role = sagemaker_jobs.role_of(job)
-        if role_name != role.name:
-            raise UnknownReplicaError(
-                f"{app_id} has no role '{role_name}';{nearest(role_name, [role.name])}"
-                f" its role: {role.name}"
-            )
-        if not 0 <= k < role.num_replicas:
-            raise UnknownReplicaError(
-                f"role '{role_name}' of {app_id} has no replica {k}, it has {role.num_replicas}"
-            )
+        role = role_of(job)
+        check_replica(app_id, {role.name: role.num_replicas}, role_name, k)
         self._looks = looks
         self._app_id = app_id
         self._prefix = f"{app_id}/algo-{k + 1}-"
@@ -64,7 +57,7 @@ class TrainingLog(ReplicaLog):
         job = self._looks.get(
             self._app_id,
             lambda _: sagemaker_jobs.find(self._clients, self._app_id),
-            old=cloudwatch.PAUSES[0],
+            max_age=cloudwatch.PAUSES[0],
         )
         if job is None:
             return 0.0  # deleted meanwhile

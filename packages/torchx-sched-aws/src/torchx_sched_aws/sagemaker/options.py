@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from getpass import getuser
 from typing import Any
 
+from torchx_sched_aws.tags import current_user
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 
@@ -47,7 +47,7 @@ class AWSSageMakerOpts(StructuredOpts):
     instance_count: int | None = None
     """how many instances; as many as the role has replicas, unless given"""
 
-    user: str = field(default_factory=getuser)
+    user: str = field(default_factory=current_user)
     """who submits, for the tags; the current user unless given"""
 
     launch: str = "auto"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import SAGEMAKER, fit_name
+from torchx_kit.role_checks import entrypoint_problems
+from torchx_kit.yaml_text import yaml_text
+from torchx_sched_aws.sagemaker.checks import (
+    app_problems,
+    hyperparameter_problems,
+    scripted_problems,
+)
 from torchx_sched_aws.sagemaker.command import (
     BOOT,
     MOST_VARIABLES,
@@ -25,10 +32,11 @@ from torchx_sched_aws.sagemaker.options import (
 from torchx_sched_aws.sagemaker.script import is_script, script_hyperparameters, split_script
 from torchx_sched_aws.tags import MOST_TAGS, make_tags
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, RetryPolicy, Role
-from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import RoleTemplate, macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
+from torchx_specs.redaction import masked, masked_text
 
 #: Any field of the request, laid over what options and app say.
 REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
@@ -42,12 +50,10 @@ VOLUME_GB = 30
 MAX_RUN = 24 * 60 * 60
 
 _ID_LENGTH = 14
-_MOST_HYPERPARAMETERS = 100
-_LONGEST_KEY = 256
-_LONGEST_VALUE = 2500
-_LONGEST_IMAGE = 255
 _MOST_METRICS = 40
-_LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -79,7 +85,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     Raises:
         RequestError: SageMaker could not run it; all problems in one error
     """
-    problems = [*problems_of(opts), *_app_problems(app)]
+    problems = [*problems_of(opts), *app_problems(app, opts)]
     if problems:
         raise RequestError(problems)
     role = app.roles[0]
@@ -117,10 +123,10 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
                 opts.container_log_level,
                 region,
             )
-            own.extend(_scripted_problems(args, env))
+            own.extend(scripted_problems(args, env))
             request["Environment"] = env
-        elif is_missing(role.entrypoint):
-            own.append("it has no entrypoint, and its arguments are no script")
+        elif missing := list(entrypoint_problems(role)):
+            own += missing
         else:
             words = [role.entrypoint, *args]
             command = make_command(words, env, MOST_VARIABLES)
@@ -133,7 +139,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     except RequestError as e:
         own += e.problems
     problems += [f"role '{role.name}': {problem}" for problem in own]
-    problems.extend(_hyperparameter_problems(hyperparameters))
+    problems.extend(hyperparameter_problems(hyperparameters))
     if problems:
         raise RequestError(problems)
     if hyperparameters:
@@ -141,31 +147,6 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     for target in (app, role):
         apply_overlay(request, REQUEST_OVERLAY.get(target))
     return AWSSageMakerJob(name, request, shown=shown)
-
-
-def _app_problems(app: AppDef) -> Iterator[str]:
-    if len(app.roles) != 1:
-        names = ", ".join(role.name for role in app.roles) or "none"
-        yield f"a training job is one role, the app has {len(app.roles)}: {names}"
-    for role in app.roles[:1]:
-        where = f"role '{role.name}'"
-        if not role.image:
-            yield f"{where}: it needs an image"
-        elif len(role.image) > _LONGEST_IMAGE or _LINE_ENDS.search(role.image):
-            yield f"{where}: image '{role.image:.60}': SageMaker takes {_LONGEST_IMAGE} characters"
-        if not role.entrypoint and not role.args:
-            yield f"{where}: it has neither entrypoint nor arguments"
-        if role.num_replicas < 1:
-            yield f"{where}: num_replicas is {role.num_replicas}"
-        if role.mounts:
-            yield (
-                f"{where}: SageMaker mounts nothing by itself; set InputDataConfig by an overlay"
-                " (S3, EFS, FSx for Lustre)"
-            )
-        if role.max_retries > 30:
-            yield f"{where}: max_retries is {role.max_retries}, SageMaker tries again 30 times"
-        if role.max_retries > 0 and role.retry_policy == RetryPolicy.REPLICA:
-            yield f"{where}: SageMaker starts a job again, not one replica (RetryPolicy.REPLICA)"
 
 
 def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
@@ -232,9 +213,7 @@ def _request(
     }
     request.update(_further(role, opts, output))
     if opts.code_location:
-        import logging
-
-        logging.getLogger(__name__).warning(
+        logger.warning(
             "code_location is ignored: source goes along in the image, none is uploaded to S3"
         )
     return request
@@ -309,43 +288,6 @@ def _tags(app: AppDef, opts: AWSSageMakerOpts, problems: list[str]) -> list[dict
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def _hyperparameter_problems(parameters: Mapping[str, str]) -> Iterator[str]:
-    if len(parameters) > _MOST_HYPERPARAMETERS:
-        yield (
-            f"{len(parameters)} hyperparameters: SageMaker takes {_MOST_HYPERPARAMETERS};"
-            " launch=command takes more arguments"
-        )
-    for name, value in parameters.items():
-        if len(name) > _LONGEST_KEY or len(value) > _LONGEST_VALUE:
-            yield (
-                f"hyperparameter '{name:.60}' has {len(value)} characters, SageMaker takes"
-                f" {_LONGEST_VALUE}; launch=command takes longer ones"
-            )
-        if _LINE_ENDS.search(name) or _LINE_ENDS.search(value):
-            yield f"hyperparameter '{name:.60}' holds a line end, which SageMaker does not take"
-
-
-def _scripted_problems(args: list[str], env: Mapping[str, str]) -> Iterator[str]:
-    """Yields what only a command can have."""
-    if any(REPLICA_MARK in text for text in (*args, *env.values())):
-        yield (
-            f"{macros.replica_id} is not known to launch=script, whose instances share their"
-            " arguments; use launch=command"
-        )
-    # what a command may have in any number and length is checked where it is made
-    try:
-        command = make_command(["true"], env, MOST_VARIABLES)
-    except RequestError as e:
-        yield from e.problems
-        return
-    for name in env:
-        if name not in command.environment:
-            yield (
-                f"environment variable '{name:.60}': SageMaker takes {MOST_VARIABLES} of 512"
-                " characters; launch=command takes more"
-            )
-
-
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -377,22 +319,12 @@ def find_region() -> str:
 
 def format_request(job: AWSSageMakerJob) -> str:
     """Returns a request as plain YAML, with secrets masked."""
-    import yaml
-
-    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    data = {"job_name": job.job_name, "job_def": shown_request(job)}
-    text: str = yaml.dump(data, Dumper=Plain, allow_unicode=True, sort_keys=False, width=100)
-    return text
+    return yaml_text({"job_name": job.job_name, "job_def": shown_request(job)}, sort_keys=False)
 
 
 def shown_request(job: AWSSageMakerJob) -> dict[str, Any]:
     """Returns the parameters of a request with secrets masked."""
-    from torchx_specs.redaction import masked, masked_text
-
-    shown = {key: _copy(value, masked_text) for key, value in job.job_def.items()}
+    shown = {key: _without_passwords(value) for key, value in job.job_def.items()}
     for key in ("Environment", "HyperParameters"):
         if key in shown:
             shown[key] = masked(job.job_def[key])
@@ -405,14 +337,13 @@ def shown_request(job: AWSSageMakerJob) -> dict[str, Any]:
     return shown
 
 
-def _copy(value: Any, text: Any) -> Any:
+def _without_passwords(value: Any) -> Any:
+    """Returns a copy with the passwords of URLs masked.
+
+    Names say nothing here: a tag is a ``Key`` and a ``Value``.
+    """
     if isinstance(value, Mapping):
-        return {key: _copy(item, text) for key, item in value.items()}
+        return {key: _without_passwords(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_copy(item, text) for item in value]
-    return text(value) if isinstance(value, str) else value
-
-
-def is_missing(text: str) -> bool:
-    """Returns True for an entrypoint that nobody set."""
-    return not text or text == MISSING
+        return [_without_passwords(item) for item in value]
+    return masked_text(value) if isinstance(value, str) else value

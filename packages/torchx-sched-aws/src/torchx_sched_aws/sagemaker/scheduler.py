@@ -7,23 +7,24 @@ instances.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torchx_kit.coalescing_cache import Shared
+from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws.base_scheduler import AwsScheduler
 from torchx_sched_aws.client import Clients
 from torchx_sched_aws.cloudwatch import SETTLE
+from torchx_sched_aws.sagemaker import jobs
+from torchx_sched_aws.sagemaker.describe import describe
+from torchx_sched_aws.sagemaker.logs import TrainingLog
 from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts as AWSSageMakerOpts
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob as AWSSageMakerJob
 from torchx_sched_aws.sagemaker.request import format_request, make_request
 from torchx_sched_aws.sagemaker.states import JOB_STATE as JOB_STATE
+from torchx_sched_aws.sagemaker.submit import create
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
-
-if TYPE_CHECKING:
-    from torchx_sched_aws.cloudwatch import ReplicaLog
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> AWSSageMakerScheduler:
@@ -60,7 +61,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     ) -> None:
         clients = Clients({"sagemaker": client, "logs": log_client})
         super().__init__("aws_sagemaker", session_name, clients, log_settle)
-        self._looks: Shared[dict[str, Any]] = Shared()
+        self._looks: CoalescingCache[dict[str, Any]] = CoalescingCache()
 
     @property
     def _client(self) -> Any:
@@ -72,8 +73,6 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
     def _submit_request(self, request: AWSSageMakerJob) -> str:
-        from torchx_sched_aws.sagemaker.jobs import create
-
         create(self._clients, request)
         return request.job_name
 
@@ -86,9 +85,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         Raises:
             AwsError: AWS refuses, or does not answer
         """
-        from torchx_sched_aws.sagemaker.jobs import describe, find
-
-        job = find(self._clients, app_id)
+        job = jobs.find(self._clients, app_id)
         return None if job is None else describe(app_id, job)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
@@ -97,26 +94,17 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         Raises:
             AwsError: AWS refuses, or does not answer
         """
-        from torchx_sched_aws.sagemaker.jobs import list_jobs
-
-        return list_jobs(self._clients, self.session_name)
+        return jobs.list_jobs(self._clients, self.session_name)
 
     def _cancel_existing(self, app_id: str) -> None:
-        from torchx_sched_aws.sagemaker.jobs import stop
-
-        stop(self._clients, app_id)
+        jobs.stop(self._clients, app_id)
 
     def _delete_existing(self, app_id: str) -> None:
         """Stops a job, waits until it has stopped, and deletes it (with a boto3 that can)."""
-        from torchx_sched_aws.sagemaker.jobs import delete
+        jobs.delete(self._clients, app_id)
 
-        delete(self._clients, app_id)
-
-    def _log(self, app_id: str, role_name: str, k: int) -> ReplicaLog | None:
-        from torchx_sched_aws.sagemaker.jobs import find
-        from torchx_sched_aws.sagemaker.logs import TrainingLog
-
-        job = self._looks.get(app_id, lambda _: find(self._clients, app_id))
+    def _log(self, app_id: str, role_name: str, k: int) -> TrainingLog | None:
+        job = self._looks.get(app_id, lambda _: jobs.find(self._clients, app_id))
         if job is None:
             return None
         return TrainingLog(self._clients, self._looks, app_id, job, role_name, k)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState
 
 #: States of training jobs; while a job is in progress, its secondary status says more.
@@ -56,7 +57,7 @@ def restarts_of(job: Mapping[str, Any]) -> int:
 
 def reason_of(job: Mapping[str, Any]) -> str:
     """Returns why a job is in its state, empty if there is nothing to say."""
-    reason = " ".join(str(job.get("FailureReason") or "").split())
+    reason = one_line(job.get("FailureReason") or "")
     secondary = str(job.get("SecondaryStatus") or "")
     if reason and secondary in _TOO_LONG:
         return f"{secondary}: {reason}"
@@ -65,7 +66,7 @@ def reason_of(job: Mapping[str, Any]) -> str:
     if job.get("TrainingJobStatus") == "Completed":
         return ""
     transitions = job.get("SecondaryStatusTransitions") or ()
-    said = " ".join(str(transitions[-1].get("StatusMessage") or "").split()) if transitions else ""
+    said = one_line(transitions[-1].get("StatusMessage") or "") if transitions else ""
     return f"{secondary}: {said}" if said else secondary
 
 

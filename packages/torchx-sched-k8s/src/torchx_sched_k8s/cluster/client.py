@@ -1,121 +1,69 @@
-"""The cluster: reaching it, and its errors in our words.
+"""Requests to a cluster.
 
-Requests go through the kubernetes library's client (configuration, credentials, TLS, proxies), but
-not through its models: lists of thousands of pods would take too long and too much memory.
+Requests go through the connection of the kubernetes library (configuration, credentials, TLS,
+proxies), but not through its model classes, which are slow and large for thousands of pods.
 """
 
 from __future__ import annotations
 
-import codecs
-import itertools
 import json
 import logging
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from torchx_specs.errors import BackendError, RequestError
+import urllib3
+import urllib3.exceptions
+
+from torchx_kit.retry import Backoff
+from torchx_sched_k8s.cluster import kubeconfig
+from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
+from torchx_sched_k8s.cluster.response import Response
+from torchx_specs.errors import BackendError, one_line
+from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
     from urllib3 import BaseHTTPResponse
 
-BATCH = "/apis/batch/v1"
-CORE = "/api/v1"
-JOBSET = "/apis/jobset.x-k8s.io/v1alpha2"
-VOLCANO = "/apis/batch.volcano.sh/v1alpha1"
-MCAD = "/apis/workload.codeflare.dev/v1beta1"
-KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
+#: How long to repeat a request while the API server is busy or restarts, in seconds.
+RETRY_SECONDS = 30.0
+#: Objects in one page of a list.
+PAGE_SIZE = 500
 
-T = TypeVar("T")
-
-#: How long a cluster that is busy, or whose API server starts again, is asked again, in seconds.
-PATIENCE = 30.0
-#: How long one answer may take, in seconds.
-TIMEOUT = 60.0
+_READ_TIMEOUT = 60.0
 _CONNECT_TIMEOUT = 10.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 3.0
-#: A pause after which a user wants to know what is going on.
-_TELLING_PAUSE = 1.0
-_PAGE = 500
-_BUSY = frozenset({408, 429, 500, 502, 503, 504})
-_NOT_BUSY = ("too large", "larger than max", "failed calling webhook")
+_LONGEST_RETRY_AFTER = 6.0
+#: A pause of so many seconds is worth a warning.
+_WARNING_PAUSE = 1.0
+#: HTTP status codes that may be different a little later.
+BUSY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+#: Messages of lasting errors that have one of these codes all the same.
+_LASTING_ERRORS = ("too large", "larger than max", "failed calling webhook")
 
-_RBAC = re.compile(
-    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'
-    r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]*)")?'
-)
 _CONNECTION = re.compile(r"^<?[\w.]*Connection\S*\([^)]*\)(?: at \w+>)?: ")
-_ITEMS = re.compile(r'"items"\s*:\s*(\[|null)')
-_BETWEEN = re.compile(r"[\s,]*")
-_NO_NAMESPACE = re.compile(r'namespaces? "([^"]+)" not found')
 
-#: Parts of pods that nobody here reads, and that take most of the memory.
-_BULKY = frozenset(
-    {"managedFields", "env", "envFrom", "volumeMounts", "volumes", "tolerations", "affinity"}
-    | {"command", "args", "resources", "ports", "livenessProbe", "readinessProbe", "startupProbe"}
-    | {"securityContext", "lifecycle", "allocatedResources", "imageID", "containerID"}
-    | {"hostIPs", "podIPs", "imagePullSecrets"}
-)
-
-
-class NoClusterError(BackendError):
-    """No cluster is known, or it does not answer."""
-
-
-class LostConnectionError(NoClusterError):
-    """No connection could be made, or it was lost; its cause says how."""
-
-
-class ApiError(BackendError):
-    """The cluster refuses.
-
-    Attributes:
-        status: of HTTP
-        reason: in one word (``NotFound``), empty if the cluster says none
-        words: the cluster's message
-    """
-
-    def __init__(self, text: str, status: int = 0, reason: str = "", words: str = "") -> None:
-        super().__init__(text)
-        self.status = status
-        self.reason = reason
-        self.words = words
-        #: Seconds after which the cluster wants to be asked again.
-        self.retry_after = 0.0
-        #: Identity of the library's client by whose credentials it was asked.
-        self.asked_by = 0
-
-
-class RefusedRequestError(RequestError, ApiError):
-    """The cluster finds the request wrong."""
-
-    exit_code = 2
-
-    def __init__(self, text: str, status: int = 0, reason: str = "", words: str = "") -> None:
-        super().__init__(text)
-        self.status = status
-        self.reason = reason
-        self.words = words
+_JsonObject = dict[str, Any]
 
 
 class Cluster:
     """One cluster.
 
     Args:
-        client: a client of it, made from the environment if None
-        context: of the kubeconfig, its current one if None
+        client: The library's client; by default it is made from the environment.
+        context: Context of the kubeconfig; by default the current one.
     """
 
     def __init__(self, client: ApiClient | None = None, context: str | None = None) -> None:
         self._client: Any = client
-        self._own = client is None
+        self._owns_client = client is None
         self._context = context
         self._lock = threading.Lock()
         self._version: tuple[int, int] | None = None
@@ -123,265 +71,273 @@ class Cluster:
     @property
     def client(self) -> Any:
         """The library's client."""
-        with self._lock:  # a program for credentials is asked once, whoever waits for them
+        with self._lock:  # the program for credentials runs once for all waiting threads
             if self._client is None:
-                from torchx_sched_k8s.cluster.kubeconfig import connect
-
-                self._client = connect(self._context)
+                self._client = kubeconfig.connect(self._context)
             return self._client
 
     @property
     def address(self) -> str:
-        """Where the cluster is."""
-        from torchx_specs.redaction import masked_text
-
+        """URL of the API server."""
         return masked_text(str(self.client.configuration.host))
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         self._close(id(self._client))
 
-    def renew(self, refused: ApiError) -> bool:
-        """Reads the credentials anew that were refused, unless another thread has done so already;
-        False if they were given to us.
+    def renew_credentials(self, refused: ApiError) -> bool:
+        """Let the next request read the credentials again.
+
+        Args:
+            refused: The refusal of the present credentials. If another thread has renewed them
+                since, they stay.
+
+        Returns:
+            False if the client was given by the caller, whose credentials cannot be renewed.
         """
-        if not self._own:
+        if not self._owns_client:
             return False
-        self._close(refused.asked_by)
+        self._close(refused.client_id)
         return True
 
-    def _close(self, which: int) -> None:
+    def _close(self, client_id: int) -> None:
         with self._lock:
             client = self._client
-            if client is not None and id(client) == which and self._own:
+            if client is not None and id(client) == client_id and self._owns_client:
                 self._client = None
                 client.rest_client.pool_manager.clear()
 
-    # -- requests
+    # -- objects
 
     def get(
-        self,
-        path: str,
-        what: str,
-        query: Mapping[str, object] | None = None,
+        self, path: str, action: str, query: Mapping[str, object] | None = None
     ) -> dict[str, Any]:
-        """Returns an object, or a list of them.
+        """Return an object, or a list of objects in one page.
 
         Args:
-            path: of the API
-            what: is being done, as in "cannot <what>"
-            query: parameters
+            path: Path of the API.
+            action: What is requested, as in "cannot <action>".
+            query: Query parameters.
 
         Raises:
-            ApiError: the cluster refuses
-            NoClusterError: it does not answer
+            ApiError: The cluster refuses.
+            NoClusterError: The cluster does not answer.
         """
-        found: dict[str, Any] = self.call("GET", path, what, query)
-        return found
+        return self.request("GET", path, action, query)
 
-    def pods(
-        self, path: str, what: str, query: Mapping[str, object], read: Callable[[Any], T]
-    ) -> list[T]:
-        """Returns what is read from each pod of a list; thousands of pods take little memory.
-
-        Args:
-            path: of the API
-            what: is being done, as in "cannot <what>"
-            query: parameters
-            read: given a pod without what is bulky in it
-
-        Raises:
-            ApiError: the cluster refuses
-            NoClusterError: it does not answer
-        """
-
-        def parse(answer: _Answer) -> list[T]:
-            try:
-                return [read(pod) for pod in _items(answer)]
-            except _CutOffError as e:
-                raise self.lost(what, e) from e
-
-        found: list[T] = self.call("GET", path, what, query, parse=parse)
-        return found
-
-    def find(self, path: str, what: str) -> dict[str, Any] | None:
-        """Returns an object, None if there is none, or no such API."""
+    def get_or_none(self, path: str, action: str) -> dict[str, Any] | None:
+        """Return an object, or None if the object or its API does not exist."""
         try:
-            return self.get(path, what)
+            return self.get(path, action)
         except ApiError as e:
             if e.status == 404:
                 return None
             raise
 
-    def pages(
-        self, path: str, what: str, query: Mapping[str, object] | None = None
+    def list_items(
+        self,
+        path: str,
+        action: str,
+        query: Mapping[str, object] | None = None,
+        object_hook: Callable[[_JsonObject], _JsonObject] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yields the objects of a list, page by page.
+        """Yield the objects of a list, page by page.
 
-        A list whose continuation has expired is read again from its beginning, without those that
-        were there already.
+        If the list expires between two pages, it starts again; objects that were yielded before
+        are not yielded again.
+
+        Args:
+            path: Path of the API.
+            action: What is requested, as in "cannot <action>".
+            query: Query parameters.
+            object_hook: Replaces each JSON object while a page is parsed, to save memory.
+
+        Raises:
+            ApiError: The cluster refuses.
+            NoClusterError: The cluster does not answer.
         """
         seen: set[str] = set()
-        more = ""
+        token = ""
         while True:
-            asked = {**(query or {}), "limit": _PAGE, **({"continue": more} if more else {})}
+            page_query = {**(query or {}), "limit": PAGE_SIZE}
+            if token:
+                page_query["continue"] = token
             try:
-                page = self.get(path, what, asked)
+                page = self.request("GET", path, action, page_query, object_hook=object_hook)
             except ApiError as e:
-                if e.status != 410 or not more:
+                if e.status != 410 or not token:
                     raise
-                more = ""
+                token = ""
                 continue
             for item in page.get("items") or ():
-                name = str(item["metadata"].get("uid") or item["metadata"]["name"])
-                if name not in seen:
-                    seen.add(name)
+                key = str(item["metadata"].get("uid") or item["metadata"]["name"])
+                if key not in seen:
+                    seen.add(key)
                     yield item
-            more = str((page.get("metadata") or {}).get("continue") or "")
-            if not more:
+            token = str((page.get("metadata") or {}).get("continue") or "")
+            if not token:
                 return
 
     def create(
-        self, path: str, resource: Mapping[str, Any], what: str, *, dry_run: bool = False
+        self, path: str, resource: Mapping[str, Any], action: str, *, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Creates an object, or asks whether the cluster would.
+        """Create an object, or check whether the cluster would create it.
 
-        A request whose answer was lost is repeated; the object that the first one made is then
-        ours, for names are unique.
+        If the response to a request is lost, the request is repeated. Names are unique, so an
+        object that exists by then is the one that the first request created.
+
+        Args:
+            path: Path of the kind's objects.
+            resource: The object.
+            action: What is requested, as in "cannot <action>".
+            dry_run: Whether the cluster only checks the object.
         """
         query: dict[str, object] = {"fieldValidation": "Strict"}
         if dry_run:
             query["dryRun"] = "All"
-        lost: list[BaseException] = []
+        lost_responses: list[BaseException] = []
         try:
-            made: dict[str, Any] = self.call("POST", path, what, query, resource, lost=lost)
-            return made
+            return self.request("POST", path, action, query, resource, lost=lost_responses)
         except ApiError as e:
-            if e.status != 409 or not lost:
+            if e.status != 409 or not lost_responses:
                 raise
             name = quote(str(resource["metadata"]["name"]), safe="")
-            return self.get(f"{path}/{name}", what)
+            return self.get(f"{path}/{name}", action)
 
-    def patch(self, path: str, changes: Mapping[str, Any], what: str) -> dict[str, Any]:
-        """Merges changes into an object."""
-        changed: dict[str, Any] = self.call(
-            "PATCH", path, what, body=changes, content_type="application/merge-patch+json"
-        )
-        return changed
+    def patch(self, path: str, changes: Mapping[str, Any], action: str) -> dict[str, Any]:
+        """Merge changes into an object and return it."""
+        content_type = "application/merge-patch+json"
+        return self.request("PATCH", path, action, body=changes, content_type=content_type)
 
-    def delete(self, path: str, what: str) -> None:
-        """Deletes an object and what it owns; none is as good."""
+    def delete(self, path: str, action: str) -> None:
+        """Delete an object and its dependents. A missing object is not an error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         try:
-            self.call("DELETE", path, what, body=options)
+            self.request("DELETE", path, action, body=options)
         except ApiError as e:
             if e.status != 404:
                 raise
 
     def version(self) -> tuple[int, int]:
-        """Returns the version of the cluster's API server, such as ``(1, 32)``."""
+        """Return the version of the API server, such as ``(1, 32)``."""
         if self._version is None:
-            found = self.get("/version", "ask for the cluster's version")
-            # clusters of others than Kubernetes' own write "32+"
-            major, minor = (re.sub(r"\D.*", "", str(found.get(k, ""))) for k in ("major", "minor"))
+            response = self.get("/version", "read the cluster's version")
+            # some vendors write the minor version as "32+"
+            major, minor = (
+                re.sub(r"\D.*", "", str(response.get(part, ""))) for part in ("major", "minor")
+            )
             self._version = (int(major or 1), int(minor or 0))
         return self._version
 
-    def call(
+    # -- requests
+
+    def request(
         self,
         method: str,
         path: str,
-        what: str,
+        action: str,
         query: Mapping[str, object] | None = None,
         body: Mapping[str, Any] | None = None,
         *,
         content_type: str = "application/json",
-        parse: Callable[[_Answer], Any] | None = None,
+        object_hook: Callable[[_JsonObject], _JsonObject] | None = None,
         lost: list[BaseException] | None = None,
-    ) -> Any:
-        """Returns the cluster's answer; while it is busy or away it is asked again.
+    ) -> dict[str, Any]:
+        """Return the parsed response; repeat the request while the cluster is busy or away.
 
         Args:
-            method: of HTTP
-            path: of the API
-            what: is being done, as in "cannot <what>"
-            query: parameters
-            body: sent as JSON
-            content_type: of the body
-            parse: makes something of the answer, all of its JSON if None
-            lost: gets the failures after which the request may have been carried out
+            method: HTTP method.
+            path: Path of the API.
+            action: What is requested, as in "cannot <action>".
+            query: Query parameters.
+            body: Sent as JSON.
+            content_type: Content type of the body.
+            object_hook: Replaces each JSON object of the response while it is parsed.
+            lost: Receives the errors after which the cluster may have carried out the request.
 
         Raises:
-            ApiError: the cluster refuses
-            NoClusterError: it does not answer
+            ApiError: The cluster refuses.
+            NoClusterError: The cluster does not answer.
         """
         data = None if body is None else json.dumps(body).encode("utf-8")
-        until = time.monotonic() + PATIENCE
-        pause = _FIRST_PAUSE
-        renewed = told = False
+        error: BackendError
+        renewed = warned = False
+
+        def sleep(seconds: float) -> None:
+            nonlocal warned
+            seconds = max(seconds, getattr(error, "retry_after", 0.0))
+            if seconds >= _WARNING_PAUSE and not warned:
+                warned = True
+                logging.getLogger(__name__).warning("%s; retrying", error)
+            time.sleep(seconds)
+
+        backoff = Backoff(
+            RETRY_SECONDS, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE, sleep=sleep
+        )
         while True:
-            wait = pause
             try:
-                with self.open(method, path, what, query, data, content_type) as answer:
-                    return parse(answer) if parse else json.loads(answer.data)
+                with self.open(method, path, action, query, data, content_type) as response:
+                    return self._parse(response.data, action, object_hook)
             except ApiError as e:
-                if e.status == 401 and not renewed and self.renew(e):
+                if e.status == 401 and not renewed and self.renew_credentials(e):
                     renewed = True
                     continue
-                # two at once: a merge names no version, and may be asked for again
-                busy = e.status in _BUSY or (e.status == 409 and method == "PATCH")
-                if not busy or any(sign in e.words for sign in _NOT_BUSY):
+                # 409: two changes at once; a merge names no version, so it can be repeated
+                busy = e.status in BUSY_STATUSES or (e.status == 409 and method == "PATCH")
+                if not busy or any(text in e.message for text in _LASTING_ERRORS):
                     raise
                 if lost is not None and e.status != 429:
                     lost.append(e)
-                wait = max(pause, e.retry_after)
-                error: BackendError = e
+                error = e
             except LostConnectionError as e:
-                if not _may_come_back(e.__cause__):
+                if not _may_recover(e.__cause__):
                     raise
-                if lost is not None and not _never_arrived(e.__cause__):
+                if lost is not None and not _never_sent(e.__cause__):
                     lost.append(e)
                 error = e
-            except ValueError as e:
-                raise NoClusterError(
-                    f"cannot {what}: the answer of {self.address} is not JSON"
-                ) from e
-            if time.monotonic() + wait > until:
-                raise error
-            if wait >= _TELLING_PAUSE and not told:
-                told = True
-                logging.getLogger(__name__).warning("%s; asking again", error)
-            time.sleep(wait)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            backoff.pause_after(error)
+
+    def _parse(
+        self,
+        data: bytes,
+        action: str,
+        object_hook: Callable[[_JsonObject], _JsonObject] | None,
+    ) -> dict[str, Any]:
+        try:
+            parsed: dict[str, Any] = json.loads(data, object_hook=object_hook)
+            return parsed
+        except ValueError as e:
+            if data.lstrip().startswith(b"{"):
+                raise self.lost_connection(action, OSError("the response is incomplete")) from e
+            raise NoClusterError(
+                f"cannot {action}: the response of {self.address} is not JSON"
+            ) from e
 
     def open(
         self,
         method: str,
         path: str,
-        what: str,
+        action: str,
         query: Mapping[str, object] | None = None,
         data: bytes | None = None,
         content_type: str = "application/json",
-        timeout: float | None = TIMEOUT,
-    ) -> _Answer:
-        """Returns an answer to be read; asks once.
+        timeout: float | None = _READ_TIMEOUT,
+    ) -> Response:
+        """Send one request, without a retry, and return the response to read.
 
         Args:
-            method: of HTTP
-            path: of the API
-            what: is being done, as in "cannot <what>"
-            query: parameters
-            data: the body
-            content_type: of the body
-            timeout: between two pieces of the answer, in seconds
+            method: HTTP method.
+            path: Path of the API.
+            action: What is requested, as in "cannot <action>".
+            query: Query parameters.
+            data: The body.
+            content_type: Content type of the body.
+            timeout: The longest silence of the cluster, in seconds; None for no limit.
 
         Raises:
-            ApiError: the cluster refuses
-            NoClusterError: it does not answer
+            ApiError: The cluster refuses.
+            NoClusterError: The cluster does not answer.
         """
-        import urllib3
-        import urllib3.exceptions
-
         client = self.client
         url = str(client.configuration.host).rstrip("/") + path
         if query:
@@ -404,221 +360,51 @@ class Cluster:
                 timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT, read=timeout),
             )
         except (urllib3.exceptions.HTTPError, OSError) as e:
-            raise self.lost(what, e) from e
+            raise self.lost_connection(action, e) from e
         if response.status >= 300:
             try:
-                error = self._error(what, path, response)
-                error.asked_by = id(client)
+                error = self._refusal(action, response)
+                error.client_id = id(client)
                 raise error
             finally:
                 response.release_conn()
-        return _Answer(self, what, response)
+        return Response(response, lambda error: self.lost_connection(action, error))
 
-    def lost(self, what: str, error: BaseException) -> LostConnectionError:
-        """Returns our error for a connection that cannot be made, or was lost."""
+    def lost_connection(self, action: str, error: BaseException) -> LostConnectionError:
+        """Return our error for a connection that failed or was lost."""
+        cause = _CONNECTION.sub("", one_line(getattr(error, "reason", None) or error))
         return LostConnectionError(
-            f"cannot {what}: no answer from the cluster at {self.address}"
-            f" ({_CONNECTION.sub('', one_line(getattr(error, 'reason', None) or error))})"
+            f"cannot {action}: no answer from the cluster at {self.address} ({cause})"
         )
 
-    def _error(self, what: str, path: str, response: BaseHTTPResponse) -> ApiError:
-        import urllib3.exceptions
-
+    def _refusal(self, action: str, response: BaseHTTPResponse) -> ApiError:
         try:
-            raw = response.data
+            body = response.data
         except (urllib3.exceptions.HTTPError, OSError):
-            raw = b""
-        who = self._who() if response.status == 401 else ""
-        error = translated(what, path, response.status, raw, who)
+            body = b""
+        credentials = self._credentials() if response.status == 401 else ""
+        error = refusal(action, response.status, body, credentials)
         try:
-            after = float(response.headers.get("Retry-After") or 0)
+            retry_after = float(response.headers.get("Retry-After") or 0)
         except ValueError:
-            after = 0.0
-        error.retry_after = min(after, _LONGEST_PAUSE * 2)
+            retry_after = 0.0
+        error.retry_after = min(retry_after, _LONGEST_RETRY_AFTER)
         return error
 
-    def _who(self) -> str:
-        """Returns whose credentials are used."""
-        if not self._own:
+    def _credentials(self) -> str:
+        if not self._owns_client:
             return "the client that was given"
-        from torchx_sched_k8s.cluster.kubeconfig import who
-
-        return who(self._context)
+        return kubeconfig.credentials_name(self._context)
 
 
-class _Answer:
-    """An answer that is being read; the errors of reading it are ours."""
-
-    def __init__(self, cluster: Cluster, what: str, response: BaseHTTPResponse) -> None:
-        self._cluster = cluster
-        self._what = what
-        self._response = response
-        self._whole = False
-
-    def __enter__(self) -> _Answer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # a connection with something left to read cannot be used again
-        if self._whole:
-            self._response.release_conn()
-        else:
-            self._response.close()
-
-    @property
-    def data(self) -> bytes:
-        """All of it."""
-        return b"".join(self.pieces(1 << 20))
-
-    def pieces(self, size: int = 1 << 16) -> Iterator[bytes]:
-        """Yields it as it arrives."""
-        import http.client
-
-        import urllib3.exceptions
-
-        try:
-            response = self._response
-            if response.headers.get("Transfer-Encoding") == "chunked":
-                yield from response.read_chunked(decode_content=True)
-            elif hasattr(response, "read1"):
-                while piece := response.read1(size):
-                    yield piece
-            else:
-                yield from response.stream(size)
-            self._whole = True
-        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
-            raise self._cluster.lost(self._what, e) from e
-
-
-def translated(what: str, path: str, status: int, raw: bytes, who: str = "") -> ApiError:
-    """Returns a refusal of the cluster as our error.
-
-    Args:
-        what: was being done, as in "cannot <what>"
-        path: of the API
-        status: of HTTP
-        raw: what the cluster says
-        who: which credentials were used
-    """
-    words, reason = one_line(raw.decode("utf-8", "replace")), ""
-    try:
-        told = json.loads(raw)
-        words, reason = one_line(told["message"]), str(told.get("reason") or "")
-    except (ValueError, KeyError, TypeError):
-        pass
-    kind: type[ApiError] = ApiError
-    text = f"cannot {what}: {words or f'HTTP status {status}'}"
-    if status == 401:
-        text = (
-            f"cannot {what}: the cluster does not accept the credentials of {who or 'the context'}"
-            f" ({words or 'Unauthorized'}); has the token expired? log in again"
-        )
-    elif status == 403:
-        text = f"cannot {what}: {_forbidden(words)}"
-    elif status == 404:
-        missing = _NO_NAMESPACE.search(words)
-        if missing:
-            kind = RefusedRequestError
-            text = (
-                f"cannot {what}: namespace '{missing[1]}' does not exist;"
-                f" make it (kubectl create namespace {missing[1]}), or set the option namespace"
-            )
-    elif status == 413 or "too large" in words or "larger than max" in words:
-        kind = RefusedRequestError
-        text = (
-            f"cannot {what}: it is larger than the cluster takes ({words}); pass large arguments in"
-            " a file, a workspace or a volume"
-        )
-    elif status in (400, 422):
-        kind = RefusedRequestError
-        text = f"cannot {what}: the cluster finds it wrong: {words}"
-    return kind(text, status, reason, words)
-
-
-def _forbidden(words: str) -> str:
-    found = _RBAC.search(words)
-    if not found:
-        return words  # a quota's, a webhook's or a security policy's own
-    group = f" (API group {found['group']})" if found["group"] else ""
-    where = f" in namespace {found['namespace']}" if found["namespace"] else " in the cluster"
-    return (
-        f"RBAC forbids {found['user']} to {found['verb']} {found['resource']}{group}{where};"
-        " ask for a role that allows it"
-    )
-
-
-def namespaced(api: str, namespace: str, plural: str, name: str = "", sub: str = "") -> str:
-    """Returns the path of a namespace's objects of a kind, or of one of them."""
-    path = f"{api}/namespaces/{quote(namespace, safe='')}/{plural}"
-    if name:
-        path += f"/{quote(name, safe='')}"
-    return f"{path}/{sub}" if sub else path
-
-
-def one_line(text: Any) -> str:
-    """Returns a message on one line."""
-    return " ".join(str(text).split())
-
-
-def _items(answer: _Answer) -> Iterator[dict[str, Any]]:
-    """Yields the items of a list as they arrive, without what is bulky in them.
-
-    Raises:
-        _CutOffError: the answer is no list, or not complete
-    """
-    decoder = json.JSONDecoder(object_hook=_without_bulk)
-    utf8 = codecs.getincrementaldecoder("utf-8")()
-    text, begun, enough = "", False, 0
-    for piece in itertools.chain(answer.pieces(), (None,)):
-        text += utf8.decode(piece or b"", piece is None)
-        if not begun:
-            found = _ITEMS.search(text)
-            if found is None:
-                continue
-            if found[1] == "null":
-                return
-            begun, text = True, text[found.end() :]
-        if len(text) < enough and piece is not None:
-            continue
-        position = enough = 0
-        while True:
-            position = _BETWEEN.match(text, position).end()  # type: ignore[union-attr]
-            if text[position : position + 1] == "]":
-                return
-            try:
-                item, position = decoder.raw_decode(text, position)
-            except ValueError:
-                break
-            yield item
-        text = text[position:]
-        enough = 2 * len(text)  # a large one is not tried with each piece of it
-    raise _CutOffError("the list is not complete")
-
-
-class _CutOffError(OSError):
-    """An answer ends before its end."""
-
-
-def _without_bulk(data: dict[str, Any]) -> dict[str, Any]:
-    for key in _BULKY & data.keys():
-        del data[key]
-    return data
-
-
-def _may_come_back(error: BaseException | None) -> bool:
-    """Returns True if a connection that failed so may succeed a little later."""
-    import ssl
-
-    import urllib3.exceptions
-
+def _may_recover(error: BaseException | None) -> bool:
+    """Return whether a connection that failed in this way may succeed a little later."""
     if isinstance(error, (urllib3.exceptions.SSLError, ssl.SSLError)):
         return False
     return "Name or service not known" not in str(error) and "resolve" not in str(error)
 
 
-def _never_arrived(error: BaseException | None) -> bool:
-    import urllib3.exceptions
-
+def _never_sent(error: BaseException | None) -> bool:
     return isinstance(
         error, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
     )

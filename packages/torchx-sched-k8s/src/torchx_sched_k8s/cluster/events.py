@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import CORE, ApiError, Cluster, namespaced, one_line
+from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_specs.errors import one_line
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
 
 
 def last_warning(cluster: Cluster, namespace: str, name: str) -> str:
@@ -19,7 +24,7 @@ def last_warning(cluster: Cluster, namespace: str, name: str) -> str:
     query = {"fieldSelector": f"involvedObject.name={name},type=Warning", "limit": 100}
     try:
         what = f"look for events of {name}"
-        found = cluster.get(namespaced(CORE, namespace, "events"), what, query)
+        found = cluster.get(object_path(CORE, namespace, "events"), what, query)
     except ApiError:
         return ""
     events = [event for event in found.get("items") or () if event.get("type") == "Warning"]

@@ -7,11 +7,19 @@ import logging
 import os
 import re
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from torchx_sched_k8s.cluster.client import NoClusterError, one_line
-from torchx_specs.errors import BackendError, RequestError, nearest
+import urllib3.exceptions
+import yaml
+from kubernetes import config as library
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config.config_exception import ConfigException
+
+from torchx_sched_k8s.cluster.errors import NoClusterError
+from torchx_specs.errors import BackendError, RequestError, nearest, one_line
 
 _POOL = 1024
 _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -29,10 +37,6 @@ def connect(context: str | None = None) -> Any:
         NoClusterError: there is no configuration, or it cannot be read
         RequestError: it has no such context
     """
-    from kubernetes import config as library
-    from kubernetes.client import ApiClient, Configuration
-    from kubernetes.config.config_exception import ConfigException
-
     loaders: Any = library  # which has no types
     config: Any = Configuration()
     config.connection_pool_maxsize = _POOL
@@ -60,7 +64,7 @@ def connect(context: str | None = None) -> Any:
     return ApiClient(configuration=config)
 
 
-def who(context: str | None) -> str:
+def credentials_name(context: str | None) -> str:
     """Returns whose credentials :func:`connect` takes."""
     where = _kubeconfig(context)
     if where is None:
@@ -103,8 +107,6 @@ def _contexts(where: str) -> _Contexts:
 
     The library tells of no context where none is the current one.
     """
-    import yaml
-
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     current = ""
     namespaces: dict[str, str] = {}
@@ -187,10 +189,5 @@ def _no_credentials(source: str) -> Iterator[None]:
 
 def _accept_unverified(host: str) -> None:
     """Keeps urllib3 from warning at each request: the kubeconfig says that nothing is verified."""
-    import warnings
-    from urllib.parse import urlsplit
-
-    import urllib3.exceptions
-
     name = re.escape(f"Unverified HTTPS request is being made to host '{urlsplit(host).hostname}'")
     warnings.filterwarnings("ignore", name, urllib3.exceptions.InsecureRequestWarning)

@@ -22,11 +22,6 @@ LABEL_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 ORGANIZATION = "torchx.pytorch.org"
 
-#: Which part of an app an object is, where the app has a supervisor.
-LABEL_PART = "torchx.pytorch.org/part"
-PART_SUPERVISOR = "supervisor"
-PART_REPLICA = "replica"
-
 ANNOTATION_ISTIO_SIDECAR = "sidecar.istio.io/inject"
 #: Names as the AppDef has them: label values cannot hold every character.
 ANNOTATION_APP_NAME = "torchx.pytorch.org/app-name"
@@ -35,21 +30,8 @@ ANNOTATION_ROLE_NAME = "torchx.pytorch.org/role-name"
 ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
 #: When somebody cancelled the app.
 ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
-# What an app's supervisor writes and reads (supervisor.py has these names as well).
-#: How often the app had been started again when this was made.
-ANNOTATION_RESTARTS = "torchx.pytorch.org/restarts"
-#: How often the app may be started again because this role failed.
-ANNOTATION_MAX_RESTARTS = "torchx.pytorch.org/max-restarts"
-#: Why the app was started again last.
-ANNOTATION_RESTART_REASON = "torchx.pytorch.org/restart-reason"
-#: Why the app, or a role that had not failed itself, was ended.
+#: Why an app, or a role that had not failed itself, was ended.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
-#: What keeps the supervisor from its work.
-ANNOTATION_TROUBLE = "torchx.pytorch.org/trouble"
-#: How many roles the app has.
-ANNOTATION_ROLES = "torchx.pytorch.org/roles"
-#: The key of its config map with the manifests of the roles' Jobs.
-MANIFESTS = "jobs.json"
 
 #: What the Job controller says of a pod's place; a label since 1.28, an annotation before.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -103,11 +85,6 @@ def labels_of(resource: Mapping[str, Any]) -> Mapping[str, str]:
 def annotations_of(resource: Mapping[str, Any]) -> Mapping[str, str]:
     """Returns the annotations of an object, empty if it has none."""
     return (resource.get("metadata") or {}).get("annotations") or {}
-
-
-def is_supervisor(resource: Mapping[str, Any]) -> bool:
-    """Returns True for the Job or pod of an app's supervisor."""
-    return labels_of(resource).get(LABEL_PART) == PART_SUPERVISOR
 
 
 def selector(**labels: str) -> str:

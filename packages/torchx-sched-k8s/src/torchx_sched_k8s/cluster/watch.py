@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import BATCH, JOBSET, VOLCANO, ApiError, Cluster, namespaced
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import selector
+from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, VOLCANO, object_path
 from torchx_specs.errors import BackendError
 
 if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.status.views import AppView
 
 _LONGEST = 30.0
@@ -74,11 +76,11 @@ def _changes(
     else:
         query["fieldSelector"] = f"metadata.name={view.app_id}"
     known = {one["metadata"]["name"]: _order(_version(one)) for one in view.objects}
-    path, what = namespaced(api, namespace, plural), f"watch the app {view.app_id}"
+    path, what = object_path(api, namespace, plural), f"watch the app {view.app_id}"
     wait = max(until - time.monotonic(), 0.1)
     try:
         with cluster.open("GET", path, what, query, timeout=wait) as answer:
-            for event in _events(answer.pieces()):
+            for event in _events(answer.chunks()):
                 found = event.get("object") or {}
                 if event.get("type") == "ERROR" and found.get("code") == _GONE:
                     return False

@@ -19,7 +19,7 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.mcad.options import KubernetesMCADOpts
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.batch import metadata
+from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.status.job_states import role_name_of, words_of
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view
@@ -86,7 +86,7 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": "AppWrapper",
-        "metadata": metadata(app, app_id, object_labels(app, app_id), pod_opts(opts)),
+        "metadata": object_metadata(app, app_id, object_labels(app, app_id), pod_opts(opts)),
         "spec": spec,
     }
 

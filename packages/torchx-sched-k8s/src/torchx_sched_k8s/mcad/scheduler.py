@@ -18,8 +18,8 @@ from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NA
 from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_k8s.cluster.labels import object_labels as object_labels
 from torchx_sched_k8s.cluster.labels import pod_labels as _pod_labels
-from torchx_sched_k8s.compat import sanitize_for_serialization as sanitize_for_serialization
-from torchx_sched_k8s.compat import to_model
+from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
+from torchx_sched_k8s.legacy_names import to_model
 from torchx_sched_k8s.mcad.appwrapper import (
     JOB_STATE as JOB_STATE,
 )
@@ -40,9 +40,10 @@ from torchx_sched_k8s.mcad.options import KubernetesMCADOpts as KubernetesMCADOp
 from torchx_sched_k8s.mcad.options import problems_of_mcad
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
+from torchx_sched_k8s.request.checks import problems_of_app
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, format_request
 from torchx_sched_k8s.request.overlays import NAMESPACE
 from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.request.request import KubernetesJob, format_request, problems_of_app
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
 from torchx_sched_k8s.scheduler import KubernetesScheduler, _parsed
 from torchx_specs.errors import RequestError
@@ -137,11 +138,11 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     # -- submitted apps
 
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
-        from torchx_sched_k8s.cluster.client import MCAD, namespaced
+        from torchx_sched_k8s.cluster.paths import MCAD, object_path
 
         namespace, name = _parsed(app_id)
-        path = namespaced(MCAD, namespace, "appwrappers", name)
-        found = self._cluster.find(path, f"look for the app {name}")
+        path = object_path(MCAD, namespace, "appwrappers", name)
+        found = self._cluster.get_or_none(path, f"look for the app {name}")
         return appwrapper_view(name, found) if found else None
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
@@ -155,16 +156,19 @@ class KubernetesMCADScheduler(KubernetesScheduler):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Returns the AppWrappers of a namespace, that of the kubeconfig's context if not given."""
-        from torchx_sched_k8s.cluster.client import MCAD, ApiError, namespaced
+        from torchx_sched_k8s.cluster.errors import ApiError
         from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
+        from torchx_sched_k8s.cluster.paths import MCAD, object_path
 
         cfg = cfg or {}
         self._use(cfg)
         namespace = str(cfg.get("namespace") or namespace_of_context(self._context))
-        path = namespaced(MCAD, namespace, "appwrappers")
+        path = object_path(MCAD, namespace, "appwrappers")
         apps = []
         try:
-            for wrapper in self._cluster.pages(path, f"list the apps of namespace {namespace}"):
+            for wrapper in self._cluster.list_items(
+                path, f"list the apps of namespace {namespace}"
+            ):
                 name = str(wrapper["metadata"]["name"])
                 view = appwrapper_view(name, wrapper)
                 handle = f"kubernetes_mcad://{self.session_name}/{namespace}:{name}"
@@ -264,7 +268,7 @@ def role_to_pod(
     network: str | None,
 ) -> V1Pod:
     """Returns the pod of one replica of a role whose macros have been substituted."""
-    from torchx_sched_k8s.compat import verbatim
+    from torchx_sched_k8s.legacy_names import verbatim
 
     opts = KubernetesMCADOpts(
         namespace=namespace,

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 from torchx_sched_k8s.cluster.labels import (
-    ANNOTATION_APP_NAME,
-    ANNOTATION_METADATA,
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
     LABEL_ORGANIZATION,
-    LABEL_PART,
     LABEL_QUEUE,
     LABEL_UNIQUE_NAME,
     ORGANIZATION,
-    PART_REPLICA,
     object_labels,
     role_labels,
 )
 from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.overlays import (
     JOB,
     POD,
@@ -31,7 +26,8 @@ from torchx_sched_k8s.request.overlays import (
     substituted,
 )
 from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.request.retries import is_supervised, job_retries
+from torchx_sched_k8s.request.retries import job_retries
+from torchx_sched_k8s.supervisor import is_supervised, supervise
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.templates import RoleTemplate
 
@@ -54,8 +50,6 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
     jobs = []
     for role_idx, role in enumerate(app.roles):
         labels = role_labels(app, role_idx, role, names.app_id)
-        if supervised:
-            labels[LABEL_PART] = PART_REPLICA
         place = Place(
             names.app_id,
             opts.namespace,
@@ -68,7 +62,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
         job: dict[str, Any] = {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": metadata(
+            "metadata": object_metadata(
                 app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
             ),
             "spec": job_spec(role, names.roles[role.name], place, opts, together=supervised),
@@ -83,12 +77,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
         jobs.append(job)
     if not supervised:
         return [service_object, *jobs]
-    from torchx_sched_k8s.supervisor.objects import make_supervision
-
-    # its own pod is none of those that find each other by the service
-    service_object["spec"]["selector"][LABEL_PART] = PART_REPLICA
-    before, after = make_supervision(app, names.app_id, jobs, opts)
-    return [service_object, *before, *jobs, after]
+    return supervise(app, names.app_id, service_object, jobs, opts)
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
@@ -96,7 +85,7 @@ def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, An
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(app, app_id, object_labels(app, app_id), opts),
+        "metadata": object_metadata(app, app_id, object_labels(app, app_id), opts),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -124,29 +113,6 @@ def job_spec(
         "parallelism": role.num_replicas,
         **job_retries(role, opts, together=together),
         "template": pod,
-    }
-
-
-def metadata(
-    app: AppDef,
-    name: str,
-    labels: Mapping[str, str],
-    opts: KubernetesOpts,
-    role_name: str | None = None,
-) -> dict[str, Any]:
-    """Returns the metadata of an object of an app."""
-    annotations = dict(opts.annotations or {})
-    annotations[ANNOTATION_APP_NAME] = app.name
-    if role_name is not None:
-        annotations[ANNOTATION_ROLE_NAME] = role_name
-    told = {key: value for key, value in app.metadata.items() if isinstance(value, str)}
-    if told:
-        annotations[ANNOTATION_METADATA] = json.dumps(told)
-    return {
-        "name": name,
-        "namespace": opts.namespace,
-        "labels": {**(opts.labels or {}), **labels},
-        "annotations": annotations,
     }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ROLE_NAME, object_labels, role_labels
 from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.batch import INDEX_PATH, job_spec, metadata, suspend_for_kueue
+from torchx_sched_k8s.request.batch import INDEX_PATH, job_spec, suspend_for_kueue
+from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.overlays import (
     JOB,
     JOBSET,
@@ -71,7 +72,7 @@ def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
     jobset = {
         "apiVersion": API_VERSION,
         "kind": "JobSet",
-        "metadata": metadata(app, app_id, object_labels(app, app_id), opts),
+        "metadata": object_metadata(app, app_id, object_labels(app, app_id), opts),
         "spec": spec,
     }
     if opts.queue:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import marshal
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_kit.errors import MountTypeError
 from torchx_sched_k8s import options
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR, LABEL_INSTANCE_TYPE
 from torchx_sched_k8s.cluster.names import port_names
-from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
-from torchx_specs.errors import RequestError
+from torchx_sched_k8s.options import KubernetesOpts
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -25,7 +25,7 @@ ENV_IMAGE = "TORCHX_IMAGE"
 #: The variable with the index of the replica, where one template makes all replicas of a role.
 ENV_REPLICA_ID = "TORCHX_REPLICA_ID"
 _ENV_JOB_ID = "TORCHX_JOB_ID"
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - no file of ours
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - no file of ours
 
 #: A variable whose value begins so gets the field of the pod whose path follows.
 PLACEHOLDER_FIELD_PATH = "[FIELD_PATH]"
@@ -36,14 +36,8 @@ EFA_DEVICE = "vpc.amazonaws.com/efa"
 REPLICA_MARK = "\0replica\0"
 
 _NO_IMAGE = frozenset({"", NONE, MISSING})
-_ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 # What a node would replace: $(NAME), and $$ as $. Dollars before our own mark count as well.
 _ACTIVE = re.compile(r"\$\$+|\$(?=[(\0])")
-_VALID_PERMISSIONS = frozenset("rwm")
-
-
-class MountTypeError(RequestError, TypeError):
-    """A mount is none of the known types."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +253,7 @@ def _volumes(
         # what is in it counts as memory of the container anyway
         memory["sizeLimit"] = f"{int(role.resource.memMB)}M"
     volumes: list[dict[str, Any]] = [{"name": "dshm", "emptyDir": memory}]
-    mounts: list[dict[str, Any]] = [{"name": "dshm", "mountPath": _SHARED_MEMORY}]
+    mounts: list[dict[str, Any]] = [{"name": "dshm", "mountPath": SHARED_MEMORY}]
     privileged = False
     for i, mount in enumerate(role.mounts):
         name = f"mount-{i}"
@@ -284,76 +278,3 @@ def _volumes(
         volumes.append({"name": f"secret-{i}", "secret": {"secretName": secret}})
         mounts.append({"name": f"secret-{i}", "mountPath": path, "readOnly": True})
     return volumes, mounts, privileged
-
-
-def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
-    """Yields everything about a role that no pod could have, one line each.
-
-    Args:
-        role: the role
-        image: for roles that name none
-    """
-    if not role.name:
-        yield "it has no name"
-    if role.num_replicas < 1:
-        yield f"it has {role.num_replicas} replicas; at least one is needed"
-    if role.max_retries < 0:
-        yield f"max_retries is {role.max_retries}; it cannot be negative"
-    if role.min_replicas is not None and not 0 <= role.min_replicas <= role.num_replicas:
-        yield f"min_replicas is {role.min_replicas}, of {role.num_replicas} replicas"
-    # an empty one may come by an overlay; what a cluster thinks of none at all, it says itself
-    if role.image in (NONE, MISSING) and not image:
-        yield "it has no image; set Role.image, or the option image"
-    elif any(c.isspace() or not c.isprintable() for c in role.image):
-        yield f"{role.image!r} is no name of an image"
-    if not role.entrypoint or role.entrypoint == MISSING:
-        yield "no entrypoint; set Role.entrypoint to the program to run"
-    words = {"its name": role.name, "entrypoint": role.entrypoint}
-    words.update({f"args[{i}]": str(arg) for i, arg in enumerate(role.args)})
-    for where, word in words.items():
-        why = unsuitable(word)
-        if why:
-            yield f"{where} {why}"
-    for key, value in role.env.items():
-        if not _ENV_NAME.match(key):
-            yield f"env has {key!r}, which is no variable's name in a cluster"
-        why = unsuitable(key + str(value))
-        if why:
-            yield f"env[{key!r}] {why}"
-    for name, port in role.port_map.items():
-        if not 0 < port < 65536:
-            yield f"port_map['{name}'] is {port}, which is no port"
-    yield from _problems_of_mounts(role)
-
-
-def _problems_of_mounts(role: Role) -> Iterable[str]:
-    paths = {_SHARED_MEMORY}
-    for i, mount in enumerate(role.mounts):
-        if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
-            continue  # raised with a type of its own where the pod is made
-        where = f"mounts[{i}]"
-        if not mount.dst_path.startswith("/") or ":" in mount.dst_path:
-            yield f"{where}: {mount.dst_path!r} is no absolute path without a colon"
-        elif mount.dst_path in paths:
-            yield f"{where}: something is mounted at {mount.dst_path} already"
-        paths.add(mount.dst_path)
-        if isinstance(mount, VolumeMount):
-            if not SUBDOMAIN.accepts(mount.src):
-                yield f"{where}: {mount.src!r} is no name of a persistent volume claim"
-        elif ".." in mount.src_path.split("/") or not mount.src_path.startswith("/"):
-            yield f"{where}: {mount.src_path!r} is no absolute path on a node"
-        if isinstance(mount, DeviceMount) and not (
-            mount.permissions and _VALID_PERMISSIONS.issuperset(mount.permissions)
-        ):
-            yield f"{where}: permissions '{mount.permissions}': use r, w and m"
-
-
-def unsuitable(text: str) -> str:
-    """Returns why a cluster cannot carry a text, empty if it can."""
-    if "\0" in text:
-        return "holds a NUL character"
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return "holds bytes that are not UTF-8, which the API of Kubernetes cannot carry"
-    return ""

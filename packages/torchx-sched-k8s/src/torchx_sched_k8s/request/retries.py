@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
 from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.failure_policy import (
+    FAIL_JOB,
+    IGNORE_DISRUPTIONS,
+    pod_failure_policy,
+)
+from torchx_sched_k8s.supervisor import is_supervised
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 
 #: Volcano's words for what to do.
@@ -22,37 +27,10 @@ RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
     ],
 }
 
-#: Preemption, eviction and a node that goes away are nobody's failures: the pod is made anew.
-_DISRUPTION: dict[str, Any] = {
-    "action": "Ignore",
-    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-}
-#: Any other failure is the Job's, which then says whose it was: its pods will be gone.
-_FAILURE: dict[str, Any] = {
-    "action": "FailJob",
-    "onExitCodes": {"operator": "NotIn", "values": [0]},
-}
-
-
-def disruptions_are_no_failures() -> dict[str, Any]:
-    """Returns ``podFailurePolicy`` of a Job whose pods may be evicted."""
-    return {"rules": [copy.deepcopy(_DISRUPTION)]}
-
 
 def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
     """Returns what starts again when a replica of the role fails."""
     return RetryPolicy(opts.retry_policy) if opts.retry_policy else role.retry_policy
-
-
-def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
-    """Returns True if a supervisor starts the plain Jobs of an app again together, or ends them.
-
-    That is done where it was asked for by option, and a Job by itself does not do it.
-    """
-    if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
-        return False
-    retried = any(role.max_retries > 0 and role.num_replicas > 1 for role in app.roles)
-    return retried or len(app.roles) > 1
 
 
 def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
@@ -115,10 +93,10 @@ def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str
         fields["maxFailedIndexes"] = role.num_replicas - least if elastic else 0
     else:
         fields["backoffLimit"] = 0 if together else role.max_retries
-    rules = [_DISRUPTION]
-    if together and policy_of(role, opts) == RetryPolicy.APPLICATION and opts.api == "batch":
-        rules.append(_FAILURE)
-    fields["podFailurePolicy"] = {"rules": copy.deepcopy(rules)}
+    rules = [IGNORE_DISRUPTIONS]
+    if together and policy == RetryPolicy.APPLICATION and opts.api == "batch":
+        rules.append(FAIL_JOB)
+    fields["podFailurePolicy"] = pod_failure_policy(*rules)
     if elastic:
         # replicas that never found a place need not run once the others have done the work
         fields["successPolicy"] = {"rules": [{"succeededCount": least}]}

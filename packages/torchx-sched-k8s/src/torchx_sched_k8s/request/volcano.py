@@ -17,7 +17,7 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.cluster.names import AppNames, normalized
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.batch import metadata
+from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.overlays import (
     JOB,
     POD,
@@ -72,7 +72,7 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
     job = {
         "apiVersion": API_VERSION,
         "kind": "Job",
-        "metadata": metadata(app, names.app_id, object_labels(app, names.app_id), opts),
+        "metadata": object_metadata(app, names.app_id, object_labels(app, names.app_id), opts),
         "spec": spec,
     }
     values = macros.Values("", names.app_id, "0", ENV_RANK0_HOST)

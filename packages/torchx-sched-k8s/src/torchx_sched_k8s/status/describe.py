@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import (
-    BATCH,
-    CORE,
-    JOBSET,
-    KUEUE,
-    VOLCANO,
-    ApiError,
-    Cluster,
-    namespaced,
-    one_line,
-)
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
+from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, KUEUE, VOLCANO, object_path
 from torchx_sched_k8s.request.pods import unescape
-from torchx_sched_k8s.status.pod_states import Pod, latest, read_pod
+from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import AppView, RoleView, batch_view, jobset_view, volcano_view
-from torchx_sched_k8s.supervisor.restarts import completed, told_of
+from torchx_sched_k8s.supervisor import read_missing_jobs, restart_message
+from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+
 APIS = ("batch", "jobset", "volcano")
-
-
-def list_pods(cluster: Cluster, namespace: str, app_id: str) -> list[Pod]:
-    """Returns all pods of an app, by one request."""
-    return cluster.pods(
-        namespaced(CORE, namespace, "pods"),
-        f"list the pods of {app_id}",
-        {"labelSelector": selector(instance=app_id)},
-        read_pod,
-    )
 
 
 def find_app(
@@ -72,7 +57,7 @@ def find_app(
 def _look(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | None:
     what = f"look for the app {app_id}"
     if api == "batch":
-        path = namespaced(BATCH, namespace, "jobs")
+        path = object_path(BATCH, namespace, "jobs")
         query = {"labelSelector": f"{selector(instance=app_id)},!jobset.sigs.k8s.io/jobset-name"}
         try:
             jobs = cluster.get(path, what, query).get("items") or []
@@ -80,12 +65,17 @@ def _look(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | 
             if e.status == 404:
                 return None
             raise
-        view = batch_view(app_id, jobs) if jobs else None
-        return completed(cluster, namespace, view) if view and view.missing else view
+        if not jobs:
+            return None
+        view = batch_view(app_id, jobs)
+        missing = view.supervision and read_missing_jobs(
+            cluster, namespace, app_id, view.supervision
+        )
+        return batch_view(app_id, jobs, missing) if missing else view
     if api == "jobset":
-        found = cluster.find(namespaced(JOBSET, namespace, "jobsets", app_id), what)
+        found = cluster.get_or_none(object_path(JOBSET, namespace, "jobsets", app_id), what)
         return jobset_view(app_id, found) if found else None
-    found = cluster.find(namespaced(VOLCANO, namespace, "jobs", app_id), what)
+    found = cluster.get_or_none(object_path(VOLCANO, namespace, "jobs", app_id), what)
     return volcano_view(app_id, found) if found else None
 
 
@@ -116,8 +106,10 @@ def describe(
     elif state == AppState.FAILED:
         why = _first_reason(replicas, AppState.FAILED)
         message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
-    if view.supervisor is not None:
-        message = told_of(cluster, namespace, view, pods, message)
+    if view.supervision is not None:
+        message = restart_message(
+            cluster, namespace, view.supervision, pods, message, ended=is_terminal(view.state)
+        )
     return DescribeAppResponse(
         f"{namespace}:{app_id}",
         state,
@@ -208,7 +200,7 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
     if not waiting:
         return ""
     label = f"{LABEL_WORKLOAD_OWNER}={waiting[0]['metadata'].get('uid')}"
-    path = namespaced(KUEUE, namespace, "workloads")
+    path = object_path(KUEUE, namespace, "workloads")
     try:
         found = cluster.get(path, "look for Kueue's workload", {"labelSelector": label})
     except ApiError as e:

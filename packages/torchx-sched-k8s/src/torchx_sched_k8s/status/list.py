@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import BATCH, JOBSET, VOLCANO, ApiError, Cluster, namespaced
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of, selector
+from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, VOLCANO, object_path
 from torchx_sched_k8s.status.views import AppView, batch_view, is_ours, jobset_view, volcano_view
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
 
 
 def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
@@ -16,18 +20,18 @@ def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
     ours = {"labelSelector": selector()}
     jobs: dict[str, list[Mapping[str, Any]]] = {}
     query = {"labelSelector": f"{selector()},!jobset.sigs.k8s.io/jobset-name"}
-    for job in cluster.pages(namespaced(BATCH, namespace, "jobs"), what, query):
+    for job in cluster.list_items(object_path(BATCH, namespace, "jobs"), what, query):
         name = labels_of(job).get(LABEL_UNIQUE_NAME)
         if name:
             jobs.setdefault(name, []).append(job)
     views = [batch_view(name, found) for name, found in jobs.items()]
-    path = namespaced(JOBSET, namespace, "jobsets")
+    path = object_path(JOBSET, namespace, "jobsets")
     views += [
         jobset_view(str(one["metadata"]["name"]), one)
         for one in _if_installed(cluster, path, what, ours)
     ]
     # Jobs of older releases have no labels
-    path = namespaced(VOLCANO, namespace, "jobs")
+    path = object_path(VOLCANO, namespace, "jobs")
     views += [
         volcano_view(str(one["metadata"]["name"]), one)
         for one in _if_installed(cluster, path, what, {})
@@ -40,7 +44,7 @@ def _if_installed(
     cluster: Cluster, path: str, what: str, query: Mapping[str, object]
 ) -> Iterator[dict[str, Any]]:
     try:
-        yield from cluster.pages(path, what, query)
+        yield from cluster.list_items(path, what, query)
     except ApiError as e:
         # an API that is not installed may be forbidden as well
         if e.status not in (403, 404):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.client import one_line
+from torchx_kit.signals import exit_signal, signal_name
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
@@ -18,7 +18,20 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
 )
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+
+#: Fields of pods that nothing here reads, and that take most of a list's memory.
+_UNUSED_FIELDS = frozenset(
+    {"managedFields", "env", "envFrom", "volumeMounts", "volumes", "tolerations", "affinity"}
+    | {"command", "args", "resources", "ports", "livenessProbe", "readinessProbe", "startupProbe"}
+    | {"securityContext", "lifecycle", "allocatedResources", "imageID", "containerID"}
+    | {"hostIPs", "podIPs", "imagePullSecrets"}
+)
 
 _PHASES = {
     "Pending": AppState.PENDING,
@@ -30,8 +43,6 @@ _PHASES = {
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
 _DISRUPTIONS = {"PreemptionByScheduler": "Preempted", "EvictionByEvictionAPI": "Evicted"}
 _INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0)?\Z")
-_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS"}
-_SIGNALS |= {8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +130,27 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     )
 
 
+def list_pods(cluster: Cluster, namespace: str, label_selector: str, action: str) -> list[Pod]:
+    """Return the pods that a selector matches.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the pods.
+        label_selector: Selector of their labels.
+        action: What is requested, as in "cannot <action>".
+    """
+    path = object_path(CORE, namespace, "pods")
+    query = {"labelSelector": label_selector}
+    pods = cluster.list_items(path, action, query, object_hook=_without_unused_fields)
+    return [read_pod(pod) for pod in pods]
+
+
+def _without_unused_fields(data: dict[str, Any]) -> dict[str, Any]:
+    for field in _UNUSED_FIELDS & data.keys():
+        del data[field]
+    return data
+
+
 def latest(pods: Iterable[Pod]) -> list[Pod]:
     """Returns pods in the order in which they were made, the last attempt at its end."""
     # one that is still there comes after those that have ended within the same second
@@ -190,7 +222,7 @@ def _waiting(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 def _ended(terminated: Mapping[str, Any]) -> str:
     code = int(terminated.get("exitCode") or 0)
-    signal = _SIGNALS.get(code - 128) or _SIGNALS.get(int(terminated.get("signal") or 0))
+    signal = signal_name(exit_signal(code) or int(terminated.get("signal") or 0))
     how = f"exit code {code}" + (f" ({signal})" if signal else "")
     reason = str(terminated.get("reason") or "")
     if reason in ("", "Error", "Completed"):

@@ -11,22 +11,20 @@ from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_APP_NAME,
     ANNOTATION_CANCELLED,
     ANNOTATION_ENDED,
-    ANNOTATION_MAX_RESTARTS,
     ANNOTATION_METADATA,
     LABEL_APP_NAME,
     LABEL_ROLE_INDEX,
     annotations_of,
-    is_supervisor,
     labels_of,
 )
-from torchx_sched_k8s.compat import JOB_STATE
 from torchx_sched_k8s.status.job_states import (
-    Watch,
+    VOLCANO_JOB_STATES,
     role_name_of,
     suspended_words,
     true_conditions,
     words_of,
 )
+from torchx_sched_k8s.supervisor import Supervision
 from torchx_specs.model.status import AppState, is_terminal
 
 
@@ -77,10 +75,7 @@ class AppView:
         objects: those it was read from
         restarts: of the whole app
         metadata: of the AppDef
-        note: what is told of the app whatever its state is, empty if nothing
-        supervisor: the Job that starts it again, None if there is none
-        supervised: that Job has not ended, and a role that fails is not the end
-        missing: of how many roles no Job is there
+        supervision: what its supervisor says, None if it has none
     """
 
     api: str
@@ -92,45 +87,38 @@ class AppView:
     objects: list[Mapping[str, Any]] = field(default_factory=list)
     restarts: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
-    note: str = ""
-    supervisor: Mapping[str, Any] | None = None
-    supervised: bool = False
-    missing: int = 0
+    supervision: Supervision | None = None
 
 
 def batch_view(
-    app_id: str, jobs: Sequence[Mapping[str, Any]], absent: Sequence[Mapping[str, Any]] = ()
+    app_id: str,
+    jobs: Sequence[Mapping[str, Any]],
+    missing_jobs: Sequence[Mapping[str, Any]] = (),
 ) -> AppView:
-    """Reads the Jobs of an app.
+    """Read the Jobs of an app.
 
     Args:
-        app_id: its name in the cluster
-        jobs: its Jobs, that of its supervisor among them if it has one
-        absent: manifests of those that are not there, because the app is being started again
+        app_id: Name of the app in the cluster.
+        jobs: Its Jobs, including its supervisor's.
+        missing_jobs: Manifests of Jobs that do not exist because the app is being restarted.
     """
-    supervisor = next((job for job in jobs if is_supervisor(job)), None)
-    there = [job for job in jobs if job is not supervisor]
-    watch = Watch(supervisor, there)
-    gone = {str(job["metadata"]["name"]) for job in absent}
-    jobs = sorted([*there, *absent], key=lambda job: int(labels_of(job).get(LABEL_ROLE_INDEX) or 0))
+    supervision = Supervision(jobs, missing_jobs)
+    several = len(supervision.role_jobs) > 1
     states, roles, messages = [], [], []
-    for i, job in enumerate(jobs):
-        state, message = watch.state_of(job, there=job["metadata"]["name"] not in gone)
+    for i, job in enumerate(supervision.role_jobs):
+        state, message = supervision.state_of(job)
         spec, status = job["spec"], job.get("status") or {}
         states.append(state)
         if message:
-            messages.append(
-                (state, message if len(jobs) < 2 else f"{role_name_of(job)}: {message}")
-            )
-        completions = int(spec.get("completions") or 1)
+            messages.append((state, f"{role_name_of(job)}: {message}" if several else message))
         success = (spec.get("successPolicy") or {}).get("rules") or [{}]
-        retries = annotations_of(job).get(ANNOTATION_MAX_RESTARTS)
-        replaced = watch.is_replaced(job) or job["metadata"]["name"] in gone
+        retries = supervision.max_restarts(job)
+        replaced = supervision.is_replaced(job)
         roles.append(
             RoleView(
                 int(labels_of(job).get(LABEL_ROLE_INDEX) or i),
                 role_name_of(job),
-                completions,
+                int(spec.get("completions") or 1),
                 spec["template"],
                 state,
                 str(job["metadata"]["name"]),
@@ -142,20 +130,15 @@ def batch_view(
                 ended_for=annotations_of(job).get(ANNOTATION_ENDED, ""),
             )
         )
-    missing = max(watch.roles - len(jobs), 0 if jobs else 1)
-    # a list of many apps is not completed
-    state = combined([*states, *[watch.absent] * missing])
+    state = combined([*states, *[supervision.missing_state] * supervision.missing])
     message = next((text for of, text in messages if of == state), "")
-    if watch.ended and state != AppState.SUCCEEDED:
-        state, message = watch.ended
+    if supervision.ended and state != AppState.SUCCEEDED:
+        state, message = supervision.ended
     elif state == AppState.FAILED and not all(map(is_terminal, states)):
         message += "; other roles still run, delete the app to end them"
-    # who could make others is the first to be ended
-    objects = [*([] if supervisor is None else [supervisor]), *there]
-    view = app_view("batch", app_id, state, message, roles, objects)
-    view.restarts, view.missing = watch.restarts, missing
-    view.supervisor, view.supervised = supervisor, watch.watches
-    view.note = watch.note(jobs, replacing=bool(missing or gone))
+    view = app_view("batch", app_id, state, message, roles, supervision.objects)
+    view.restarts = supervision.restarts
+    view.supervision = supervision if supervision.supervisor is not None else None
     return view
 
 
@@ -206,7 +189,7 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
     spec, status = job.get("spec") or {}, job.get("status") or {}
     told = status.get("state") or {}
     phase = str(told.get("phase") or "")
-    state = JOB_STATE.get(phase, AppState.UNKNOWN) if phase else AppState.PENDING
+    state = VOLCANO_JOB_STATES.get(phase, AppState.UNKNOWN) if phase else AppState.PENDING
     if ANNOTATION_CANCELLED in annotations_of(job) and state != AppState.SUCCEEDED:
         state = AppState.CANCELLED
     message = ""

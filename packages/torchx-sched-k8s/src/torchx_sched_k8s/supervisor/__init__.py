@@ -1,1 +1,64 @@
-"""Restarts of a whole app that consists of plain Jobs."""
+"""Restarts of a whole app that consists of plain Jobs.
+
+No controller of a plain cluster restarts several Jobs together. With ``retry_policy=APPLICATION``
+an app therefore has a supervisor: a Job of one pod, named like the app, that owns all other objects
+of the app. When a role fails, the supervisor deletes all Jobs of the app and creates them again.
+
+This module is the only interface of the folder: the rest of the package imports the names below
+from here, and nothing from the modules beside it.
+
+==============  ====================  ==============================================================
+step            name                  purpose
+==============  ====================  ==============================================================
+request         is_supervised         Whether an app gets a supervisor.
+request         supervise             Add the supervisor to an app's Service and Jobs.
+request         masked_manifests      Mask the secrets of the config map for display.
+submit          find_owner            The object that owns the others; it is created first.
+submit          rights_hint           What to do if RBAC forbids to create its account.
+status          Supervision           States of the roles, restarts and end of the app.
+status          read_missing_jobs     Manifests of Jobs that do not exist during a restart.
+status          restart_message       The app's message with the reason of the present restart.
+cancel          stop                  End the supervisor before the roles' Jobs.
+delete          dependents            Objects that belong to the supervisor.
+==============  ====================  ==============================================================
+
+The supervisor's own rights are a Role in the request: ``get``, ``patch`` and ``delete`` of the
+app's Jobs, ``get`` of its config map, and ``create`` of Jobs. The user who submits the app needs
+the rights to create, get and delete ConfigMaps, ServiceAccounts, Roles and RoleBindings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx_specs.lazy_imports import attach
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.supervisor.lifecycle import dependents as dependents
+    from torchx_sched_k8s.supervisor.lifecycle import find_owner as find_owner
+    from torchx_sched_k8s.supervisor.lifecycle import rights_hint as rights_hint
+    from torchx_sched_k8s.supervisor.lifecycle import stop as stop
+    from torchx_sched_k8s.supervisor.objects import is_supervised as is_supervised
+    from torchx_sched_k8s.supervisor.objects import masked_manifests as masked_manifests
+    from torchx_sched_k8s.supervisor.objects import supervise as supervise
+    from torchx_sched_k8s.supervisor.status import Supervision as Supervision
+    from torchx_sched_k8s.supervisor.status import read_missing_jobs as read_missing_jobs
+    from torchx_sched_k8s.supervisor.status import restart_message as restart_message
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "torchx_sched_k8s.supervisor.lifecycle": (
+            "dependents",
+            "find_owner",
+            "rights_hint",
+            "stop",
+        ),
+        "torchx_sched_k8s.supervisor.objects": ("is_supervised", "masked_manifests", "supervise"),
+        "torchx_sched_k8s.supervisor.status": (
+            "Supervision",
+            "read_missing_jobs",
+            "restart_message",
+        ),
+    },
+)

@@ -14,19 +14,22 @@ from typing import Any
 from torchx_sched_k8s import options
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ISTIO_SIDECAR,
+    object_labels,
+)
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.failure_policy import IGNORE_DISRUPTIONS, pod_failure_policy
+from torchx_sched_k8s.request.metadata import object_metadata
+from torchx_sched_k8s.request.pods import escape
+from torchx_sched_k8s.supervisor.annotations import (
     ANNOTATION_MAX_RESTARTS,
     ANNOTATION_ROLES,
     LABEL_PART,
     MANIFESTS,
+    PART_REPLICA,
     PART_SUPERVISOR,
-    object_labels,
 )
-from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.batch import metadata
-from torchx_sched_k8s.request.pods import escape
-from torchx_sched_k8s.request.retries import disruptions_are_no_failures
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef
+from torchx_specs.model.app import AppDef, RetryPolicy
 
 #: Of roles and role bindings.
 RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
@@ -38,21 +41,39 @@ _BACKOFF_LIMIT = 10
 _GRACE_SECONDS = 5
 
 
-def make_supervision(
-    app: AppDef, app_id: str, jobs: Sequence[dict[str, Any]], opts: KubernetesOpts
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Returns what is to be there before the Jobs of an app, and the Job that supervises them.
+def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
+    """Return whether an app gets a supervisor.
+
+    It does if the option ``retry_policy`` asks for restarts of the whole app, and its plain Jobs
+    could not do the same by themselves.
+    """
+    if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
+        return False
+    retried = any(role.max_retries > 0 and role.num_replicas > 1 for role in app.roles)
+    return retried or len(app.roles) > 1
+
+
+def supervise(
+    app: AppDef,
+    app_id: str,
+    service: dict[str, Any],
+    jobs: Sequence[dict[str, Any]],
+    opts: KubernetesOpts,
+) -> list[dict[str, Any]]:
+    """Return an app's objects with those of its supervisor.
 
     Args:
-        app: the app
-        app_id: its name in the cluster
-        jobs: its Jobs, one for each role, which are noted how often they may be started again
-        opts: the scheduler's options
+        app: The app.
+        app_id: Name of the app in the cluster.
+        service: The app's Service; changed so that it leaves out the supervisor's pod.
+        jobs: The app's Jobs, one for each role; labelled and annotated in place.
+        opts: The scheduler's options.
 
     Raises:
-        RequestError: an overlay says what a supervised Job cannot have, or the Jobs take more room
-            than there is for them
+        RequestError: An overlay sets a field that a supervised Job cannot have, or the Jobs are too
+            large for a config map.
     """
+    service["spec"]["selector"][LABEL_PART] = PART_REPLICA
     for role, job in zip(app.roles, jobs, strict=True):
         if job["spec"].get("ttlSecondsAfterFinished") is not None:
             raise RequestError(
@@ -60,6 +81,8 @@ def make_supervision(
                 " Job that retry_policy=APPLICATION may have to start again; set the option"
                 " ttl_seconds, which counts from the end of the app"
             )
+        for part in (job, job["spec"]["template"]):
+            part["metadata"]["labels"][LABEL_PART] = PART_REPLICA
         annotations = job["metadata"].get("annotations") or {}
         annotations[ANNOTATION_MAX_RESTARTS] = str(role.max_retries)
         job["metadata"]["annotations"] = annotations
@@ -67,7 +90,7 @@ def make_supervision(
 
     def named(api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
         head = {"apiVersion": api_version, "kind": kind}
-        return {**head, "metadata": metadata(app, app_id, labels, opts), **fields}
+        return {**head, "metadata": object_metadata(app, app_id, labels, opts), **fields}
 
     manifests = _written(jobs)
     if len(manifests) > LARGEST_DATA:
@@ -92,7 +115,7 @@ def make_supervision(
         ]
     supervisor = named("batch/v1", "Job", spec=_job_spec(app_id, jobs, account, labels, opts))
     supervisor["metadata"]["annotations"][ANNOTATION_ROLES] = str(len(jobs))
-    return before, supervisor
+    return [service, *before, *jobs, supervisor]
 
 
 def _written(jobs: Sequence[Any]) -> str:
@@ -185,7 +208,7 @@ def _job_spec(
         "completions": 1,
         "parallelism": 1,
         "backoffLimit": _BACKOFF_LIMIT,
-        "podFailurePolicy": disruptions_are_no_failures(),
+        "podFailurePolicy": pod_failure_policy(IGNORE_DISRUPTIONS),
         "template": {
             "metadata": {
                 "labels": {**(opts.labels or {}), **labels},

@@ -11,7 +11,7 @@ import os
 import re
 import time
 
-from torchx_sched_local.store import layout, records
+from torchx_sched_local.store import index, layout
 
 ENV_RETENTION = "TORCHX_LOCAL_RETENTION"
 
@@ -36,11 +36,11 @@ def remove_old() -> None:
 
     base = os.path.realpath(layout.base_folder())
     now = time.time()
-    for app_id in records.all_ids():
-        folder = records.lookup(app_id)
+    for app_id in index.app_ids():
+        folder = index.find(app_id)
         if folder is None or not os.path.realpath(folder.path).startswith(base + os.sep):
             continue
         ended = folder.read_end()
         if ended is not None and now - ended[1] > keep:
             shutil.rmtree(folder.path, ignore_errors=True)
-            records.unlink(app_id)
+            index.remove(app_id)

@@ -6,12 +6,14 @@ import os
 import time
 from typing import Any
 
+from torchx_kit.logs.file_logs import Tail, log_lines
 from torchx_sched_local.errors import NoLogError
-from torchx_sched_local.logs.locate import ReplicaLog, log_path
+from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import PopenRequest
-from torchx_sched_local.store import records
-from torchx_sched_local.store.history import AppRun
-from torchx_sched_local.supervise import processes
+from torchx_sched_local.store import index
+from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_run import AppRun
+from torchx_sched_local.supervise import process_table, processes
 from torchx_sched_local.supervise.terminate import end_all
 from torchx_specs.errors import BackendError
 from torchx_specs.model.app import AppDef
@@ -32,7 +34,7 @@ class StoredApp:
         data: the content of its ``app.json``
     """
 
-    def __init__(self, folder: records.AppFolder, data: dict[str, Any]) -> None:
+    def __init__(self, folder: AppFolder, data: dict[str, Any]) -> None:
         self.folder = folder
         self.data = data
         self._run = AppRun(data["app_id"], {r["name"]: r["replicas"] for r in data["roles"]})
@@ -44,7 +46,7 @@ class StoredApp:
     @classmethod
     def find(cls, app_id: str) -> StoredApp | None:
         """Returns an app by its id, None if there is none."""
-        folder = records.lookup(app_id)
+        folder = index.find(app_id)
         data = folder.read_app() if folder else None
         if folder is None or data is None or data.get("app_id") != app_id:
             return None
@@ -109,8 +111,6 @@ class StoredApp:
 
     def wait(self, timeout: float | None) -> None:
         """Returns when the app has ended, or after ``timeout`` seconds."""
-        from torchx_kit.logs.file_logs import Tail, log_lines
-
         deadline = None if timeout is None else time.monotonic() + timeout
         check_every = 2.0 if timeout is None else min(2.0, max(timeout, 0.0))
 
@@ -145,7 +145,7 @@ class StoredApp:
         if self._is_supervised():
             self.wait(_SUPERVISOR_SECONDS)
         else:
-            from torchx_sched_local.supervise.supervisor import reap
+            from torchx_sched_local.supervise.reap import reap
 
             reap(self.folder)
         if not is_terminal(self.refresh().state):
@@ -169,7 +169,7 @@ class StoredApp:
             pass
         except OSError as e:
             raise BackendError(f"cannot remove {self.folder.path}: {e.strerror or e}") from e
-        records.unlink(self._run.app_id)
+        index.remove(self._run.app_id)
 
     def _processes(self) -> set[processes.ProcessId]:
         self._read_journal()
@@ -197,7 +197,7 @@ class StoredApp:
         run = self._run
         if run.node and run.node != os.uname().nodename:
             return True  # as far as can be told from here
-        if run.boot and run.boot != processes.boot_id():
+        if run.boot and run.boot != process_table.boot_id():
             return False
         return any(
             process is not None and processes.is_alive(process)
@@ -206,7 +206,7 @@ class StoredApp:
 
     def _judge_lost(self) -> None:
         run = self._run
-        if run.boot and run.boot != processes.boot_id():
+        if run.boot and run.boot != process_table.boot_id():
             run.state, run.msg = AppState.FAILED, "the machine was restarted while it ran"
         elif any(processes.is_alive(leader.process) for leader in run.leaders()):
             run.msg = "nobody supervises it any more; cancel it to end its processes"

@@ -3,8 +3,8 @@
 It reads from a pipe whose other end the supervisor alone holds. A line means that the app has ended
 and all is well; the end of the pipe without one, that the supervisor is gone. Until then it is a
 shell that takes a millisecond to start and next to no memory; only when it is needed it becomes
-Python (:func:`torchx_sched_local.supervise.supervisor.reap`), which ends what is left and finishes
-the logs.
+Python (:mod:`~torchx_sched_local.supervise.supervisor_process`), which ends what is left and
+finishes the logs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import subprocess
 import sys
 import weakref
 
+import torchx_kit
+import torchx_sched_local
+import torchx_specs
 from torchx_sched_local.supervise.processes import ProcessId, identify
 
 # Signals that end a terminal's or a job's processes must not end their guard.
@@ -24,7 +27,7 @@ _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" "
 # Isolated from the caller's directory, variables and site; told where the modules are.
 _PYTHON = """import sys
 sys.path[:0] = sys.argv[3:]
-from torchx_sched_local.supervise.supervisor import main
+from torchx_sched_local.supervise.supervisor_process import main
 sys.exit(main(sys.argv[1:3]))
 """
 
@@ -93,10 +96,6 @@ def python_command(*args: str) -> list[str]:
     Args:
         args: the two arguments for it
     """
-    import torchx_kit
-    import torchx_sched_local
-    import torchx_specs
-
     files = (torchx_sched_local.__file__, torchx_kit.__file__, torchx_specs.__file__)
     homes = dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in files if f)
     return [sys.executable or "python3", "-I", "-S", "-c", _PYTHON, *args, *homes]

@@ -1,39 +1,36 @@
-"""Processes: who they are, who descends from whom, and how to signal them safely.
+"""Identifying, finding and signalling processes.
 
-A process id alone names nobody for long: the system uses it again. Here a process is its id and the
-time it started, and a signal goes through a pidfd where there are any, so that it reaches that
-process or none.
+The operating system reuses process ids. So a process is identified here by its pid and its start
+time, and a signal is sent through a pidfd where the system has them: it reaches that process or
+none.
 
-What belongs to a replica is found in four ways, because each alone can be escaped: descendants (an
-orphan has another parent), the session and the process group that its first process leads (a daemon
-makes its own), and a variable in the environment, which every descendant inherits unless it is
-cleared (a daemon's usually is not).
+The processes of a replica are found in four ways, because a process can escape each of them alone:
+by descent (an orphan gets another parent), by the session and by the process group that the
+replica's first process leads (a daemon makes its own), and by a variable in the environment that
+every descendant inherits unless it clears its environment (a daemon usually does not).
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from typing import NamedTuple
 
-#: The variable by which descendants are recognised: tokens of replicas, one a line. Jobs within
-#: jobs have one for each, the outermost first.
-ENV_REPLICA = "TORCHX_LOCAL_REPLICA"
+from torchx_sched_local.supervise import process_table
+from torchx_sched_local.supervise.process_table import ProcessInfo
 
-HAS_PROC = os.path.exists("/proc/self/stat")
 _HAS_PIDFD = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_ENDED = ("Z", "X")
 
 
 class ProcessId(NamedTuple):
-    """A process, told apart from others that have or had its pid.
+    """Identifies a process, also after its pid was reused.
 
     Attributes:
-        pid: the process id
-        start: when it started, in the system's own unit; 0 if unknown, which no process matches
+        pid: The process id.
+        start: When the process started, as :attr:`ProcessInfo.start`; 0 if unknown, which matches
+            no process.
     """
 
     pid: int
@@ -41,13 +38,14 @@ class ProcessId(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """The first process of a replica; it leads a session and a process group.
+    """The first process of a replica, which leads a session and a process group.
 
     Attributes:
-        process: the process
-        token: identifies the replica in :data:`ENV_REPLICA`
-        reaped: time (as :func:`now`) until which its pid was certainly still its own; None while it
-            was not waited for
+        process: The process.
+        token: Marks the replica's processes, in
+            :data:`~torchx_sched_local.supervise.process_table.ENV_REPLICA`.
+        reaped: A time, as :func:`process_table.now`, until which the pid was certainly not reused;
+            None before the process was reaped.
     """
 
     process: ProcessId
@@ -55,149 +53,104 @@ class Leader(NamedTuple):
     reaped: int | None = None
 
 
-#: Pids that are let alone.
+#: Pids of processes that are not ended.
 Spared = Set[int]
 
 
-class Seen(NamedTuple):
-    """What the system says of a process."""
-
-    start: int
-    parent: int
-    group: int
-    session: int
-    state: str
-
-
-def now() -> int:
-    """Returns the time in the unit of :attr:`ProcessId.start`."""
-    if HAS_PROC:
-        return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND)
-    return int(time.time())
-
-
-def boot_id() -> str:
-    """Returns an id of this run of the machine, empty if it has none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
 def identify(pid: int) -> ProcessId:
-    """Returns a process with its start time, 0 if it is gone or not to be seen."""
-    seen = look(pid)
-    return ProcessId(pid, seen.start if seen else 0)
+    """Return the identity of a process; its start time is 0 if there is no such process."""
+    info = process_table.process_info(pid)
+    return ProcessId(pid, info.start if info else 0)
 
 
 def identify_child(pid: object) -> ProcessId:
-    """Returns a child of this process; with start time 0 if it is something else.
+    """Return the identity of a child of this process; the start time of any other pid is 0.
 
-    What a subclass of the scheduler says it has started may be no process of this machine, or one
-    that is not to be taken for a replica: this one, say.
+    A subclass of the scheduler may report something else than the pid of a process that it started
+    on this machine. Such a pid must never be signalled.
     """
     if type(pid) is not int:
         return ProcessId(0, 0)
-    seen = look(pid)
-    is_child = seen is not None and seen.parent == os.getpid()
-    return ProcessId(pid, seen.start if seen is not None and is_child else 0)
+    info = process_table.process_info(pid)
+    is_child = info is not None and info.parent == os.getpid()
+    return ProcessId(pid, info.start if info is not None and is_child else 0)
 
 
-def look(pid: int) -> Seen | None:
-    """Returns what the system says of a process, None if there is none."""
-    if not HAS_PROC:
-        return _ps(pid).get(pid)
+def is_alive(process: ProcessId) -> bool:
+    """Return True if the process has not ended and its pid was not reused."""
+    info = process_table.process_info(process.pid)
+    if info is None or info.state in _ENDED:
+        return False
+    return process.start != 0 and process.start == info.start
+
+
+def send_signal(process: ProcessId, number: int) -> bool:
+    """Send a signal to a process, and return False if it has ended."""
+    if process.pid <= 1 or process.start <= 0:
+        return False  # a process group, every process, or an unknown one
+    if not _HAS_PIDFD:
+        return _kill(process, number)
     try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    except OSError:  # an old kernel, or no file descriptor is left
+        return _kill(process, number)
     try:
-        return _parse_stat(os.read(fd, 1024))
-    except OSError:
-        return None
+        # The descriptor keeps the pid from being reused, so the check comes after it was opened.
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(fd, number)
+        return True
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
     finally:
         os.close(fd)
 
 
-def is_alive(process: ProcessId) -> bool:
-    """Returns True if the process runs: not ended, and not another one of the same pid."""
-    seen = look(process.pid)
-    return seen is not None and _is(process, seen)
-
-
-def send(process: ProcessId, number: int) -> bool:
-    """Signals a process; returns False if it has ended."""
-    if process.pid <= 1 or process.start <= 0:
-        return False  # a group, everybody, or nobody knows whom
-    if _HAS_PIDFD:
-        try:
-            fd = os.pidfd_open(process.pid)
-        except OSError as e:
-            if isinstance(e, ProcessLookupError):
-                return False
-            return _kill(process, number)  # a kernel without pidfds, or no descriptor is left
-        try:
-            # only now that the descriptor holds it can it be told from others
-            if not is_alive(process):
-                return False
-            signal.pidfd_send_signal(fd, number)
-            return True
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        finally:
-            os.close(fd)
-    return _kill(process, number)
-
-
-def find(
+def find_processes(
     leaders: Iterable[Leader],
-    tokens: Callable[[str], bool],
+    owns_token: Callable[[str], bool],
     since: int,
-    below: Spared | None = None,
+    spared: Spared | None = None,
 ) -> set[ProcessId]:
-    """Returns every living process that belongs to the leaders, themselves included.
+    """Return every living process that belongs to the leaders, the leaders included.
 
     Args:
-        leaders: the first processes; those that cannot be told from others are ignored
-        tokens: says of a token in :data:`ENV_REPLICA` whether its processes belong as well
-        since: what started before this time (as :func:`now`) does not belong, whatever else
-            speaks for it
-        below: all descendants of this process belong as well, but for these
+        leaders: The first processes of replicas. Those of unknown identity are ignored.
+        owns_token: Returns True for the tokens whose processes belong to the leaders.
+        since: Processes that started before this time, as :func:`process_table.now`, never belong.
+        spared: If not None, all descendants of this process belong too, except these.
     """
-    table = snapshot()
-    found = _by_descent(table, _certain(leaders))
-    if below is not None:
-        children = {pid for pid, seen in table.items() if seen.parent == os.getpid()}
-        found |= _descendants(table, children - below)
-    if HAS_PROC:
-        others = table.keys() - found
-        found |= {pid for pid in others if any(map(tokens, read_tokens(pid)))}
-        # what these have started, whose environment may have been cleared
-        found |= _descendants(table, found)
+    table = process_table.all_processes()
+    found = _by_descent(table, _identified(leaders))
+    if spared is not None:
+        children = {pid for pid, info in table.items() if info.parent == os.getpid()}
+        found |= _descendants(table, children - spared)
+    others = table.keys() - found
+    found |= {pid for pid in others if any(map(owns_token, process_table.read_tokens(pid)))}
+    # Children of the processes with a token may have cleared their environment.
+    found |= _descendants(table, found)
     found -= {0, 1, os.getpid()}
     return {
         ProcessId(pid, table[pid].start)
         for pid in found
-        if table[pid].start >= since and table[pid].state not in ("Z", "X")
+        if table[pid].start >= since and table[pid].state not in _ENDED
     }
 
 
-def _certain(leaders: Iterable[Leader]) -> list[Leader]:
-    # 0 is the session and the group of the kernel, and of whatever came into a container from
-    # outside
-    return [leader for leader in leaders if leader.process.pid > 1 and leader.process.start > 0]
-
-
-def may_have_left(
-    leaders: Iterable[Leader], tokens: Callable[[str], bool], below: Spared | None = None
+def may_have_left_processes(
+    leaders: Iterable[Leader], owns_token: Callable[[str], bool], spared: Spared | None = None
 ) -> bool:
-    """Returns False if :func:`find` would find nothing of leaders that have ended; cheaper."""
-    if below is not None and _children() - below:
+    """Return False if :func:`find_processes` would find nothing; cheaper than calling it.
+
+    All leaders have ended. The arguments are those of :func:`find_processes`.
+    """
+    if spared is not None and process_table.children() - spared:
         return True
-    for leader in _certain(leaders):
+    for leader in _identified(leaders):
         try:
             os.killpg(leader.process.pid, 0)
             return True
@@ -205,75 +158,15 @@ def may_have_left(
             return True
         except ProcessLookupError:
             pass
-    if not HAS_PROC:
-        return False
-    me, user = os.getpid(), os.geteuid()
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == me:
-            continue
-        try:
-            # a big machine has thousands of kernel threads and other users' processes
-            if os.stat(f"/proc/{name}").st_uid != user:
-                continue
-        except OSError:
-            continue
-        if any(map(tokens, read_tokens(int(name)))):
-            return True
-    return False
+    return any(
+        any(map(owns_token, process_table.read_tokens(pid))) for pid in process_table.pids_of_user()
+    )
 
 
-def _children() -> set[int]:
-    me = os.getpid()
-    try:
-        with open(f"/proc/{me}/task/{me}/children") as file:
-            return set(map(int, file.read().split()))
-    except OSError:
-        return {pid for pid, seen in snapshot().items() if seen.parent == me}
-
-
-def snapshot() -> dict[int, Seen]:
-    """Returns all processes of the system."""
-    if not HAS_PROC:
-        return _ps()
-    table = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            seen = look(int(name))
-            if seen is not None:
-                table[int(name)] = seen
-    return table
-
-
-def read_tokens(pid: int) -> list[str]:
-    """Returns the tokens in a process's environment; none if it may not be read."""
-    try:
-        fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return []
-    try:
-        data = b""
-        while block := os.read(fd, 1 << 17):
-            data += block
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
-    key = ENV_REPLICA.encode() + b"="
-    at = 0 if data.startswith(key) else data.find(b"\0" + key) + 1
-    if at == 0 and not data.startswith(key):
-        return []
-    value = data[at + len(key) : data.find(b"\0", at) if b"\0" in data[at:] else None]
-    return os.fsdecode(value).split("\n")
-
-
-def with_token(environ: Mapping[str, str], token: str) -> str:
-    """Returns the value of :data:`ENV_REPLICA` for a process started from ``environ``."""
-    outer = environ.get(ENV_REPLICA)
-    return f"{outer}\n{token}" if outer else token
-
-
-def _is(process: ProcessId, seen: Seen) -> bool:
-    return process.start != 0 and process.start == seen.start and seen.state not in ("Z", "X")
+def _identified(leaders: Iterable[Leader]) -> list[Leader]:
+    # 0 is the session and the group of the kernel, and of processes that entered a container from
+    # outside.
+    return [leader for leader in leaders if leader.process.pid > 1 and leader.process.start > 0]
 
 
 def _kill(process: ProcessId, number: int) -> bool:
@@ -288,33 +181,35 @@ def _kill(process: ProcessId, number: int) -> bool:
     return True
 
 
-def _by_descent(table: dict[int, Seen], leaders: list[Leader]) -> set[int]:
+def _by_descent(table: dict[int, ProcessInfo], leaders: list[Leader]) -> set[int]:
+    """Return the descendants of the leaders, and the members of their sessions and groups."""
     living = {
         leader.process.pid
         for leader in leaders
-        if (seen := table.get(leader.process.pid)) is not None
-        and leader.process.start == seen.start
+        if (info := table.get(leader.process.pid)) is not None
+        and leader.process.start == info.start
     }
     found = _descendants(table, living)
     by_pid = {leader.process.pid: leader for leader in leaders}
     members: dict[int, list[int]] = {}
-    for pid, seen in table.items():
-        for led in {seen.session, seen.group}:
-            if led in by_pid:
-                members.setdefault(led, []).append(pid)
-    for led, pids in members.items():
-        # While a session or group has a member, its id is not used again. So if one member is known
-        # to be of our time, all are ours.
-        reaped = by_pid[led].reaped
-        if led in living or (reaped is not None and any(table[pid].start < reaped for pid in pids)):
+    for pid, info in table.items():
+        for group in {info.session, info.group}:
+            if group in by_pid:
+                members.setdefault(group, []).append(pid)
+    for group, pids in members.items():
+        # The id of a session or group is not reused while it has a member. So if one member
+        # started before the leader was reaped, all members belong to the leader.
+        reaped = by_pid[group].reaped
+        is_ours = reaped is not None and any(table[pid].start < reaped for pid in pids)
+        if group in living or is_ours:
             found.update(pids)
     return found | _descendants(table, found)
 
 
-def _descendants(table: dict[int, Seen], roots: Collection[int]) -> set[int]:
+def _descendants(table: dict[int, ProcessInfo], roots: Collection[int]) -> set[int]:
     children: dict[int, list[int]] = {}
-    for pid, seen in table.items():
-        children.setdefault(seen.parent, []).append(pid)
+    for pid, info in table.items():
+        children.setdefault(info.parent, []).append(pid)
     found: set[int] = set()
     todo = list(roots)
     while todo:
@@ -323,48 +218,3 @@ def _descendants(table: dict[int, Seen], roots: Collection[int]) -> set[int]:
             found.add(pid)
             todo += children.get(pid, ())
     return found
-
-
-def _parse_stat(data: bytes) -> Seen | None:
-    # the name, in parentheses, may itself hold blanks and parentheses
-    fields = data[data.rfind(b")") + 2 :].split()
-    if len(fields) < 20:
-        return None
-    return Seen(
-        start=int(fields[19]),
-        parent=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        state=fields[0].decode(),
-    )
-
-
-def _ps(pid: int | None = None) -> dict[int, Seen]:
-    """Asks ps, where there is no /proc; the session is unknown there."""
-    import subprocess
-    from datetime import datetime
-
-    which = ["-A"] if pid is None else ["-p", str(pid)]
-    # not lstart=: some implementations give a column after it to it
-    command = ["ps", *which, "-o", "pid=", "-o", "ppid=", "-o", "pgid=", "-o", "stat=", "-o"]
-    out = subprocess.run(
-        [*command, "lstart="],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "LC_ALL": "C"},
-        check=False,
-    ).stdout.decode("ascii", "replace")
-    table = {}
-    for line in out.splitlines():
-        words = line.split()
-        try:
-            started = datetime.strptime(" ".join(words[4:9]), "%a %b %d %H:%M:%S %Y")
-            number, parent, group = map(int, words[:3])
-        except ValueError:
-            continue
-        table[number] = Seen(int(started.timestamp()), parent, group, 0, words[3][:1])
-    return table
-
-
-if sys.platform == "darwin":  # pragma: no cover
-    HAS_PROC = False

@@ -216,7 +216,7 @@ class _LocalAppDef:
         return min(found)[1] if found else None
 
     def _write_success(self) -> None:
-        from torchx_sched_local.store.records import ended_replica, write_success
+        from torchx_sched_local.store.success_file import ended_replica, write_success
 
         def name(file: Any) -> str:
             return str(getattr(file, "name", NA))

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from torchx_kit.signals import describe_exit
 from torchx_sched_local.logs.combined import ReplicaLogs
-from torchx_sched_local.logs.locate import ReplicaLog, log_path
+from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
-from torchx_sched_local.store.history import AppRun, Event, ReplicaRun, why_it_ended
-from torchx_sched_local.store.records import AppFolder, timestamp
+from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.store.retention import remove_old
-from torchx_sched_local.supervise import processes
+from torchx_sched_local.supervise import process_table, processes
 from torchx_sched_local.supervise import terminate as ending
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import ProcessId
@@ -161,12 +163,12 @@ class Supervision:
 
     def started(self, place: Place, process: Any) -> None:
         """Records that a replica was started."""
-        self.record(["start", *place, *processes.identify_child(process.pid), timestamp()])
+        self.record(["start", *place, *processes.identify_child(process.pid), time.time()])
 
     def not_started(self, place: Place, error: Exception) -> None:
         """Records that a replica could not be started."""
         reason = self.why_not_started(place, error)
-        self.record(["exit", *place, AppState.FAILED.value, None, reason, None, timestamp()])
+        self.record(["exit", *place, AppState.FAILED.value, None, reason, None, time.time()])
 
     def why_not_started(self, place: Place, error: Exception) -> str:
         """Returns why a process could not be started, in words."""
@@ -246,7 +248,7 @@ class Supervision:
         """Records the end of a process that has ended; of another one, sees to be told of it."""
         if place not in self._running or self._running[place] is not process:
             return
-        reaped = processes.now()
+        reaped = process_table.now()
         exit_code = process.poll()
         if exit_code is None:
             self._reactor.on_exit(process, lambda: self._look_at(place, process))
@@ -261,8 +263,8 @@ class Supervision:
         elif self.folder.is_cancelled():  # by another process, which has ended it as well
             state, reason = AppState.CANCELLED, "cancelled"
         else:
-            state, reason = AppState.FAILED, why_it_ended(exit_code)
-        self.record(["exit", *place, state.value, exit_code, reason, reaped, timestamp()])
+            state, reason = AppState.FAILED, describe_exit(exit_code)
+        self.record(["exit", *place, state.value, exit_code, reason, reaped, time.time()])
         if state == AppState.FAILED:
             self._failed(place)
         elif state == AppState.CANCELLED and operation is None:
@@ -283,7 +285,7 @@ class Supervision:
             self._failed_for_good(place)
             return
         self._retries[counted] = retries + 1
-        self.record(["retry", policy.what.value, timestamp()])
+        self.record(["retry", policy.what.value, time.time()])
         reason = f"ended, to start again after {_describe(self.run.replica(*place))}"
         self._end(places, reason, lambda: self._start_again(places))
 
@@ -345,8 +347,8 @@ class Supervision:
         def find() -> set[ProcessId]:
             leaders = [leader for leader in self.run.leaders() if leader.token in tokens]
             if not everything:
-                return processes.find(leaders, tokens.__contains__, self.run.begun)
-            return processes.find(leaders, self.run.owns, self.run.begun, self._spared())
+                return processes.find_processes(leaders, tokens.__contains__, self.run.begun)
+            return processes.find_processes(leaders, self.run.owns, self.run.begun, self._spared())
 
         operation = _Operation(places, reason, Ending(find), then)
         self._operations.append(operation)
@@ -475,7 +477,7 @@ class Supervision:
         """Ends the app if nothing is left to run; else writes what has happened."""
         self._is_settling = False
         if not self._running and not self._operations and not self.ended.is_set():
-            if self._is_cleaned or not processes.may_have_left(
+            if self._is_cleaned or not processes.may_have_left_processes(
                 self.run.leaders(), self.run.owns, self._spared()
             ):
                 self._finish()
@@ -493,7 +495,7 @@ class Supervision:
             self._write_end()
         finally:
             if not is_terminal(self.run.state):
-                self.record(["end", AppState.FAILED.value, "its supervision failed", timestamp()])
+                self.record(["end", AppState.FAILED.value, "its supervision failed", time.time()])
             if self.guard is not None:
                 self.guard.dismiss()
             self.folder.close()
@@ -518,7 +520,7 @@ class Supervision:
             msg = _describe_all(failed)
         if self._problems:
             msg = "; ".join([msg, *self._problems] if msg else self._problems)
-        when = timestamp()
+        when = time.time()
         try:
             self.folder.write_success(self.run, self.request, state, when)
         except OSError:

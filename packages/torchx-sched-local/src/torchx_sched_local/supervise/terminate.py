@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
-from torchx_sched_local.supervise.processes import ProcessId, is_alive, send
+from torchx_sched_local.supervise.processes import ProcessId, is_alive, send_signal
 
 #: How long a process that was asked to end may take, in seconds.
 GRACE = 10.0
@@ -82,4 +82,4 @@ def wait_for_any(processes: Iterable[ProcessId], seconds: float) -> None:
 def _signal(processes: Iterable[ProcessId], *numbers: int) -> None:
     for process in processes:
         for number in numbers:
-            send(process, number)
+            send_signal(process, number)

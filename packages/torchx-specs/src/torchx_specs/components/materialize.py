@@ -64,7 +64,9 @@ def materialize_appdef(
     from torchx_specs.model.app import AppDef
 
     args = component_args_from_str(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
-    app: Any = cmpnt_fn(*args.positional_args.values(), *args.var_args, **args.kwargs)
+    app: Any = _call(
+        cmpnt_fn, cmpnt_fn, *args.positional_args.values(), *args.var_args, **args.kwargs
+    )
     called = component_name(cmpnt_fn)
     if inspect.isclass(cmpnt_fn):
         called += ".build()"
@@ -73,7 +75,7 @@ def materialize_appdef(
             raise ComponentTypeError(
                 f"class {component_name(cmpnt_fn)} cannot be a component: it has no build() method"
             )
-        app = build()
+        app = _call(cmpnt_fn, build)
     if not isinstance(app, AppDef):
         if inspect.iscoroutine(app):
             app.close()  # otherwise Python warns that it was never awaited
@@ -85,6 +87,49 @@ def materialize_appdef(
         )
         raise ComponentTypeError(f"{called} must return an AppDef, but it returned {what}")
     return app
+
+
+def _call(component: Callable[..., Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function of a component, and note on an exception where the component raised it."""
+    try:
+        return fn(*args, **kwargs)
+    except Exception as e:
+        location = _location(component, e)
+        if location is not None:
+            try:
+                e._torchx_component_location = location  # type: ignore[attr-defined]
+            except AttributeError:
+                pass  # an exception class with __slots__
+        raise
+
+
+def _location(component: Callable[..., Any], error: BaseException) -> str | None:
+    """Return the first line in the component's file that an error passed through."""
+    try:
+        file = inspect.getfile(inspect.unwrap(component))
+    except TypeError:  # built into the interpreter
+        file = ""
+    first = None
+    trace = error.__traceback__ and error.__traceback__.tb_next  # the frame below _call
+    while trace is not None:
+        found = trace.tb_frame.f_code.co_filename
+        first = first or f"{found}:{trace.tb_lineno}"
+        if found == file:
+            return f"{found}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return first
+
+
+def component_error_location(error: BaseException) -> str | None:
+    """Return ``file:line`` of the component's code that raised an exception.
+
+    :func:`materialize_appdef` passes on an exception that a component raises, and notes this on it.
+
+    Returns:
+        The first line of the component's file that the exception passed through, or None if no
+        component raised it.
+    """
+    return getattr(error, "_torchx_component_location", None)
 
 
 def component_args_from_str(

@@ -1,6 +1,4 @@
-"""The plugin contract: records, the manager that collects them, and how installed plugins are
-found.
-"""
+"""The plugin contract: records, and the manager that collects them from installed plugins."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
     from torchx_specs.hookspecs import hookimpl as hookimpl
-    from torchx_specs.plugins.manager import Catalog as Catalog
+    from torchx_specs.plugins.catalog import Catalog as Catalog
     from torchx_specs.plugins.manager import PluginManager as PluginManager
     from torchx_specs.plugins.manager import PluginProblem as PluginProblem
     from torchx_specs.plugins.manager import get_manager as get_manager
@@ -28,8 +26,8 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "torchx_specs.hookspecs": ("hookimpl",),
+        "torchx_specs.plugins.catalog": ("Catalog",),
         "torchx_specs.plugins.manager": (
-            "Catalog",
             "PluginManager",
             "PluginProblem",
             "get_manager",

@@ -1,8 +1,8 @@
-"""Entry points, read without :mod:`importlib.metadata`, which costs more than everything else in
-``torchx --help``.
+"""The entry points of installed distributions.
 
 The format is that of the packaging specification "Entry points": ``entry_points.txt`` in the
-``*.dist-info`` (or ``*.egg-info``) folder of each installed distribution.
+``*.dist-info`` (or ``*.egg-info``) folder of each installed distribution. This module reads those
+files itself, because :mod:`importlib.metadata` takes longer than the rest of ``torchx --help``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _cache: dict[_Key, tuple[EntryPoint, ...]] = {}
 
 
 def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryPoint]:
-    """Returns the entry points of these groups, ordered by distribution and name, whatever the file
-    system's order.
+    """Return the entry points of some groups, sorted by distribution and name.
 
-    Of two distributions of one name, the one met first on ``path`` counts, as for imports.
+    If a distribution is installed twice, the installation that comes first on ``path`` counts, as
+    for imports.
 
     Args:
-        groups: which groups; all whose name begins with ``torchx`` if none is given
-        path: folders to search, ``sys.path`` if None
+        groups: The groups; without any, all groups whose name begins with ``torchx``.
+        path: Folders to search; ``sys.path`` if None.
     """
     found = _read_all(list(sys.path if path is None else path))
     return [ep for ep in found if ep.group in groups] if groups else list(found)
@@ -45,7 +45,7 @@ def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryP
 def _read_all(path: list[str]) -> tuple[EntryPoint, ...]:
     key = tuple((entry, _mtime(entry)) for entry in path)
     if key not in _cache:
-        _cache.clear()  # only the newest path is of use
+        _cache.clear()  # only the newest path is needed
         seen: set[str] = set()
         found: list[EntryPoint] = []
         for entry in path:
@@ -61,7 +61,7 @@ def _read_all(path: list[str]) -> tuple[EntryPoint, ...]:
 
 
 def normalize(distribution: str) -> str:
-    """Returns a distribution's name as it compares (``Torchx_Specs`` is ``torchx-specs``)."""
+    """Return the normalized name of a distribution (``Torchx_Specs`` becomes ``torchx-specs``)."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
@@ -73,9 +73,7 @@ def _mtime(entry: str) -> float:
 
 
 def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
-    """Yields name, version and the text of entry_points.txt of what is installed in one entry of
-    the path.
-    """
+    """Yield name, version and ``entry_points.txt`` of each distribution in one path entry."""
     try:
         names = sorted(os.listdir(entry))
     except NotADirectoryError:
@@ -85,7 +83,7 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
         return
     for name in names:
         stem, dot, suffix = name.rpartition(".")
-        # pip leaves `~...` behind where it failed to uninstall
+        # pip leaves a folder `~...` when it fails to uninstall
         if not dot or suffix not in ("dist-info", "egg-info") or name[0] == "~":
             continue
         try:
@@ -94,7 +92,7 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
         except OSError:
             data = b""
         project, _, version = stem.partition("-")
-        # a distribution without entry points still hides one of its name further along the path
+        # a distribution without entry points still shadows one of its name later on the path
         yield project, version.partition("-")[0], data.decode("utf-8", "replace")
 
 
@@ -106,7 +104,7 @@ def _distributions_by_importlib(entry: str) -> Iterator[tuple[str, str, str]]:
 
 
 def parse(text: str, distribution: str, version: str) -> list[EntryPoint]:
-    """Parses an ``entry_points.txt``; groups that do not begin with ``torchx`` are left out."""
+    """Return the entry points in an ``entry_points.txt`` whose group begins with ``torchx``."""
     if "[torchx" not in text:
         return []
     found: list[EntryPoint] = []
@@ -119,7 +117,7 @@ def parse(text: str, distribution: str, version: str) -> list[EntryPoint]:
             group = line[1:-1].strip()
         elif group.startswith("torchx") and "=" in line:
             name, _, value = line.partition("=")
-            value = value.partition("[")[0].strip()  # extras are obsolete and without meaning here
+            value = value.partition("[")[0].strip()  # extras are obsolete
             if name.strip() and value:
                 found.append(EntryPoint(group, name.strip(), value, distribution, version))
     return found

@@ -1,14 +1,15 @@
-"""Finds plugins, asks their hooks, and keeps one failing plugin from harming the rest."""
+"""The plugin manager: loads the installed plugins, calls their hooks, and isolates failures."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from torchx_specs.errors import PluginConflictError, nearest
+from torchx_specs.errors import nearest
 from torchx_specs.hookspecs import HOOKS
+from torchx_specs.plugins.catalog import Catalog
 from torchx_specs.plugins.entry_points import entry_points, normalize
 from torchx_specs.plugins.markers import PROJECT
 from torchx_specs.plugins.records import (
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Record[Any]")
 
-#: What a plugin's code may raise that is none of its failures. All else is, whatever it derives
-#: from: sys.exit() does no harm here, nor does a panic of a library that is written in Rust.
+#: Exceptions that are not failures of a plugin. Every other one is, even a SystemExit, or the
+#: BaseException that a library written in Rust raises.
 _INTERRUPTS = (KeyboardInterrupt, GeneratorExit)
 
 
 class PluginProblem(NamedTuple):
-    """Something that went wrong with a plugin."""
+    """A failure of a plugin."""
 
     origin: Origin
     stage: str
@@ -47,14 +48,14 @@ class PluginProblem(NamedTuple):
         what = {
             "import": "cannot be imported",
             "hook": "failed in a hook",
-            "record": "gave something unusable",
+            "record": "yielded an invalid record",
         }.get(self.stage, self.stage)
         name = f" ({self.origin.plugin})" if self.origin.plugin and self.origin.distribution else ""
         return f"plugin {self.origin}{name} {what}: {self.message}"
 
 
 class Registration(NamedTuple):
-    """A plugin that takes part, or is blocked."""
+    """A plugin that is installed, enabled or blocked."""
 
     origin: Origin
     target: str
@@ -62,97 +63,21 @@ class Registration(NamedTuple):
     enabled: bool
 
 
-class Catalog(Mapping[str, R], Generic[R]):
-    """The usable records of one hook by name, in the order of the plugins.
+class PluginManager:
+    """The plugins of one environment. A process may create several managers.
 
-    A name that several plugins claim is not part of the mapping: ``catalog.get(name)`` returns None
-    and ``catalog[name]`` raises :class:`~torchx_specs.errors.PluginConflictError`. The method
-    :meth:`find` is for names that a user gave.
+    Each plugin's hook is called separately. A plugin that fails to import, raises in a hook, or
+    yields an invalid record becomes a :class:`PluginProblem`; the other plugins are not affected.
 
     Args:
-        kind: What the records stand for, for messages.
+        path: Folders to search for installed distributions; ``sys.path`` if None.
+        disabled: Distributions or plugin names that are not loaded, in addition to those in
+            ``$TORCHX_PLUGINS_DISABLED``.
+        discover: Whether installed plugins are loaded.
 
     Attributes:
-        conflicts: The claims of each name that several plugins claim.
-        overridden: The records that a deliberate override replaced, by name.
-        installable: The command that installs a plugin which is not installed, by name.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.conflicts: dict[str, list[R]] = {}
-        self.overridden: dict[str, list[R]] = {}
-        self.installable: dict[str, str] = {}
-        self._records: dict[str, R] = {}
-        self._first: dict[str, tuple[R, bool]] = {}
-
-    def add(self, record: R, tryfirst: bool = False) -> None:
-        """Add a record, which must come after those of plugins that are asked earlier.
-
-        Args:
-            record: The record.
-            tryfirst: Whether its plugin deliberately overrides others.
-        """
-        name = record.name
-        if record.install:
-            self.installable.setdefault(name, record.install)
-            return
-        if name not in self._first:
-            self._first[name] = record, tryfirst
-            self._records[name] = record
-            return
-        first, deliberate = self._first[name]
-        if first == record:
-            return  # one registration, seen twice
-        if deliberate and not tryfirst:
-            self.overridden.setdefault(name, []).append(record)
-        else:
-            self.conflicts.setdefault(name, [first]).append(record)
-            self._records.pop(name, None)
-
-    def find(self, name: str) -> R | None:
-        """Return the record of that name, or None if no plugin has it.
-
-        Raises:
-            PluginConflictError: Several plugins claim the name.
-        """
-        if name in self.conflicts:
-            raise self._conflict(name)
-        return self._records.get(name)
-
-    def names(self) -> list[str]:
-        """Return all names in alphabetical order, including those of conflicts."""
-        return sorted({*self._records, *self.conflicts})
-
-    def _conflict(self, name: str) -> PluginConflictError:
-        claims = " and ".join(str(r.origin) for r in self.conflicts[name])
-        example = self.conflicts[name][0].origin.distribution or "NAME"
-        return PluginConflictError(
-            f"{self.kind} '{name}' is given by {claims}: uninstall one, or block it with"
-            f" {ENV_TORCHX_PLUGINS_DISABLED}={example}, or mark the wanted one"
-            " @hookimpl(tryfirst=True)"
-        )
-
-    def __getitem__(self, name: str) -> R:
-        if name in self.conflicts:
-            raise self._conflict(name)
-        return self._records[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-
-class PluginManager:
-    """The plugins of one environment; can be made many times in one process.
-
-    Args:
-        path: folders searched for installed distributions, ``sys.path`` if None
-        disabled: distributions or plugin names that must not load, beside those in
-            ``$TORCHX_PLUGINS_DISABLED``
-        discover: False to start without installed plugins
+        problems: The failures so far.
+        registrations: The plugins that were found, including blocked ones.
     """
 
     def __init__(
@@ -173,24 +98,24 @@ class PluginManager:
         self.registrations: list[Registration] = []
 
     def register(self, plugin: object, name: str, origin: Origin | None = None) -> None:
-        """Adds a plugin by hand: any object with hook implementations.
+        """Add a plugin that is not installed: any object with hook implementations.
 
         Args:
-            plugin: a module or object
-            name: a name of its own
-            origin: whose it is, for messages
+            plugin: A module or another object.
+            name: A name that no other plugin has.
+            origin: The distribution of the plugin, for messages.
         """
         self._register(self._load(), plugin, name, origin or Origin(plugin=name))
 
     def block(self, names: Iterable[str]) -> None:
-        """Leaves out further plugins from now on.
+        """Block more plugins from now on.
 
         Args:
-            names: distributions or plugin names
+            names: Distributions or plugin names.
         """
-        further = {normalize(name) for name in names} - self._disabled
-        if further:
-            self._disabled |= further
+        added = {normalize(name) for name in names} - self._disabled
+        if added:
+            self._disabled |= added
             self._catalogs.clear()
             self.registrations = [
                 r._replace(enabled=r.enabled and not self._is_blocked(r.origin))
@@ -202,7 +127,7 @@ class PluginManager:
             (normalize(origin.distribution), normalize(origin.plugin))
         )
 
-    # -- one typed method a hook
+    # -- one typed method for each hook
 
     def schedulers(self) -> Catalog[SchedulerPlugin]:
         """Return the schedulers that apps can run on."""
@@ -213,27 +138,27 @@ class PluginManager:
         return self._schedulers()[1]
 
     def named_resources(self) -> Catalog[ResourcePlugin]:
-        """Returns the named resources that plugins give."""
+        """Return the named resources of plugins."""
         return self._catalog("torchx_named_resources", ResourcePlugin)
 
     def trackers(self) -> Catalog[TrackerPlugin]:
-        """Returns the trackers."""
+        """Return the trackers."""
         return self._catalog("torchx_trackers", TrackerPlugin)
 
     def commands(self) -> Catalog[CommandPlugin]:
-        """Returns the sub-commands."""
+        """Return the sub-commands."""
         return self._catalog("torchx_commands", CommandPlugin)
 
     def workspaces(self) -> Catalog[WorkspacePlugin]:
-        """Returns the workspace builders."""
+        """Return the workspace builders."""
         return self._catalog("torchx_workspaces", WorkspacePlugin)
 
     def event_handlers(self) -> Catalog[EventHandlerPlugin]:
-        """Returns the destinations of events."""
+        """Return the destinations of events."""
         return self._catalog("torchx_event_handlers", EventHandlerPlugin)
 
     def components(self) -> tuple[ComponentPlugin, ...]:
-        """Returns the component groups; several may share a group."""
+        """Return the component groups; several plugins may share a group."""
         if "torchx_components" not in self._catalogs:
             found = [
                 replace(record, deliberate=tryfirst)
@@ -242,7 +167,7 @@ class PluginManager:
             self._catalogs["torchx_components"] = tuple(dict.fromkeys(found))
         return cast("tuple[ComponentPlugin, ...]", self._catalogs["torchx_components"])
 
-    # -- machinery
+    # -- collecting records
 
     def _schedulers(self) -> tuple[Catalog[SchedulerPlugin], Catalog[SchedulerPlugin]]:
         if "torchx_schedulers" not in self._catalogs:
@@ -271,40 +196,36 @@ class PluginManager:
         return cast("Catalog[R]", self._catalogs[hook])
 
     def _collect(self, hook: str) -> Iterator[tuple[Any, bool]]:
-        """Yields each record of a hook with whether it is a deliberate override, the first plugin's
-        first.
-        """
+        """Yield each record of a hook, and whether it is a deliberate override."""
         caller = getattr(self._load().hook, hook)
         for impl in reversed(caller.get_hookimpls()):
             origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
-            if self._is_blocked(origin):  # blocked after it was imported
+            if self._is_blocked(origin):  # it was blocked after its import
                 continue
-            for record in self._ask(hook, impl, origin):
+            for record in self._records_of(hook, impl, origin):
                 yield record.with_origin(origin), impl.tryfirst
         self.warn()
 
-    def _ask(self, hook: str, impl: HookImpl, origin: Origin) -> list[Any]:
-        """Returns the usable records of one plugin; called one by one, so that one that raises ends
-        only its own.
-        """
+    def _records_of(self, hook: str, impl: HookImpl, origin: Origin) -> list[Any]:
+        """Return the valid records of one plugin, up to the point where its hook raises."""
         records: list[Any] = []
         try:
-            given: Any = impl.function()
+            yielded: Any = impl.function()
             record: Any
-            for record in () if given is None else given:
-                wrong = (
+            for record in () if yielded is None else yielded:
+                problem = (
                     record.problem()
                     if isinstance(record, HOOKS[hook])
                     else f"{hook} must yield {HOOKS[hook].__name__}, got {record!r:.100}"
                 )
-                if wrong:
-                    self._problem(origin, "record", wrong)
+                if problem:
+                    self._add_problem(origin, "record", problem)
                 else:
                     records.append(record)
         except _INTERRUPTS:
             raise
         except BaseException as e:
-            self._problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")
+            self._add_problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")
         return records
 
     def _load(self) -> Pluggy:
@@ -323,7 +244,7 @@ class PluginManager:
         import importlib
 
         found = entry_points(PROJECT, path=self._path)
-        # pluggy asks the last one registered first
+        # pluggy calls the plugin that was registered last first
         for ep in reversed(found):
             origin = Origin(ep.distribution, ep.version, ep.name)
             enabled = not self._is_blocked(origin)
@@ -337,7 +258,7 @@ class PluginManager:
             except _INTERRUPTS:
                 raise
             except BaseException as e:
-                self._problem(origin, "import", f"{ep.value}: {type(e).__name__}: {e}")
+                self._add_problem(origin, "import", f"{ep.value}: {type(e).__name__}: {e}")
                 continue
             self._register(pluggy_manager, plugin, f"{ep.distribution}:{ep.name}", origin)
 
@@ -345,7 +266,7 @@ class PluginManager:
         try:
             registered = pluggy_manager.register(plugin, name)
         except Exception as e:
-            self._problem(origin, "hook", f"{type(e).__name__}: {e}")
+            self._add_problem(origin, "hook", f"{type(e).__name__}: {e}")
             return
         if registered is not None:
             self._origins[registered] = origin
@@ -353,17 +274,17 @@ class PluginManager:
             for caller in pluggy_manager.get_hookcallers(plugin) or ():
                 if not caller.has_spec():
                     hint = nearest(caller.name, HOOKS)
-                    self._problem(
+                    self._add_problem(
                         origin, "hook", f"there is no hook {caller.name};{hint}".rstrip(";")
                     )
 
-    def _problem(self, origin: Origin, stage: str, message: str) -> None:
+    def _add_problem(self, origin: Origin, stage: str, message: str) -> None:
         problem = PluginProblem(origin, stage, " ".join(message.split()))
         if problem not in self.problems:
             self.problems.append(problem)
 
     def warn(self) -> None:
-        """Logs each problem once, as a warning."""
+        """Log each problem once, as a warning."""
         for problem in self.problems:
             if problem not in self._warned:
                 self._warned.add(problem)
@@ -376,7 +297,7 @@ _manager: PluginManager | None = None
 
 
 def get_manager() -> PluginManager:
-    """Returns the manager of this process, made when first asked for."""
+    """Return the manager of this process; the first call creates it."""
     global _manager
     if _manager is None:
         _manager = PluginManager()
@@ -384,6 +305,6 @@ def get_manager() -> PluginManager:
 
 
 def set_manager(manager: PluginManager | None) -> None:
-    """Replaces the manager of this process; None has a new one made when it is next asked for."""
+    """Replace the manager of this process; after None, the next request creates a new one."""
     global _manager
     _manager = manager

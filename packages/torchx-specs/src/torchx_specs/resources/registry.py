@@ -11,7 +11,7 @@ from torchx_specs.model.resources import NAME_TAG, NULL_RESOURCE, Resource
 from torchx_specs.settings import ENV_TORCHX_CUSTOM_NAMED_RESOURCES
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.manager import Catalog
+    from torchx_specs.plugins.catalog import Catalog
     from torchx_specs.plugins.records import ResourcePlugin
 
 ResourceFactory = Callable[[], Resource]

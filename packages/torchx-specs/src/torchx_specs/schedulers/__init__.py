@@ -1,4 +1,4 @@
-"""What schedulers are made of: the contract and the parts they share."""
+"""The contract of schedulers."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _UNSET_APP_ID = "<NOT_SET>"
 
 
 class Stream(str, Enum):
-    """Which output of a replica."""
+    """The output of a replica: standard output, standard error, or both."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -42,18 +42,18 @@ class Stream(str, Enum):
 
 @dataclass
 class DescribeAppResponse:
-    """What a scheduler knows of one app.
+    """A scheduler's description of one app.
 
     Args:
-        app_id: its id
-        state: its state
-        num_restarts: how often it was started again, -1 if unknown
-        msg: text of the scheduler, ``<NONE>`` if it says nothing
-        structured_error_msg: JSON of the first error, or ``<NONE>``
-        ui_url: where to look at it
-        metadata: of the app
-        roles_statuses: status of each replica
-        roles: the roles as far as the scheduler remembers them
+        app_id: The app's id.
+        state: The app's state.
+        num_restarts: How often the app was restarted; -1 if unknown.
+        msg: The scheduler's message, or ``<NONE>``.
+        structured_error_msg: JSON of the first error, or ``<NONE>``.
+        ui_url: Address of a page that shows the app.
+        metadata: The app's metadata.
+        roles_statuses: The status of each replica, by role.
+        roles: The roles, as far as the scheduler remembers them.
     """
 
     app_id: str = _UNSET_APP_ID
@@ -86,10 +86,10 @@ T = TypeVar("T", bound=Mapping[str, Any])
 class Scheduler(ABC, Generic[T]):
     """A system that runs apps.
 
-    To write one, implement :meth:`_submit_dryrun`, :meth:`schedule`, :meth:`describe`, :meth:`list`
+    A scheduler implements :meth:`_submit_dryrun`, :meth:`schedule`, :meth:`describe`, :meth:`list`
     and :meth:`_cancel_existing`. ``Scheduler[MyOpts]``, with a
-    :class:`~torchx_specs.StructuredOpts` class, declares the options and receives them typed; with
-    any other parameter implement :meth:`_run_opts`.
+    :class:`~torchx_specs.StructuredOpts` class, declares the options, and the methods receive them
+    typed. With any other parameter, the scheduler implements :meth:`_run_opts`.
 
     Every other method has a default. A scheduler that can do better overrides it: :meth:`wait` if
     the service announces changes, :meth:`kill` if apps can end at once, :meth:`submit_many` if one
@@ -97,8 +97,8 @@ class Scheduler(ABC, Generic[T]):
     :meth:`lives_in_client` if apps end with the process that submitted them.
 
     Args:
-        backend: name of the kind of scheduler
-        session_name: who submits; part of the handles
+        backend: Name of the kind of scheduler.
+        session_name: Name of the session; part of the handles.
     """
 
     def __init__(self, backend: str, session_name: str) -> None:
@@ -106,8 +106,9 @@ class Scheduler(ABC, Generic[T]):
         self.session_name = session_name
 
     def close(self) -> None:
-        """Frees what this object holds; may be called more than once. Apps that run elsewhere run
-        on.
+        """Free the resources of this object; may be called more than once.
+
+        Apps continue, except for those that live in the client.
         """
 
     # -- submitting
@@ -115,15 +116,15 @@ class Scheduler(ABC, Generic[T]):
     def submit(
         self, app: AppDef, cfg: T | Mapping[str, CfgVal], workspace: str | Workspace | None = None
     ) -> str:
-        """Submits an app and returns its id; the app and its roles are not changed by it.
+        """Submit a copy of an app and return its id.
 
         Args:
-            app: the app
-            cfg: the options
-            workspace: replaces the workspace of the first role
+            app: The app.
+            cfg: The options.
+            workspace: Replaces the workspace of the first role.
 
         Raises:
-            ValueError: a workspace, and this scheduler takes none
+            ValueError: A workspace is given, and this scheduler does not support workspaces.
         """
         import copy
 
@@ -144,11 +145,12 @@ class Scheduler(ABC, Generic[T]):
 
     @abstractmethod
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
-        """Submits the request of a dry run and returns the app's id."""
+        """Submit the request of a dry run and return the app's id."""
 
     def submit_dryrun(self, app: AppDef, cfg: T | Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
-        """Returns the request for an app without submitting it; contacts nobody, changes and leaves
-        nothing.
+        """Return the request for an app, without submitting it.
+
+        A dry run contacts no server and leaves no file.
         """
         resolved = self._resolve_cfg(cfg)
         info = self._submit_dryrun(app, resolved)
@@ -160,7 +162,7 @@ class Scheduler(ABC, Generic[T]):
 
     @abstractmethod
     def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
-        """Makes the request for an app; ``cfg`` is resolved."""
+        """Return the request for an app; ``cfg`` is resolved."""
 
     def submit_many(self, dryrun_infos: Iterable[AppDryRunInfo[Any]]) -> Iterator[str]:
         """Submit several requests, and yield the id of each app once it is submitted.
@@ -185,9 +187,9 @@ class Scheduler(ABC, Generic[T]):
     # -- options
 
     def run_opts(self) -> runopts:
-        """Returns the options this scheduler takes, those of its workspace included.
+        """Return the options of this scheduler and of its workspace.
 
-        Of an option that both have, the scheduler says what it means.
+        If the scheduler and its workspace define the same option, the scheduler's definition wins.
         """
         from torchx_specs.workspace.api import WorkspaceMixin
 
@@ -205,7 +207,7 @@ class Scheduler(ABC, Generic[T]):
 
     @classmethod
     def _opts_type(cls) -> type[StructuredOpts] | None:
-        """Returns the class ``Scheduler`` was parametrised with, if it is a StructuredOpts."""
+        """Return the StructuredOpts class that ``Scheduler`` is parametrised with, or None."""
         for klass in cls.__mro__:
             for base in getattr(klass, "__orig_bases__", ()):
                 origin = get_origin(base)
@@ -217,9 +219,7 @@ class Scheduler(ABC, Generic[T]):
         return None
 
     def _resolve_cfg(self, cfg: T | Mapping[str, CfgVal]) -> T:
-        """Returns ``cfg`` checked and completed, as this scheduler's StructuredOpts if it has
-        one.
-        """
+        """Return ``cfg`` checked and with defaults, as the scheduler's StructuredOpts if any."""
         opts_type = self._opts_type()
         if opts_type is not None and isinstance(cfg, opts_type):
             return cfg  # type: ignore[return-value]
@@ -232,10 +232,10 @@ class Scheduler(ABC, Generic[T]):
 
     @abstractmethod
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what is known of an app, or None if it does not exist."""
+        """Return the description of an app, or None if the app does not exist."""
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[Any] | None:
-        """Returns the native request of a submitted app, or None if this scheduler cannot tell."""
+        """Return the native request of a submitted app, or None if it is not kept."""
         return None
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
@@ -255,20 +255,24 @@ class Scheduler(ABC, Generic[T]):
 
     @abstractmethod
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Returns the apps this scheduler knows."""
+        """Return the apps that this scheduler knows.
+
+        Args:
+            cfg: Options that say where to look, such as a namespace.
+        """
 
     def exists(self, app_id: str) -> bool:
-        """Returns True if the app exists, ended or not."""
+        """Return True if the app exists, whether or not it has ended."""
         return self.describe(app_id) is not None
 
     def cancel(self, app_id: str) -> None:
-        """Ends an app; does nothing if there is none of that id."""
+        """End an app. A missing app is not an error."""
         if self.exists(app_id):
             self._cancel_existing(app_id)
 
     @abstractmethod
     def _cancel_existing(self, app_id: str) -> None:
-        """Ends an app that exists."""
+        """End an app that exists."""
 
     def kill(self, app_id: str) -> None:
         """End an app at once: its processes get no time to end by themselves.
@@ -278,14 +282,12 @@ class Scheduler(ABC, Generic[T]):
         self.cancel(app_id)
 
     def delete(self, app_id: str) -> None:
-        """Ends an app and removes it from the scheduler; does nothing if there is none of that
-        id.
-        """
+        """End an app and remove it from the scheduler. A missing app is not an error."""
         if self.exists(app_id):
             self._delete_existing(app_id)
 
     def _delete_existing(self, app_id: str) -> None:
-        """Ends and removes an app that exists; unless overridden, only ends it."""
+        """End and remove an app that exists. The default only ends it."""
         self._cancel_existing(app_id)
 
     def log_iter(
@@ -299,18 +301,19 @@ class Scheduler(ABC, Generic[T]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Returns the log lines of one replica, each whole and with its newline (the last one may
-        lack it).
+        """Return the log lines of one replica.
+
+        Each line is whole and ends with its newline, which the last line may lack.
 
         Args:
-            app_id: the app
-            role_name: the role
-            k: index of the replica within its role
-            regex: only lines in which this is found
-            since: only lines written at that time or later
-            until: only lines written before that time
-            should_tail: follow the log until the replica has ended
-            streams: stdout, stderr or both, the scheduler's default if None
+            app_id: The app.
+            role_name: The role.
+            k: Index of the replica in its role.
+            regex: Only lines in which this pattern is found.
+            since: Only lines written at that time or later.
+            until: Only lines written before that time.
+            should_tail: Whether to follow the log until the replica has ended.
+            streams: Standard output, standard error or both; None means the scheduler's default.
         """
         raise NotImplementedError(
             f"{type(self).__qualname__} does not support application log iteration"
@@ -356,14 +359,15 @@ class Scheduler(ABC, Generic[T]):
     # -- checks before anything is built
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: T) -> None:
-        """Checks an app before its workspace is built."""
+        """Check an app before its workspace is built."""
 
     def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
-        """Checks an app once its workspace is settled; unless overridden, every role needs a
-        resource.
+        """Check an app after its workspace is planned.
+
+        The default requires a resource for each role.
 
         Raises:
-            ValueError: a role has none
+            ValueError: A role has no resource.
         """
         for role in app.roles:
             if role.resource == NULL_RESOURCE:
@@ -374,13 +378,13 @@ class Scheduler(ABC, Generic[T]):
 
 
 def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
-    """Returns the items in which ``regex`` is found (:func:`re.search`), lazily."""
+    """Return a lazy iterator of the items in which ``regex`` is found (:func:`re.search`)."""
     search = re.compile(regex).search
     return filter(search, data)
 
 
 def split_lines(text: str) -> list[str]:
-    """Splits after each ``\\n``, which stays; other line separators do not count."""
+    """Split a text after each ``\\n``, and keep it; other line separators do not count."""
     lines = text.split("\n")
     last = lines.pop()
     out = [line + "\n" for line in lines]
@@ -390,7 +394,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def split_lines_iterator(chunks: Iterable[str]) -> Iterator[str]:
-    """Returns the whole lines of a text that arrives in pieces, however they are cut."""
+    """Yield the whole lines of a text that arrives in pieces."""
     rest = ""
     for chunk in chunks:
         lines = split_lines(rest + chunk if rest else chunk)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 Replica = tuple[str, int]
@@ -14,8 +13,8 @@ MAX_FOLLOWED = 256
 MAX_READ = 8
 # How many lines of one log are handed over together.
 _BLOCK_LINES = 512
-# How many blocks wait for the consumer before the readers pause.
-_MAX_WAITING = 64
+# How many lines wait for the consumer before the readers pause.
+_MAX_WAITING = 8192
 # The longest wait that a signal cannot interrupt, in seconds.
 _SIGNAL_SECONDS = 0.5
 
@@ -50,7 +49,8 @@ class _ThreadedReader:
         self._most = MAX_FOLLOWED if should_tail else MAX_READ
         self._block_lines = 1 if should_tail else _BLOCK_LINES
         self._changed = threading.Condition()
-        self._ready: deque[tuple[Replica, Iterable[str] | Exception]] = deque()
+        self._ready: list[tuple[Replica, list[str] | Exception]] = []
+        self._waiting = 0
         self._running = 0
         self._closed = False
 
@@ -61,8 +61,8 @@ class _ThreadedReader:
                 with self._changed:
                     while not self._ready and self._running:
                         self._changed.wait(_SIGNAL_SECONDS)
-                    found = list(self._ready)
-                    self._ready.clear()
+                    found, self._ready = self._ready, []
+                    self._waiting = 0
                     running = self._running
                     self._changed.notify_all()
                 yield from found
@@ -104,21 +104,30 @@ class _ThreadedReader:
 
     def _copy(self, replica: Replica) -> None:
         block: list[str] = []
-        for line in self._read(*replica):
-            block.append(line)
-            if len(block) >= self._block_lines:
-                if not self._put(replica, block):
-                    return
-                block = []
-        if block:
-            self._put(replica, block)
+        try:
+            for line in self._read(*replica):
+                block.append(line)
+                if len(block) >= self._block_lines:
+                    if not self._put(replica, block):
+                        return
+                    block = []
+        finally:  # an error ends the log after the lines that were read before it
+            if block:
+                self._put(replica, block)
 
-    def _put(self, replica: Replica, found: Iterable[str] | Exception) -> bool:
+    def _put(self, replica: Replica, found: list[str] | Exception) -> bool:
         """Hand something over; return False if nobody wants more."""
         with self._changed:
-            while len(self._ready) >= _MAX_WAITING and not self._closed:
+            while self._waiting >= _MAX_WAITING and not self._closed:
                 self._changed.wait()
-            if not self._closed:
+            if self._closed:
+                return False
+            last, block = self._ready[-1] if self._ready else (None, None)
+            if last == replica and isinstance(block, list) and isinstance(found, list):
+                block += found  # one block for all lines that the consumer did not yet take
+            else:
                 self._ready.append((replica, found))
+            self._waiting += len(found) if isinstance(found, list) else 1
+            if len(self._ready) == 1:
                 self._changed.notify_all()
-            return not self._closed
+            return True

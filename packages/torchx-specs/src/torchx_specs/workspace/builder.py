@@ -11,7 +11,7 @@ from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.spec import Workspace
 
 #: The result of a builder: an image for containers, or a folder.
-Product = Literal["image", "folder"]
+BuilderOutput = Literal["image", "folder"]
 
 #: Key of a role's metadata for the origin of its image, and whether the image has been built.
 METADATA_KEY = "torchx/workspace"
@@ -65,7 +65,7 @@ class WorkspaceBuilder(ABC):
         from torchx_kit.workspace import workspace_files
 
         class NfsBuilder(WorkspaceBuilder):
-            product = "folder"
+            output = "folder"
 
             def opts(self) -> runopts:
                 opts = runopts()
@@ -82,11 +82,11 @@ class WorkspaceBuilder(ABC):
                 return Built(ready=True)
 
     Attributes:
-        product: The kind of result. A scheduler offers the builders whose results it can run.
+        output: The kind of result. A scheduler offers the builders whose results it can run.
         remote: Set by the scheduler; False if the job runs on this machine and needs no push.
     """
 
-    product: ClassVar[Product] = "image"
+    output: ClassVar[BuilderOutput] = "image"
     remote: bool = True
 
     def opts(self) -> runopts:

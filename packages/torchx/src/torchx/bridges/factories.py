@@ -53,17 +53,19 @@ class OlderFactory:
 
 
 class OlderScheduler(OlderFactory):
-    """A scheduler's factory that expects the environment's ``TORCHX_*`` variables as keywords."""
+    """The factory of an older plugin's scheduler; :func:`older_scheduler_factory` adapts it."""
 
     def __call__(self, session_name: str, **params: Any) -> Any:
-        return forwarding_environment(self.load())(session_name, **params)
+        return older_scheduler_factory(self.load())(session_name, **params)
 
 
-def forwarding_environment(factory: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a factory that passes every ``TORCHX_FOO`` on as ``foo=``, below the keywords it is
-    given.
+def older_scheduler_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """Adapt the factory of an older plugin's scheduler to the present contract.
 
-    A factory that takes no ``**kwargs`` gets only the keywords it has.
+    The adapted factory passes each environment variable ``TORCHX_FOO`` as the keyword ``foo``,
+    unless the caller gives that keyword. A factory without ``**kwargs`` receives only the keywords
+    that it has. The scheduler that it returns keeps the defaults of the methods that the contract
+    gained since (:func:`restore_defaults`).
     """
 
     @functools.wraps(factory)
@@ -73,9 +75,53 @@ def forwarding_environment(factory: Callable[..., Any]) -> Callable[..., Any]:
             for key, value in os.environ.items()
             if key.startswith("TORCHX_")
         }
-        return factory(session_name, **_accepted(factory, {**from_env, **params}))
+        scheduler = factory(session_name, **_accepted(factory, {**from_env, **params}))
+        restore_defaults(scheduler)
+        return scheduler
 
     return create
+
+
+#: Methods that ``Scheduler`` gained after older plugins were written. A plugin may have a method of
+#: its own by such a name.
+NEW_METHODS = ("kill", "lives_in_client", "log_blocks", "submit_many", "wait")
+
+
+def restore_defaults(scheduler: object) -> None:
+    """Give a scheduler the default of each new method whose name it uses for something else.
+
+    A method counts as the contract's if its parameters begin with the contract's, by name, and any
+    further ones have defaults. The scheduler's own code finds the replaced method on its class.
+
+    Args:
+        scheduler: Changed in place; an object that is no ``Scheduler`` stays as it is.
+    """
+    from types import MethodType
+
+    from torchx_specs.schedulers import Scheduler
+
+    if not isinstance(scheduler, Scheduler):
+        return
+    for name in NEW_METHODS:
+        default = getattr(Scheduler, name)
+        if not _has_parameters_of(getattr(type(scheduler), name), default):
+            setattr(scheduler, name, MethodType(default, scheduler))
+
+
+def _has_parameters_of(method: Any, contract: Callable[..., Any]) -> bool:
+    import inspect
+
+    if method is contract:
+        return True
+    try:
+        parameters = list(inspect.signature(method).parameters.values())
+    except (TypeError, ValueError):  # a property, or not a Python function
+        return False
+    expected = list(inspect.signature(contract).parameters)
+    further = parameters[len(expected) :]
+    return [p.name for p in parameters[: len(expected)]] == expected and all(
+        p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in further
+    )
 
 
 def _accepted(factory: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -52,14 +52,14 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
     A scheduler of the latter has a section in ``.torchxconfig``; a runner does not run apps on it.
     """
     from torchx.bridges import sources
-    from torchx.bridges.factories import OlderScheduler, forwarding_environment
+    from torchx.bridges.factories import OlderScheduler, older_scheduler_factory
 
     for ep in sources.older_entry_points("torchx.schedulers.orchestrator"):
         yield OptionsOnlySchedulerPlugin(ep.name, OlderScheduler(ep), origin=_origin(ep))
     for record in _older("torchx.schedulers", SchedulerPlugin, OlderScheduler):
         factory = record.factory
         if not isinstance(factory, (str, OlderScheduler)):
-            factory = forwarding_environment(factory)
+            factory = older_scheduler_factory(factory)
         yield SchedulerPlugin(record.name, factory, record.summary, record.origin)
 
 

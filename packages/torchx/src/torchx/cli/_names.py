@@ -32,7 +32,7 @@ _NAMES = {
     "torchxconfig_list": "torchx.cli.argparse_util",
     "torchxconfig_run": "torchx.cli.argparse_util",
     "_Component": "torchx_runner.components.finder",
-    "tee_logs": "torchx_cli.logs.log_lines",
+    "_prefix_line": "torchx_cli.logs.reader:prefix_line",
     "torchx_run_args_from_argparse": "torchx._legacy_cli",
 }
 
@@ -41,7 +41,8 @@ def face(module_name: str) -> None:
     """Gives a module the names it had before."""
     forward(
         module_name,
-        "torchx_cli.logs.log_lines",
+        "torchx_cli.logs.api",
+        "torchx_cli.logs.replicas",
         "torchx_cli.output.colors",
         "torchx_cli.launch.run_request",
         "torchx._legacy_cli",

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.cli._wrapped import WrappedCommand as _WrappedCommand_
 from torchx.cli.cmd_base import AppHandleSubCommand as AppHandleSubCommand
 from torchx_runner.api import Runner as Runner

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx._legacy_cli import HANDLE_HEADER as HANDLE_HEADER
 from torchx._legacy_cli import NAME_HEADER as NAME_HEADER
 from torchx._legacy_cli import STATUS_HEADER as STATUS_HEADER

@@ -1,12 +1,12 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx._legacy_cli import ID_FORMAT as ID_FORMAT
 from torchx.cli._wrapped import WrappedCommand as _WrappedCommand_
 from torchx.cli.cmd_base import SubCommand as SubCommand
-from torchx_cli.logs.log_lines import _prefix_line as _prefix_line
-from torchx_cli.logs.log_lines import find_role_replicas as find_role_replicas
-from torchx_cli.logs.log_lines import get_logs as get_logs
-from torchx_cli.logs.log_lines import print_log_lines as print_log_lines
-from torchx_cli.logs.log_lines import validate as validate
+from torchx_cli.logs.api import get_logs as get_logs
+from torchx_cli.logs.api import print_log_lines as print_log_lines
+from torchx_cli.logs.api import validate as validate
+from torchx_cli.logs.reader import prefix_line as _prefix_line_
+from torchx_cli.logs.replicas import find_role_replicas as find_role_replicas
 from torchx_cli.output.colors import ENDC as ENDC
 from torchx_cli.output.colors import GREEN as GREEN
 from torchx_runner.api import Runner as Runner
@@ -17,3 +17,4 @@ from torchx_specs.model.status import is_started as is_started
 from torchx_specs.schedulers.api import Stream as Stream
 
 class CmdLog(_WrappedCommand_): ...
+_prefix_line = _prefix_line_

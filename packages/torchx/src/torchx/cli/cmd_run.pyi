@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx._legacy_cli import LOCAL_SCHEDULER_WARNING_MSG as LOCAL_SCHEDULER_WARNING_MSG
 from torchx._legacy_cli import MISSING_COMPONENT_ERROR_MSG as MISSING_COMPONENT_ERROR_MSG
 from torchx._legacy_cli import torchx_run_args_from_argparse as torchx_run_args_from_argparse
@@ -10,8 +10,8 @@ from torchx.schedulers._factories import get_default_scheduler_name as get_defau
 from torchx.schedulers._factories import get_scheduler_factories as get_scheduler_factories
 from torchx_cli.launch.run_request import TorchXRunArgs as TorchXRunArgs
 from torchx_cli.launch.run_request import torchx_run_args_from_json as torchx_run_args_from_json
-from torchx_cli.logs.log_lines import get_logs as get_logs
-from torchx_cli.logs.log_lines import tee_logs as tee_logs
+from torchx_cli.logs.api import get_logs as get_logs
+from torchx_cli.logs.api import tee_logs as tee_logs
 from torchx_runner.api import Runner as Runner
 from torchx_runner.api import get_runner as get_runner
 from torchx_runner.components.finder import get_builtin_source as get_builtin_source

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_cli.output.colors import BLUE as BLUE
 from torchx_cli.output.colors import ENDC as ENDC
 from torchx_cli.output.colors import GRAY as GRAY

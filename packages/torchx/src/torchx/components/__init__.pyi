@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.components import component_test_base as component_test_base
 from torchx.components import dist as dist
 from torchx.components import interpret as interpret

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_components.component_test_base import ComponentTestCase as ComponentTestCase
 from torchx_runner.api import get_runner as get_runner
 from torchx_runner.components.finder import get_component as get_component

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_components.dist import _TORCH_DEBUG_FLAGS as _TORCH_DEBUG_FLAGS
 from torchx_components.dist import ddp as ddp
 from torchx_components.dist import parse_nnodes as parse_nnodes

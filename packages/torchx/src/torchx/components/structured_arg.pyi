@@ -1,3 +1,3 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_components.structured_arg import StructuredJArgument as StructuredJArgument
 from torchx_components.structured_arg import StructuredNameArgument as StructuredNameArgument

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_components.utils import binary as binary
 from torchx_components.utils import booth as booth
 from torchx_components.utils import copy as copy

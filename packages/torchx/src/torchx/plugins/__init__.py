@@ -1,8 +1,7 @@
-"""Plugins in the older style: ``@register.…`` functions in ``torchx_plugins.*`` namespace packages,
-and their registry.
+"""Older plugins: ``@register.…`` functions in ``torchx_plugins.*`` packages, and their registry.
 
-New plugins use the hooks of :mod:`torchx_specs.hookspecs`; what is registered here reaches the same
-places by a bridge.
+New plugins use the hooks of :mod:`torchx_specs.hookspecs`. A bridge passes the plugins that are
+registered here to the same hooks.
 """
 
 from __future__ import annotations

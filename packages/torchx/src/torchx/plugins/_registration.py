@@ -33,7 +33,7 @@ class PluginType(str, Enum):
 
     @property
     def namespace(self) -> str:
-        """The namespace package in which plugins of this kind are looked for."""
+        """The namespace package of the plugins of this kind."""
         return "torchx_plugins." + self.value.partition(".")[2]
 
     @property
@@ -64,8 +64,8 @@ class register:  # noqa: N801 - a documented name
         def create(session_name: str, **kwargs): ...
 
     Args:
-        type: what it is
-        name: its name, the function's unless given
+        type: Kind of the plugin.
+        name: Name of the plugin; by default, the function's name.
     """
 
     def __init__(self, type: PluginType, name: str | None = None) -> None:
@@ -78,17 +78,17 @@ class register:  # noqa: N801 - a documented name
 
     @classmethod
     def scheduler(cls, name: str | None = None) -> register:
-        """Marks a factory ``(session_name, **kwargs) -> Scheduler``."""
+        """Mark a factory ``(session_name, **kwargs) -> Scheduler``."""
         return cls(PluginType.SCHEDULER, name)
 
     @classmethod
     def tracker(cls, name: str | None = None) -> register:
-        """Marks a factory ``(config) -> TrackerBase``."""
+        """Mark a factory ``(config) -> TrackerBase``."""
         return cls(PluginType.TRACKER, name)
 
     @classmethod
     def event_handler(cls, name: str | None = None) -> register:
-        """Marks a factory ``() -> logging.Handler``."""
+        """Mark a factory ``() -> logging.Handler``."""
         return cls(PluginType.EVENT_HANDLER, name)
 
     @staticmethod
@@ -97,13 +97,14 @@ class register:  # noqa: N801 - a documented name
         aliases: list[str] | None = None,
         fractionals: Fractionals | None = None,
     ) -> _register_named_resource:
-        """Marks a function that returns a Resource.
+        """Mark a function that returns a Resource.
 
         Args:
-            name: its name, the function's unless given
-            aliases: other names of it
-            fractionals: which slices of it exist: ``{fraction: suffix}``, or a function of the
-                resource that returns that; the decorated function then takes the fraction
+            name: Name of the resource; by default, the function's name.
+            aliases: Other names of the resource.
+            fractionals: The fractions of the resource that exist, as ``{fraction: suffix}``, or a
+                function that takes the resource and returns such a mapping. The decorated function
+                is then called with the fraction.
         """
         return _register_named_resource(name, aliases, fractionals)
 
@@ -157,7 +158,7 @@ def _factory(
     own_name: str | None = None,
     like: Callable[..., Resource] | None = None,
 ) -> Callable[..., Resource]:
-    """Returns a function that makes the resource and tags it."""
+    """Return a function that creates the resource and sets its tags."""
 
     def create(*args: Any, **kwargs: Any) -> Resource:
         resource = make(*args, **kwargs)
@@ -192,10 +193,10 @@ def _bind(module: Any, name: str, factory: Any) -> None:
 
 
 def powers_of_two_gpus(resource: Any) -> dict[float, str]:
-    """Returns the slices of 1/1, 1/2, 1/4 ... of a resource's GPUs, named by their number of GPUs.
+    """Return the fractions 1/1, 1/2, 1/4 ... of a resource's GPUs, named by the number of GPUs.
 
     Raises:
-        ValueError: the resource's GPUs are no power of two
+        ValueError: The number of GPUs is not a power of two.
     """
     gpus = int(resource.gpu)
     if gpus <= 0 or gpus & (gpus - 1):
@@ -206,11 +207,12 @@ def powers_of_two_gpus(resource: Any) -> dict[float, str]:
 
 
 def halve_mem_down_to(*, minGiB: int) -> Callable[..., dict[float, str]]:  # noqa: N803
-    """Returns a function that gives the slices of 1/1, 1/2, 1/4 ... of a resource's memory, named
-    by their GiB.
+    """Return a function that returns the fractions 1/1, 1/2, 1/4 ... of a resource's memory.
+
+    The suffix of each fraction is its memory in GiB.
 
     Args:
-        minGiB: the smallest slice, in GiB
+        minGiB: The smallest fraction's memory, in GiB.
     """
 
     def slices(resource: Any) -> dict[float, str]:

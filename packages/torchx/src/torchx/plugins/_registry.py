@@ -1,4 +1,4 @@
-"""What older-style plugins there are, and what is wrong with them."""
+"""The registry of older plugins, and their errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Factory = Callable[..., Any]
 
 
 class PluginSource(IntFlag):
-    """Where older-style plugins are looked for."""
+    """Places that are searched for older plugins."""
 
     NONE = 0
     NAMESPACE_PKG = 1
@@ -37,7 +37,7 @@ _BOTH = PluginSource.NAMESPACE_PKG | PluginSource.ENTRYPOINT
 
 @dataclass(frozen=True)
 class RegistrationError:
-    """Why a plugin does not take part."""
+    """The reason why a plugin is not registered."""
 
     module: str
     error: str
@@ -46,10 +46,10 @@ class RegistrationError:
 
 
 class PluginRegistry:
-    """Older-style plugins by kind and name, found when first asked for.
+    """Older plugins by kind and name. Each kind is searched for when it is first requested.
 
     Args:
-        plugin_sources: where to look
+        plugin_sources: Places to search.
     """
 
     def __init__(self, *, plugin_sources: PluginSource = _BOTH) -> None:
@@ -59,25 +59,25 @@ class PluginRegistry:
         self._errors: list[RegistrationError] = []
 
     def get(self, plugin_type: PluginType) -> dict[str, Factory]:
-        """Returns the factories of one kind by name."""
+        """Return the factories of one kind by name."""
         if plugin_type not in self._found:
             self._found[plugin_type] = {}
             self._discover(plugin_type)
         return self._found[plugin_type]
 
     def info(self, plugin_type: PluginType | None = None) -> Any:
-        """Returns a copy of the factories of one kind, or of all kinds by kind."""
+        """Return a copy of the factories of one kind, or of all kinds by kind."""
         if plugin_type is not None:
             return dict(self.get(plugin_type))
         return {kind: dict(self.get(kind)) for kind in PluginType}
 
     @property
     def errors(self) -> list[RegistrationError]:
-        """What went wrong so far; looks for nothing."""
+        """The errors so far, without searching for more plugins."""
         return list(self._errors)
 
     def load_errors(self, plugin_type: PluginType | None = None) -> list[RegistrationError]:
-        """Returns what goes wrong with plugins of one kind, or of all."""
+        """Return the errors of the plugins of one kind, or of all kinds."""
         kinds = list(PluginType) if plugin_type is None else [plugin_type]
         for kind in kinds:
             self.get(kind)
@@ -91,18 +91,18 @@ class PluginRegistry:
         ]
 
     def clear(self) -> None:
-        """Forgets everything, so that the next question looks again."""
+        """Forget all plugins, so that the next request searches again."""
         self._found.clear()
         self._modules.clear()
         self._errors.clear()
         registry.cache_clear()
 
     def origin(self, plugin_type: PluginType, name: str) -> str:
-        """Returns the module a plugin was found in."""
+        """Return the module that registers a plugin."""
         return self._modules.get((plugin_type, name), "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the report as plain data."""
+        """Return the report as plain data."""
         self.load_errors()
         report: dict[str, Any] = {}
         for kind in PluginType:
@@ -238,7 +238,7 @@ class PluginRegistry:
 
 
 def _bare_folders(package: ModuleType) -> list[str]:
-    """Returns folders without an ``__init__.py`` that hold modules; pkgutil passes them over."""
+    """Return the folders of modules without an ``__init__.py``, which pkgutil ignores."""
     found = set()
     for path in package.__path__:
         if not os.path.isdir(path):
@@ -269,13 +269,13 @@ def _deferred(ep: EntryPoint) -> Factory:
 
 @functools.lru_cache(maxsize=1)
 def registry() -> PluginRegistry:
-    """Returns the registry of this process.
+    """Return the registry of this process.
 
-    ``$TORCHX_PLUGINS_SOURCE`` says where to look: 0 nowhere, 1 namespace packages, 2 entry points,
-    3 both.
+    ``$TORCHX_PLUGINS_SOURCE`` selects the places to search: 0 none, 1 namespace packages, 2 entry
+    points, 3 both (the default).
 
     Raises:
-        ValueError: it is set to something else
+        ValueError: The variable has another value.
     """
     text = os.environ.get(ENV_TORCHX_PLUGINS_SOURCE, "3")
     if text not in ("0", "1", "2", "3"):

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.runner import api as api
 from torchx.runner import config as config
 from torchx.runner import events as events

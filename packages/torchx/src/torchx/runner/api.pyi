@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.schedulers._factories import SchedulerFactory as SchedulerFactory
 from torchx.schedulers._factories import get_scheduler_factories as get_scheduler_factories
 from torchx_runner.api import Runner as Runner

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from typing import Any
 from torchx.schedulers._factories import get_scheduler_factories as get_scheduler_factories
 from torchx_runner.config.api import CONFIG_FILE as CONFIG_FILE

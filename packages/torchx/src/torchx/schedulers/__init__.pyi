@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.schedulers import api as api
 from torchx.schedulers import aws_batch_scheduler as aws_batch_scheduler
 from torchx.schedulers import aws_sagemaker_scheduler as aws_sagemaker_scheduler

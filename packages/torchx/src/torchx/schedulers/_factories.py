@@ -1,4 +1,4 @@
-"""The schedulers there are, as older code asks for them."""
+"""The installed schedulers, for older code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import SchedulerPlugin
 from torchx_specs.schedulers.api import Scheduler
 
-#: Where each scheduler that upstream ever shipped, and we ship, is found on the older path.
+#: The older module of each scheduler that both upstream and we provide.
 DEFAULT_SCHEDULER_MODULES: dict[str, str] = {
     "local_docker": "torchx.schedulers.docker_scheduler",
     "local_cwd": "torchx.schedulers.local_scheduler",
@@ -22,7 +22,7 @@ DEFAULT_SCHEDULER_MODULES: dict[str, str] = {
     "lsf": "torchx.schedulers.lsf_scheduler",
 }
 
-#: Our distributions' schedulers are what older code calls the defaults.
+#: Distributions whose schedulers older code calls the defaults.
 _OURS = ("torchx-sched-", "torchx_sched_")
 
 
@@ -33,10 +33,10 @@ class SchedulerFactory(Protocol):
 
 
 def get_scheduler_factories(*, skip_defaults: bool = False) -> dict[str, SchedulerFactory]:
-    """Returns the installed schedulers' factories by name: other people's first, then ours.
+    """Return the factories of the installed schedulers by name: third-party ones, then ours.
 
     Args:
-        skip_defaults: leave ours out
+        skip_defaults: Whether to leave ours out.
     """
     catalog = get_manager().schedulers()
     theirs: dict[str, SchedulerFactory] = {}
@@ -63,13 +63,13 @@ def _deferred(record: Callable[[], SchedulerPlugin]) -> SchedulerFactory:
 
 
 def get_default_scheduler_name() -> str:
-    """Returns ``local_cwd`` if it is installed, else the first scheduler there is."""
+    """Return ``local_cwd`` if it is installed, otherwise the first installed scheduler."""
     names = list(get_scheduler_factories())
     return "local_cwd" if "local_cwd" in names or not names else names[0]
 
 
 def _defer_load_scheduler(path: str) -> SchedulerFactory:
-    """Returns a factory that imports the module ``path`` when it is called."""
+    """Return a factory that imports the module ``path`` when it is called."""
 
     def create(session_name: str, **kwargs: object) -> Scheduler[Any]:
         import importlib

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_specs.errors import InvalidRunConfigException as InvalidRunConfigException
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role

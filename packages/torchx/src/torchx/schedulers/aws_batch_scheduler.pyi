@@ -1,10 +1,10 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_kit.devices import get_device_mounts as get_device_mounts
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_sched_aws.batch.container import ResourceType as ResourceType
 from torchx_sched_aws.batch.container import resource_from_resource_requirements as resource_from_resource_requirements
 from torchx_sched_aws.batch.container import resource_requirements_from_resource as resource_requirements_from_resource
-from torchx_sched_aws.batch.jobs import DEFAULT_ROLE_NAME as DEFAULT_ROLE_NAME
+from torchx_sched_aws.batch.describe import DEFAULT_ROLE_NAME as DEFAULT_ROLE_NAME
 from torchx_sched_aws.batch.options import AWSBatchOpts as AWSBatchOpts
 from torchx_sched_aws.batch.request import BatchJob as BatchJob
 from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_IDX as ENV_TORCHX_ROLE_IDX

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_components.structured_arg import StructuredNameArgument as StructuredNameArgument
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts as AWSSageMakerOpts

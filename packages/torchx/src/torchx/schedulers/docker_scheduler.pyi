@@ -1,12 +1,12 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_kit.devices import get_device_mounts as get_device_mounts
 from torchx_kit.names.ids import make_unique as make_unique
-from torchx_sched_docker.client import ensure_network as ensure_network
 from torchx_sched_docker.client import has_docker as has_docker
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
+from torchx_sched_docker.networks import ensure_network as ensure_network
 from torchx_sched_docker.options import DockerOpts as DockerOpts
 from torchx_sched_docker.options import DockerOpts as _Opts_
 from torchx_sched_docker.request import DockerContainer as DockerContainer

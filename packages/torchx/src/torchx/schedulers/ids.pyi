@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_kit.names.ids import END_CANDIDATES as END_CANDIDATES
 from torchx_kit.names.ids import START_CANDIDATES as START_CANDIDATES
 from torchx_kit.names.ids import make_unique as make_unique

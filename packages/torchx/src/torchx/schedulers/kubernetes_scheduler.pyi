@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_cli.output.colors import BLUE as BLUE
 from torchx_cli.output.colors import ENDC as ENDC
 from torchx_kit.names.ids import make_unique as make_unique
@@ -14,18 +14,18 @@ from torchx_sched_k8s.cluster.labels import LABEL_ORGANIZATION as LABEL_ORGANIZA
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NAME
 from torchx_sched_k8s.cluster.labels import pod_labels as pod_labels
 from torchx_sched_k8s.cluster.names import normalize_str as normalize_str
-from torchx_sched_k8s.compat import JOB_STATE as JOB_STATE
-from torchx_sched_k8s.compat import TASK_STATE as TASK_STATE
-from torchx_sched_k8s.compat import app_to_resource as app_to_resource
-from torchx_sched_k8s.compat import prefix_container_name as prefix_container_name
-from torchx_sched_k8s.compat import role_to_pod as role_to_pod
-from torchx_sched_k8s.compat import sanitize_for_serialization as sanitize_for_serialization
+from torchx_sched_k8s.legacy_names import JOB_STATE as JOB_STATE
+from torchx_sched_k8s.legacy_names import TASK_STATE as TASK_STATE
+from torchx_sched_k8s.legacy_names import app_to_resource as app_to_resource
+from torchx_sched_k8s.legacy_names import prefix_container_name as prefix_container_name
+from torchx_sched_k8s.legacy_names import role_to_pod as role_to_pod
+from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
 from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
 from torchx_sched_k8s.options import KubernetesOpts as _Opts_
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
-from torchx_sched_k8s.request.request import KubernetesJob as KubernetesJob
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
 from torchx_sched_k8s.scheduler import KubernetesScheduler as KubernetesScheduler
 from torchx_sched_k8s.scheduler import create_scheduler as create_scheduler

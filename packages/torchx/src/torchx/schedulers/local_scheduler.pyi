@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_kit.logs.streams import Tee as Tee
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES

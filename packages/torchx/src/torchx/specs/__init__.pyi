@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from typing import Any
 from torchx.specs import api as api
 from torchx.specs import builders as builders

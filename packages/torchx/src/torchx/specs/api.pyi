@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
 from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
 from torchx_specs.components.materialize import materialize_appdef as materialize_appdef

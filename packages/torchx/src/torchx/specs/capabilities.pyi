@@ -1,3 +1,3 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_specs.model.resources import Resource as Resource
 from torchx_specs.resources.capabilities import CapabilityKey as CapabilityKey

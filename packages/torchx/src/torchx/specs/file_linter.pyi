@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from argparse import ArgumentDefaultsHelpFormatter as _ArgumentDefaultsHelpFormatter_
 from argparse import MetavarTypeHelpFormatter as _MetavarTypeHelpFormatter_
 from argparse import RawDescriptionHelpFormatter as _RawDescriptionHelpFormatter_

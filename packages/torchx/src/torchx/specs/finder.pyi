@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.util.io import read_conf_file as read_conf_file
 from torchx_runner.components.finder import ComponentsFinder as ComponentsFinder
 from torchx_runner.components.finder import CustomComponentsFinder as CustomComponentsFinder

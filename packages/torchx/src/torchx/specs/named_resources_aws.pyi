@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from collections.abc import Callable
 from typing import Any
 from torchx._legacy_specs import EFA_DEVICE as EFA_DEVICE

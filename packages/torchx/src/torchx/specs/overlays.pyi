@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_specs.overlays import DEL as DEL
 from torchx_specs.overlays import JOIN as JOIN
 from torchx_specs.overlays import OverlaySpec as OverlaySpec

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_testing.fixtures import IS_CI as IS_CI
 from torchx_testing.fixtures import IS_MACOS as IS_MACOS
 from torchx_testing.fixtures import TestWithTmpDir as TestWithTmpDir

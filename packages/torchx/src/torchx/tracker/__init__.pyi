@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.tracker import api as api
 from torchx.tracker import backend as backend
 from torchx.tracker import mlflow as mlflow

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx._legacy_tracker import TAG_ARTIFACT_MD_PREFIX as TAG_ARTIFACT_MD_PREFIX
 from torchx_apps.distributed import on_rank0_first as on_rank0_first
 from torchx_runner.config.api import get_configs as get_configs

@@ -1,2 +1,2 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_apps.cuda import has_cuda_devices as has_cuda_devices

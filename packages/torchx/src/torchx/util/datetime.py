@@ -6,5 +6,5 @@ import time
 
 
 def get_past_epoch_time(days: int) -> int:
-    """Returns the time ``days`` days ago, in seconds since the epoch."""
+    """Return the time ``days`` days ago, in seconds since the epoch."""
     return int(time.time()) - days * 24 * 60 * 60

@@ -14,7 +14,7 @@ _NO_DEFAULT: Final = object()
 
 
 def load_value(value: str) -> Any:
-    """Imports what an entry point names: a module, or ``module:attribute``."""
+    """Import and return the value of an entry point: a module, or ``module:attribute``."""
     module, _, attribute = value.partition(":")
     found: Any = importlib.import_module(module)
     for part in filter(None, attribute.split(".")):
@@ -23,10 +23,10 @@ def load_value(value: str) -> Any:
 
 
 def load(group: str, name: str, default: Any = _NO_DEFAULT) -> Any:
-    """Returns what the entry point ``name`` in ``group`` names, imported now.
+    """Import and return the object of the entry point ``name`` in ``group``.
 
     Raises:
-        KeyError: there is none, and no default
+        KeyError: The entry point does not exist, and no default is given.
     """
     for ep in entry_points(group):
         if ep.name == name:
@@ -37,7 +37,7 @@ def load(group: str, name: str, default: Any = _NO_DEFAULT) -> Any:
 
 
 def load_group(group: str) -> dict[str, Any]:
-    """Returns a function for each entry point of a group, by name.
+    """Return a function for each entry point of a group, by name.
 
     The function imports ``module:attribute`` and calls it with its own arguments, or returns the
     module if the entry point names a module.

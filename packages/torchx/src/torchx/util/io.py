@@ -1,4 +1,4 @@
-"""Files that components and configuration come from."""
+"""Reading configuration files."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ COMPONENTS_DIR = "components"
 
 
 def get_abspath(relpath: str) -> str:
-    """Returns the path of a file that came with this distribution."""
+    """Return the path of a file of this distribution."""
     return os.path.join(os.path.dirname(os.path.abspath(torchx.__file__)), relpath)
 
 
 def read_conf_file(conf_file: str) -> str:
-    """Returns the text of a file.
+    """Return the text of a file.
 
-    A local file wins; then the entry point ``get_file_contents`` of the group ``torchx.file``, then
-    a file that came with this distribution.
+    The file is searched for in the file system, then by the entry point ``get_file_contents`` of
+    the group ``torchx.file``, then in this distribution.
 
     Raises:
-        FileNotFoundError: there is none
+        FileNotFoundError: The file does not exist.
     """
     from torchx.util.entrypoints import load
 

@@ -6,9 +6,10 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_cli.logs.log_lines",
+    "torchx_cli.logs.api",
     names={
         "none_throws": "torchx_specs.components.types",
-        "_find_role_replicas": "torchx_cli.logs.log_lines:find_role_replicas",
+        "_find_role_replicas": "torchx_cli.logs.replicas:find_role_replicas",
+        "_prefix_line": "torchx_cli.logs.reader:prefix_line",
     },
 )

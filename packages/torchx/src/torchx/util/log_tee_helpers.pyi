@@ -1,7 +1,8 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
-from torchx_cli.logs.log_lines import _prefix_line as _prefix_line
-from torchx_cli.logs.log_lines import find_role_replicas as _find_role_replicas_
-from torchx_cli.logs.log_lines import tee_logs as tee_logs
+# Type stub: the names of the module beside it.
+from torchx_cli.logs.api import tee_logs as tee_logs
+from torchx_cli.logs.reader import prefix_line as _prefix_line_
+from torchx_cli.logs.replicas import find_role_replicas as _find_role_replicas_
 from torchx_specs.components.types import none_throws as none_throws
 
 _find_role_replicas = _find_role_replicas_
+_prefix_line = _prefix_line_

@@ -1,3 +1,3 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx._modules import import_attr as import_attr
 from torchx._modules import load_module as load_module

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from typing import Any
 from torchx_runner.session import CURRENT_SESSION_ID as CURRENT_SESSION_ID
 from torchx_runner.session import get_session_id_or_create_new as get_session_id_or_create_new

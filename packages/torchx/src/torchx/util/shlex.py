@@ -7,5 +7,5 @@ from collections.abc import Iterable
 
 
 def join(split_command: Iterable[str]) -> str:
-    """Returns the words as one line that a POSIX shell splits into them again."""
+    """Return the words as one line that a POSIX shell splits into them again."""
     return shlex.join(split_command)

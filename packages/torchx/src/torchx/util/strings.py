@@ -6,7 +6,5 @@ import re
 
 
 def normalize_str(data: str) -> str:
-    """Returns ``data`` in lower case with only ``a-z``, ``0-9`` and ``-``, without leading
-    dashes.
-    """
+    """Return the letters, digits and dashes of a text in lower case, without leading dashes."""
     return re.sub(r"[^a-z0-9-]", "", data.lower()).lstrip("-")

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_specs.components.types import decode as decode
 from torchx_specs.components.types import decode_from_string as decode_from_string
 from torchx_specs.components.types import decode_optional as decode_optional

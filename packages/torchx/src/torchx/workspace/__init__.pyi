@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.workspace import api as api
 from torchx.workspace import dir_workspace as dir_workspace
 from torchx.workspace import docker_workspace as docker_workspace

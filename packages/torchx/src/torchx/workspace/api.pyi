@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx._legacy_workspace import PackageType as PackageType
 from torchx._legacy_workspace import PkgInfo as PkgInfo
 from torchx._legacy_workspace import WorkspaceBuilder as WorkspaceBuilder

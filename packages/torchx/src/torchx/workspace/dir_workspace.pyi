@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_kit.workspace.dir_builder import DirWorkspaceMixin as DirWorkspaceMixin
 from torchx_kit.workspace.dir_builder import TmpDirWorkspaceMixin as TmpDirWorkspaceMixin
 from torchx_kit.workspace.walk import walk_workspace as walk_workspace

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
 from torchx_kit.workspace.walk import walk_workspace as walk_workspace
 from torchx_specs.model.app import AppDef as AppDef

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_apps.serve import TORCHSERVE_PARAMS as TORCHSERVE_PARAMS
 from torchx_apps.serve import get_routable_ip_to as get_routable_ip_to
 from torchx_apps.serve import main as main

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx.runner.events import api as api
 from torchx.runner.events import handlers as handlers
 from torchx_runner.events.api import SourceType as SourceType

@@ -1,3 +1,3 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx_apps.results import FsspecResultTracker as FsspecResultTracker
 from torchx_apps.results import ResultTracker as ResultTracker

@@ -1,4 +1,4 @@
-# Written by `python tools/faces.py write`: what type checkers see of the module.
+# Type stub: the names of the module beside it.
 from torchx._legacy_tracker import generate_filename as generate_filename
 from torchx_specs.trackers.api import Lineage as Lineage
 from torchx_specs.trackers.api import TrackerArtifact as TrackerArtifact

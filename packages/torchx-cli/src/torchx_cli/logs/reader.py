@@ -1,0 +1,219 @@
+"""Copies the logs of several replicas to one stream, each line after the name of its replica."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from torchx_specs.schedulers.parallel_logs import MAX_FOLLOWED
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from datetime import datetime
+
+    from torchx_specs.schedulers import Stream
+
+logger = logging.getLogger(__name__)
+
+Replica = tuple[str, int]
+#: Lines of a replica's log, or the error that ended the log.
+Block = tuple[Replica, Iterable[str] | Exception]
+#: Reads the logs of several replicas; has the parameters of ``Runner.log_blocks``.
+LogBlocks = Callable[..., Iterator[Block]]
+
+# Lines of logs that are not followed are written together: this many characters, or what was read
+# within this many seconds.
+_BUFFER_CHARS = 1 << 18
+_BUFFER_SECONDS = 0.2
+
+
+class LogOptions(NamedTuple):
+    """Which lines of a log to show.
+
+    Attributes:
+        regex: Only lines in which this regular expression is found.
+        since: Only lines written at that time or later.
+        until: Only lines written before that time.
+        tail: Follow the log until its replica has ended.
+        streams: Standard output, standard error or both; None means the scheduler's default.
+        last: Only the last lines of each replica, at most this many.
+    """
+
+    regex: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    tail: bool = False
+    streams: Stream | None = None
+    last: int | None = None
+
+
+class LogReader:
+    """Reads the logs of several replicas, and writes their lines to one stream.
+
+    One thread calls :meth:`read_all`; another one may call :meth:`stop`.
+
+    Args:
+        log_blocks: Reads the logs: ``Runner.log_blocks``.
+        app_handle: The app, which must exist.
+        replicas: Role and index of each replica.
+        options: Which lines to show.
+        stream: Where the lines are written.
+        colorize: Whether to colour the name of the replica.
+
+    Attributes:
+        lines: The number of lines written so far.
+    """
+
+    def __init__(
+        self,
+        log_blocks: LogBlocks,
+        app_handle: str,
+        replicas: Sequence[Replica],
+        options: LogOptions,
+        stream: TextIO,
+        colorize: bool = False,
+    ) -> None:
+        self.lines = 0
+        self._log_blocks = log_blocks
+        self._app_handle = app_handle
+        self._replicas = replicas
+        self._options = options
+        self._stream = stream
+        self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
+        self._writing = threading.Lock()
+        self._stopped = False
+        self._buffer: list[str] = []
+        self._buffered_chars = 0
+        self._written_at = 0.0
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is in progress, which may take long if the stream is a pipe."""
+        return self._writing.locked()
+
+    def stop(self) -> None:
+        """Write nothing more."""
+        self._stopped = True
+        with self._writing:  # a write in progress ends first
+            pass
+
+    def read_all(self) -> None:
+        """Copy each log to its end.
+
+        Raises:
+            BrokenPipeError: The stream was closed by its reader.
+            Exception: The first error of a log, after the other logs were read; further errors
+                are logged.
+        """
+        options = self._options
+        if options.tail and len(self._replicas) > MAX_FOLLOWED:
+            logger.warning(
+                "following %d replicas at once; the other %d follow as those end",
+                MAX_FOLLOWED,
+                len(self._replicas) - MAX_FOLLOWED,
+            )
+        errors: list[Exception] = []
+        if options.last is None:
+            blocks = self._read(self._replicas, options.tail)
+        else:
+            blocks = self._read_last(options.last)
+        with closing(blocks):
+            for replica, block in blocks:
+                if isinstance(block, Exception):
+                    errors.append(block)
+                else:
+                    self._write(replica, block)
+                if self._stopped:
+                    return
+        self._flush()
+        for error in errors[1:]:
+            logger.error("%s", error)
+        if errors:
+            raise errors[0]
+
+    def _read(self, replicas: Iterable[Replica], tail: bool) -> Generator[Block, Any, Any]:
+        options = self._options
+        # A subclass of Runner may return any iterator; a generator can be closed.
+        yield from self._log_blocks(
+            self._app_handle,
+            replicas,
+            options.regex,
+            since=options.since,
+            until=options.until,
+            should_tail=tail,
+            streams=options.streams,
+        )
+
+    def _read_last(self, last: int) -> Generator[Block, Any, Any]:
+        """Yield the last lines of each log; when following, also the lines that are added."""
+        kept: dict[Replica, deque[str]] = {r: deque(maxlen=last) for r in self._replicas}
+        counts = dict.fromkeys(self._replicas, 0)
+        for replica, block in self._read(self._replicas, tail=False):
+            if isinstance(block, Exception):
+                kept.pop(replica, None)
+                yield replica, block
+                continue
+            lines = list(block)
+            kept[replica].extend(lines)
+            counts[replica] += len(lines)
+        if not self._options.tail:
+            yield from kept.items()
+            return
+        # The last line may have been incomplete: the kept lines are read a second time.
+        skip = {replica: counts[replica] - len(lines) for replica, lines in kept.items()}
+        for replica, block in self._read(list(kept), tail=True):
+            if isinstance(block, Exception) or not skip[replica]:
+                yield replica, block
+                continue
+            lines = list(block)
+            skipped = min(skip[replica], len(lines))
+            skip[replica] -= skipped
+            yield replica, lines[skipped:]
+
+    def _write(self, replica: Replica, lines: Iterable[str]) -> None:
+        on, off = self._color
+        prefix = f"{on}{replica[0]}/{replica[1]}{off} "
+        # The last line of a log may lack its newline; the next line must not continue it.
+        whole = [prefix_line(prefix, line if line[-1:] == "\n" else line + "\n") for line in lines]
+        text = "".join(whole)
+        self._buffer.append(text)
+        self._buffered_chars += len(text)
+        self.lines += len(whole)
+        if (
+            self._options.tail
+            or self._buffered_chars >= _BUFFER_CHARS
+            or time.monotonic() - self._written_at >= _BUFFER_SECONDS
+        ):
+            self._flush()
+
+    def _flush(self) -> None:
+        text = "".join(self._buffer)
+        self._buffer.clear()
+        self._buffered_chars = 0
+        with self._writing:
+            if self._stopped or not text:
+                return
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except UnicodeError:
+                raise
+            except ValueError as e:  # the stream is closed
+                raise BrokenPipeError(str(e)) from e
+        self._written_at = time.monotonic()
+
+
+def prefix_line(prefix: str, line: str) -> str:
+    r"""Return a line with ``prefix`` in front, and after each ``\r`` and ``\n`` within the line."""
+    head = line[:1] if line[:1] == "\r" else ""
+    text, end = line[len(head) :], ""
+    if text.endswith("\n"):
+        text, end = text[:-1], "\n"
+    if "\r" in text or "\n" in text:
+        text = text.replace("\r", f"\r{prefix}").replace("\n", f"\n{prefix}")
+    return f"{head}{prefix}{text}{end}"

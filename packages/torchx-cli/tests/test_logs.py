@@ -1,0 +1,273 @@
+"""Tests of the log identifiers, and of reading the logs of several replicas."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from torchx_cli.logs.api import get_logs, validate
+from torchx_cli.logs.identifier import parse_identifier
+from torchx_cli.logs.reader import LogOptions, LogReader, prefix_line
+from torchx_cli.logs.replicas import find_role_replicas
+from torchx_runner import Runner
+from torchx_specs import AppDef, AppState, AppStatus, Role
+from torchx_specs.errors import RequestError
+from torchx_specs.schedulers import Scheduler
+from torchx_specs.schedulers.parallel_logs import MAX_READ
+
+
+@pytest.mark.parametrize(
+    ("identifier", "expected"),
+    [
+        ("local_cwd://s/app", ("local_cwd://s/app", None, None)),
+        ("my-sched:///app", ("my-sched:///app", None, None)),
+        ("k8s://s/ns:app", ("k8s://s/ns:app", None, None)),
+        ("s://s/app/", ("s://s/app", None, None)),
+        ("s://s/app/r", ("s://s/app", "r", None)),
+        ("s://s/app/r/", ("s://s/app", "r", None)),
+        ("s://s/app/r/0", ("s://s/app", "r", (0,))),
+        ("s://s/app/r/0,2-4,", ("s://s/app", "r", (0, 2, 3, 4))),
+        ("s://s/app/r/1,1/", ("s://s/app", "r", (1,))),
+    ],
+)
+def test_identifier_selects_app_role_and_replicas(
+    identifier: str, expected: tuple[Any, ...]
+) -> None:
+    assert tuple(parse_identifier(identifier)) == expected
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        "",
+        "app",
+        "s://app",
+        "s://s/",
+        "://s/a",
+        "s://s//r",
+        "a b://s/x",
+        "s://s/a/r/x",
+        "s://s/a/r/0/1",
+    ],
+)
+def test_malformed_identifier_is_an_error(identifier: str) -> None:
+    with pytest.raises(RequestError, match="is not of the form"):
+        parse_identifier(identifier)
+
+
+def test_validate_exits_with_1_if_the_identifier_is_malformed() -> None:
+    validate("local_cwd://s/app/role/0")
+    with pytest.raises(SystemExit) as exit_info:
+        validate("nonsense")
+    assert exit_info.value.code == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a\n", "P a\n"),
+        ("a", "P a"),
+        ("a\rb\n", "P a\rP b\n"),
+        ("a\nb\n", "P a\nP b\n"),
+        ("\n", "P \n"),
+        ("a\n\nb", "P a\nP \nP b"),
+        ("a\r\n", "P a\rP \n"),
+        ("\ra\n", "\rP a\n"),
+    ],
+)
+def test_prefix_follows_each_carriage_return_and_newline(line: str, expected: str) -> None:
+    assert prefix_line("P ", line) == expected
+
+
+def test_find_role_replicas_lists_one_role_or_all() -> None:
+    app = AppDef("a", roles=[Role("x", image="", num_replicas=2), Role("y", image="")])
+    assert find_role_replicas(app, None) == [("x", 0), ("x", 1), ("y", 0)]
+    assert find_role_replicas(app, "y") == [("y", 0)]
+    assert find_role_replicas(app, "z") == []
+
+
+class LogRunner(Runner):
+    """A runner that overrides ``log_lines``, and counts the logs that are read at the same time."""
+
+    def __init__(self, logs: dict[tuple[str, int], list[str]]) -> None:
+        super().__init__("test", {})
+        self.logs = logs
+        self.reading = 0
+        self.most = 0
+        self._counting = threading.Lock()
+
+    def log_lines(self, app_handle: str, role_name: str, k: int = 0, *args: Any, **kw: Any) -> Any:
+        with self._counting:
+            self.reading += 1
+            self.most = max(self.most, self.reading)
+        lines = self.logs[role_name, k]
+        if lines == ["fail"]:
+            raise RuntimeError(f"no log of {role_name}/{k}")
+        yield from lines
+        with self._counting:
+            self.reading -= 1
+
+
+def read(runner: LogRunner, options: LogOptions | None = None, stream: Any = None) -> str:
+    stream = stream or io.StringIO()
+    options = options or LogOptions()
+    LogReader(runner.log_blocks, "s://s/a", list(runner.logs), options, stream).read_all()
+    return str(stream.getvalue())
+
+
+def test_logs_of_many_replicas_are_merged_in_whole_lines_by_few_threads() -> None:
+    runner = LogRunner({("r", i): [f"{i} {n} {'x' * 50}\n" for n in range(200)] for i in range(40)})
+    lines = read(runner).splitlines()
+    assert len(lines) == 40 * 200
+    for i in range(40):
+        mine = [line for line in lines if line.startswith(f"r/{i} ")]
+        assert mine == [f"r/{i} {i} {n} {'x' * 50}" for n in range(200)]
+    assert runner.most <= MAX_READ
+
+
+def test_followed_logs_are_read_at_the_same_time() -> None:
+    barrier = threading.Barrier(20, timeout=10)
+
+    class WaitingForAll(LogRunner):
+        def log_lines(self, *args: Any, **kw: Any) -> Any:
+            barrier.wait()  # passes once all 20 logs are being read
+            return iter(["one\n"])
+
+    text = read(WaitingForAll({("r", i): [] for i in range(20)}), LogOptions(tail=True))
+    assert text.count("one\n") == 20
+
+
+class BlockScheduler(Scheduler[Any]):
+    """A scheduler that reads several logs by its own ``log_blocks``, and records the calls."""
+
+    def __init__(self, blocks: list[Any]) -> None:
+        super().__init__("blocks", "test")
+        self.blocks = blocks
+        self.calls: list[tuple[Any, ...]] = []
+
+    def log_blocks(self, *args: Any, **kw: Any) -> Iterator[Any]:
+        self.calls.append((*args, kw))
+        return iter(self.blocks)
+
+    def _submit_dryrun(self, *args: Any) -> Any: ...
+    def schedule(self, *args: Any) -> str:
+        return ""
+
+    def describe(self, *args: Any) -> None: ...
+    def list(self, *args: Any) -> Any: ...
+    def _cancel_existing(self, *args: Any) -> None: ...
+
+
+def test_scheduler_reads_all_logs_in_one_call() -> None:
+    scheduler = BlockScheduler([(("r", 1), ["a\n", "b\n"]), (("r", 0), ["c\n"])])
+    runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
+    stream = io.StringIO()
+    replicas = [("r", 0), ("r", 1)]
+    options = LogOptions(regex="x", tail=True)
+    reader = LogReader(runner.log_blocks, "blocks://s/a", replicas, options, stream)
+    reader.read_all()
+    assert stream.getvalue() == "r/1 a\nr/1 b\nr/0 c\n"
+    assert reader.lines == 3
+    assert scheduler.calls == [("a", replicas, "x", None, None, True, {"streams": None})]
+
+
+def test_get_logs_reads_an_object_that_is_no_runner_by_log_lines() -> None:
+    app = AppDef("a", roles=[Role("r", image="", num_replicas=2)])
+
+    def log_lines(handle: str, role: str, k: int, regex: str | None, **kw: Any) -> Iterable[str]:
+        return [f"{regex} {k} {kw['should_tail']}\n"]
+
+    double: Any = SimpleNamespace(
+        status=lambda handle: AppStatus(AppState.RUNNING),
+        describe=lambda handle: app,
+        log_lines=log_lines,
+    )
+    stream = io.StringIO()
+    get_logs(stream, "s://s/a", "x", runner=double)
+    assert sorted(stream.getvalue().splitlines()) == ["r/0 x 0 False", "r/1 x 1 False"]
+
+
+def test_last_line_without_a_newline_gets_one() -> None:
+    text = read(LogRunner({("r", 0): ["a\n", "b"], ("r", 1): ["c"]}))
+    assert sorted(text.splitlines()) == ["r/0 a", "r/0 b", "r/1 c"]
+
+
+def test_first_error_is_raised_after_the_other_logs_were_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = io.StringIO()
+    runner = LogRunner({("r", 0): ["fail"], ("r", 1): ["fail"], ("r", 2): ["fine\n"]})
+    with pytest.raises(RuntimeError, match="no log of r/"):
+        read(runner, stream=stream)
+    assert stream.getvalue() == "r/2 fine\n"
+    assert sum("no log of r/" in r.message for r in caplog.records) == 1
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_last_shows_the_last_lines_of_each_replica(tail: bool) -> None:
+    runner = LogRunner({("r", 0): [f"{n}\n" for n in range(10)], ("r", 1): ["only\n"]})
+    text = read(runner, LogOptions(last=2, tail=tail))
+    assert sorted(text.splitlines()) == ["r/0 8", "r/0 9", "r/1 only"]
+
+
+def test_following_the_last_lines_continues_with_added_lines() -> None:
+    answers = iter([["1\n", "2\n", "3\n"], ["1\n", "2\n", "3\n", "4\n"]])
+
+    class Growing(LogRunner):
+        def log_lines(self, *args: Any, **kw: Any) -> Any:
+            return iter(next(answers))
+
+    text = read(Growing({("r", 0): []}), LogOptions(last=1, tail=True))
+    assert text == "r/0 3\nr/0 4\n"
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_unreadable_log_does_not_hide_the_last_lines_of_others(tail: bool) -> None:
+    stream = io.StringIO()
+    runner = LogRunner({("r", 0): ["fail"], ("r", 1): ["1\n", "2\n"]})
+    with pytest.raises(RuntimeError, match="no log of r/0"):
+        read(runner, LogOptions(last=1, tail=tail), stream)
+    assert stream.getvalue() == "r/1 2\n"
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")])
+def test_closed_stream_ends_the_reading(error: Exception) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+    class Endless(LogRunner):
+        def log_lines(self, *args: Any, **kw: Any) -> Any:
+            while True:
+                yield "line\n"
+
+    with pytest.raises(BrokenPipeError):
+        read(Endless({("r", 0): [], ("r", 1): []}), LogOptions(tail=True), Closed())
+
+
+def test_stop_ends_the_reading() -> None:
+    class Endless(LogRunner):
+        def log_lines(self, *args: Any, **kw: Any) -> Any:
+            while True:
+                yield "line\n"
+
+    class StoppingStream(io.StringIO):
+        def write(self, text: str) -> int:
+            threading.Thread(target=reader.stop).start()
+            return super().write(text)
+
+    runner = Endless({("r", 0): []})
+    stream = StoppingStream()
+    options = LogOptions(tail=True)
+    reader = LogReader(runner.log_blocks, "s://s/a", list(runner.logs), options, stream)
+    reader.read_all()
+    assert stream.getvalue().startswith("r/0 line\n")
+
+
+def test_no_replicas_give_no_lines() -> None:
+    assert read(LogRunner({})) == ""

@@ -1,0 +1,176 @@
+"""The interface through which schedulers reach their cluster: its commands and its files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """The result of a command.
+
+    Attributes:
+        exit_code: The exit code; negative for a signal, as in :mod:`subprocess`.
+        stdout: Standard output. Bytes that are not UTF-8 become surrogate escapes.
+        stderr: Standard error, decoded in the same way.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class Host(ABC):
+    """A machine of a cluster: runs commands, reads and writes files.
+
+    Schedulers for batch systems run commands and access job files (scripts, records, logs) only
+    through this interface. :class:`torchx_kit.hosts.local.LocalHost` implements it for the machine
+    on which TorchX runs; other implementations reach a login node over the network.
+
+    Paths are absolute POSIX paths of the host, in particular those that :meth:`resolve` returns.
+
+    Every method may raise :class:`~torchx_kit.hosts.errors.HostUnreachableError`, if the host
+    cannot be reached or the connection breaks. Then it is unknown whether the host did what was
+    requested. Other errors mean that it did not:
+
+    - :class:`~torchx_kit.hosts.errors.HostFileNotFoundError`: a file or directory does not exist.
+    - :class:`~torchx_kit.hosts.errors.HostFileError`: any other error of the file system, such as
+      missing permissions or a full disk. The message has the path and the system's reason.
+
+    All methods may be called from any thread.
+    """
+
+    @abstractmethod
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run a command without a shell, and return its output, whatever its exit code.
+
+        Args:
+            argv: The program, which is searched on the host's PATH, and its arguments.
+            stdin: Standard input of the command; None for an empty one.
+            env: Variables to set for the command, in addition to the host's environment.
+            timeout: How long the command may take, in seconds; None for no limit.
+
+        Raises:
+            CommandNotFoundError: The host has no such program.
+            CommandTimeoutError: The command took longer than ``timeout``. It was killed, as far as
+                possible; whether it had an effect is unknown.
+            HostError: The program cannot be started.
+        """
+
+    @abstractmethod
+    def user(self) -> str:
+        """Return the name or number of the user that commands run as."""
+
+    @abstractmethod
+    def resolve(self, path: str = "") -> str:
+        """Return the absolute path of a path on the host.
+
+        ``~`` becomes the home directory; a relative path starts at the current directory of
+        commands. An absolute path needs no contact with the host: dry runs depend on that.
+
+        Args:
+            path: The path; an empty one is the current directory.
+        """
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """Return the content of a file."""
+
+    def read_text(self, path: str) -> str:
+        """Return the content of a file of UTF-8; other bytes become surrogate escapes."""
+        return self.read(path).decode("utf-8", "surrogateescape")
+
+    @abstractmethod
+    def write(self, path: str, data: str | bytes, mode: int = 0o600) -> None:
+        """Write a file atomically: readers see the old content or the new one, never a part.
+
+        Args:
+            path: The file; its directory must exist.
+            data: The content; text is written as UTF-8, surrogate escapes as their bytes.
+            mode: Permission bits of the file; by default only its owner may read it.
+        """
+
+    @abstractmethod
+    def list(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Return whether a file or directory exists and can be seen."""
+
+    @abstractmethod
+    def make_dirs(self, path: str, mode: int = 0o777) -> None:
+        """Create a directory and those above it; an existing directory is not an error.
+
+        Args:
+            path: The directory.
+            mode: Permission bits of the directory itself, subject to the umask.
+        """
+
+    @abstractmethod
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with everything in it; a missing directory is not an error."""
+
+    @abstractmethod
+    def remove_empty_dir(self, path: str) -> None:
+        """Remove a directory if it is empty; otherwise do nothing."""
+
+    @abstractmethod
+    def put(self, local: str, remote: str) -> None:
+        """Copy a file or a directory tree of this machine to the host.
+
+        Permission bits and symbolic links are kept. A file is replaced atomically. In an existing
+        directory, files of the same name are replaced and other files stay.
+
+        Args:
+            local: A file or directory of the machine on which TorchX runs.
+            remote: Its path on the host; the directory above it must exist.
+
+        Raises:
+            FileNotFoundError: ``local`` does not exist.
+        """
+
+    @abstractmethod
+    def read_lines(self, path: str) -> Iterator[str]:
+        r"""Return the lines that a file has now, lazily.
+
+        Only ``\n`` ends a line. Lines keep it, the last one may lack it. Bytes that are not UTF-8
+        become U+FFFD.
+
+        Raises:
+            BackendError: (while reading) The file does not exist or cannot be read.
+        """
+
+    @abstractmethod
+    def follow(
+        self,
+        paths: Sequence[str],
+        is_finished: Callable[[], bool],
+        *,
+        watch: Sequence[str] = (),
+        check_every: float = 2.0,
+    ) -> Iterator[str]:
+        r"""Return the lines of growing files as they are written, until all of them are read.
+
+        Lines are decoded as by :meth:`read_lines`, and are whole: an unfinished line is yielded
+        only at the end. Lines of one file keep their order; several files are merged line by line.
+        Files may appear later, or never.
+
+        Args:
+            paths: The files.
+            is_finished: Returns True once nothing more will be written.
+            watch: Files whose change may mean that ``is_finished`` has become true.
+            check_every: How often to call ``is_finished`` if no watched file changes, in seconds.
+
+        Raises:
+            BackendError: (while reading) A file cannot be read, or ``is_finished`` raised it.
+        """

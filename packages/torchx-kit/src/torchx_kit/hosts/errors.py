@@ -1,0 +1,32 @@
+"""Errors that every implementation of :class:`torchx_kit.hosts.api.Host` raises."""
+
+from __future__ import annotations
+
+from torchx_specs.errors import BackendError
+
+
+class HostError(BackendError):
+    """A host refused or failed to do something; base of the errors below."""
+
+
+class HostUnreachableError(HostError):
+    """The host did not answer, so whether it did what was requested is unknown.
+
+    The same request may succeed later.
+    """
+
+
+class CommandTimeoutError(HostUnreachableError):
+    """A command did not end within its time limit, and was killed as far as possible."""
+
+
+class CommandNotFoundError(HostError):
+    """The host has no such program on its PATH."""
+
+
+class HostFileError(HostError):
+    """A file or directory of the host cannot be read, written or removed."""
+
+
+class HostFileNotFoundError(HostFileError):
+    """The host has no such file or directory."""

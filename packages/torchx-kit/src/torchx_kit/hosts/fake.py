@@ -1,0 +1,98 @@
+"""A host for tests of schedulers: files in a local directory, commands by a function."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from torchx_kit.hosts.api import CommandResult
+from torchx_kit.hosts.errors import HostFileError
+from torchx_kit.hosts.local import LocalHost
+
+
+class FakeHost(LocalHost):
+    """A host whose files are all below ``/cluster``, a directory that this machine lacks.
+
+    A scheduler that accesses files or runs commands other than through its host fails with it.
+
+    Args:
+        root: The local directory that has the files.
+        run: Returns the standard output of a command.
+
+    Attributes:
+        commands: The commands so far.
+    """
+
+    HOME = "/cluster/home"
+
+    def __init__(self, root: str, run: Callable[[list[str]], str]) -> None:
+        self._root = root
+        self._run = run
+        self.commands: list[list[str]] = []
+        self.make_dirs(self.HOME)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        self.commands.append(list(argv))
+        return CommandResult(0, self._run(list(argv)), "")
+
+    def user(self) -> str:
+        return "fake-user"
+
+    def resolve(self, path: str = "") -> str:
+        if path.startswith("~"):
+            path = path[1:].lstrip("/")
+        return posixpath.normpath(posixpath.join(self.HOME, path))
+
+    def read(self, path: str) -> bytes:
+        return super().read(self._local(path))
+
+    def write(self, path: str, data: str | bytes, mode: int = 0o600) -> None:
+        super().write(self._local(path), data, mode)
+
+    def list(self, path: str) -> list[str]:
+        return super().list(self._local(path))
+
+    def exists(self, path: str) -> bool:
+        return super().exists(self._local(path))
+
+    def make_dirs(self, path: str, mode: int = 0o777) -> None:
+        super().make_dirs(self._local(path), mode)
+
+    def remove_tree(self, path: str) -> None:
+        super().remove_tree(self._local(path))
+
+    def remove_empty_dir(self, path: str) -> None:
+        super().remove_empty_dir(self._local(path))
+
+    def put(self, local: str, remote: str) -> None:
+        super().put(local, self._local(remote))
+
+    def read_lines(self, path: str) -> Iterator[str]:
+        return super().read_lines(self._local(path))
+
+    def follow(
+        self,
+        paths: Sequence[str],
+        is_finished: Callable[[], bool],
+        *,
+        watch: Sequence[str] = (),
+        check_every: float = 2.0,
+    ) -> Iterator[str]:
+        return super().follow(
+            [self._local(path) for path in paths],
+            is_finished,
+            watch=[self._local(path) for path in watch],
+            check_every=check_every,
+        )
+
+    def _local(self, path: str) -> str:
+        if not path.startswith("/cluster/"):
+            raise HostFileError(f"{path} is not below /cluster")
+        return self._root + path

@@ -1,0 +1,118 @@
+"""Commands of a batch system: its errors, and retries while it is unreachable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from torchx_kit.hosts.api import CommandResult
+from torchx_kit.hosts.client import ClusterClient
+from torchx_kit.hosts.errors import CommandNotFoundError, HostError, HostUnreachableError
+from torchx_kit.hosts.local import LocalHost
+from torchx_specs.errors import BackendError
+
+
+class QueueError(BackendError):
+    pass
+
+
+class QueueUnreachableError(QueueError):
+    pass
+
+
+class ScriptedHost(LocalHost):
+    """Answers each command with the next of some results or errors."""
+
+    def __init__(self, *answers: CommandResult | Exception) -> None:
+        self.answers = list(answers)
+        self.calls: list[tuple[list[str], float | None, dict[str, str]]] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        self.calls.append((list(argv), timeout, dict(env or {})))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class QueueClient(ClusterClient):
+    error = QueueError
+    unreachable_error = QueueUnreachableError
+    not_installed = "no queue here: there is no {name}"
+    unreachable_messages = ("controller is away",)
+    env = {"LC_ALL": "C"}
+
+    def is_empty(self, summary: str) -> bool:
+        return summary == "no jobs"
+
+
+def client(*answers: CommandResult | Exception, patience: float = 60.0) -> QueueClient:
+    host = ScriptedHost(*answers)
+    slept: list[float] = []
+    queue = QueueClient(host, timeout=7, patience=patience, sleep=slept.append)
+    queue.slept = slept  # type: ignore[attr-defined]
+    return queue
+
+
+def test_run_returns_standard_output() -> None:
+    queue = client(CommandResult(0, "out", "warning"), CommandResult(0, "", ""))
+    assert queue.run("list", "-a") == "out"
+    queue.run("list", timeout=9, env={})
+    assert queue.host.calls == [  # type: ignore[attr-defined]
+        (["list", "-a"], 7, {"LC_ALL": "C"}),
+        (["list"], 9, {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (CommandResult(3, "out", "a  b\n\nc\na b\n"), QueueError, "list: a b; c"),
+        (CommandResult(3, "out", ""), QueueError, "list: out"),
+        (CommandResult(3, "", ""), QueueError, "list: exit code 3"),
+        (CommandResult(1, "", "no jobs"), QueueError, "list: no jobs"),
+        (
+            CommandResult(1, "", "Controller is away"),
+            QueueUnreachableError,
+            "list: Controller is away",
+        ),
+        (CommandNotFoundError("x"), QueueError, "no queue here: there is no list"),
+        (HostUnreachableError("no route"), QueueUnreachableError, "no route"),
+        (HostError("cannot run list"), QueueError, "cannot run list"),
+    ],
+)
+def test_failures_become_errors_of_the_batch_system(
+    answer: CommandResult | Exception, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(BackendError) as caught:
+        client(answer).run("list")
+    assert (type(caught.value), str(caught.value)) == (error, message)
+
+
+class TestIdempotentCommands:
+    AWAY = CommandResult(1, "", "controller is away")
+
+    def test_are_repeated_while_the_batch_system_is_unreachable(self) -> None:
+        queue = client(self.AWAY, HostUnreachableError("no route"), CommandResult(0, "yes", ""))
+        assert queue.run_idempotent("list") == "yes"
+        assert queue.slept == [0.5, 1.0]  # type: ignore[attr-defined]
+
+    def test_are_not_repeated_beyond_the_limit(self) -> None:
+        with pytest.raises(QueueUnreachableError):
+            client(self.AWAY, patience=0.1).run_idempotent("list")
+
+    def test_are_not_repeated_after_other_failures(self) -> None:
+        queue = client(CommandResult(1, "", "wrong option"))
+        with pytest.raises(QueueError, match="list: wrong option"):
+            queue.run_idempotent("list")
+
+    def test_that_find_nothing_return_their_output(self) -> None:
+        assert client(CommandResult(255, "", "no jobs")).run_idempotent("list") == ""

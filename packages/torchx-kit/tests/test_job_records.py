@@ -1,0 +1,124 @@
+"""The record of a job, as its script writes it and as schedulers read it."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from torchx_kit.hosts.local import LocalHost
+from torchx_kit.jobs.records import FirstFailure, JobRecord, ReplicaRecord
+from torchx_kit.scripts.job_script import RUN_REPLICA
+from torchx_specs.errors import RequestError
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> JobRecord:
+    record = JobRecord(LocalHost(), str(tmp_path / "job" / ".records" / "a"))
+    record.create("script.sh", "true\n", option="job_dir")
+    return record
+
+
+def run_replica(
+    record: JobRecord, function: str, restarts: int = 0, arguments: str = "", before: str = ""
+) -> int:
+    """Run replica 3 of role 1 as a job script does."""
+    script = f"{before}role_1() {{\n{function}\n}}\n{RUN_REPLICA}\ntx_ending=\n"
+    script += f'tx_run "$1" "$1/log" node7 1 3 {restarts} {arguments}\ncode=$?\n'
+    script += 'echo "first: ${tx_first:-0}"; exit "$code"'
+    done = subprocess.run(["bash", "-c", script, "bash", record.path], capture_output=True)
+    Path(record.path, "stdout").write_bytes(done.stdout)
+    return done.returncode
+
+
+class TestRunReplica:
+    def test_success_is_recorded(self, record: JobRecord) -> None:
+        assert run_replica(record, 'echo "$@"; echo error >&2', arguments="'a b' c") == 0
+        report = record.replica(1, 3)
+        assert report is not None
+        assert (report.restarts, report.node, report.exit_code) == (0, "node7", 0)
+        assert report.ended is not None
+        assert report.ended >= report.started
+        assert record.text("log.out") == "a b c\n"
+        assert record.text("log.err") == "error\n"
+        assert record.first_failure() is None
+
+    def test_first_failure_is_recorded(self, record: JobRecord) -> None:
+        assert run_replica(record, "exec bash -c 'kill -9 $$'") == 137
+        assert record.text("stdout") == "first: 1\n"
+        assert record.first_failure() == FirstFailure(1, 3, "node7", -9)
+        assert run_replica(record, "exit 4") == 4
+        assert record.text("stdout") == "first: 0\n"
+        assert record.first_failure() == FirstFailure(1, 3, "node7", -9)
+        report = record.replica(1, 3)
+        assert report is not None
+        assert report.exit_code == 4
+
+    def test_process_is_restarted_in_place(self, record: JobRecord) -> None:
+        function = 'echo try; [ "$(grep -c try "$tx_log.out")" = 3 ] || exit 1'
+        assert run_replica(record, function, restarts=5) == 0
+        report = record.replica(1, 3)
+        assert report is not None
+        assert (report.restarts, report.exit_code) == (2, 0)
+
+    def test_ending_job_restarts_no_process_and_records_no_failure(self, record: JobRecord) -> None:
+        function = "kill -TERM $$; sleep 0.2; exit 1"
+        script = f"{RUN_REPLICA}\ntrap 'tx_ending=1' TERM\ntx_ending=\n"
+        script += f'role_1() {{\n{function}\n}}\ntx_run "$1" "$1/log" node7 1 3 5'
+        done = subprocess.run(["bash", "-c", script, "bash", record.path])
+        assert done.returncode == 1
+        report = record.replica(1, 3)
+        assert report is not None
+        assert report.restarts == 0
+        assert record.first_failure() is None
+
+    def test_files_are_replaced_as_a_whole(self, record: JobRecord) -> None:
+        run_replica(record, "true")
+        with open(record.replica_path(1, 3)) as reader:
+            run_replica(record, "exit 5")
+            assert reader.read().endswith(" 0\n")  # the reader still has the old file
+        assert record.text("replica-1-3").endswith(" 5\n")
+        assert not [name for name in record.host.list(record.path) if name.endswith(".new")]
+
+    def test_end_is_recorded_without_mv(self, record: JobRecord) -> None:
+        assert run_replica(record, "exit 6", before="mv() { return 1; }\n") == 6
+        report = record.replica(1, 3)
+        assert report is not None
+        assert report.exit_code == 6
+
+
+def test_record_is_private_and_removed_with_the_directory_of_records(record: JobRecord) -> None:
+    folder = Path(record.path)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    other = JobRecord(LocalHost(), str(folder.parent / "b"))
+    other.create("script.sh", "", option="job_dir")
+    record.remove()
+    assert not folder.exists()
+    assert folder.parent.exists()
+    other.remove()
+    assert not folder.parent.exists()
+    other.remove()
+
+
+def test_record_that_cannot_be_created_names_the_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    record = JobRecord(LocalHost(), str(tmp_path / "file" / "record"))
+    with pytest.raises(RequestError, match=r"cannot create .*file/record: .* option job_dir"):
+        record.create("script.sh", "", option="job_dir")
+
+
+@pytest.mark.parametrize("text", ["", "0", "0 node1", "0 node1 5"])
+def test_incomplete_file_counts_as_missing(record: JobRecord, text: str) -> None:
+    Path(record.replica_path(0, 0)).write_text(text)
+    assert record.replica(0, 0) is None
+    Path(record.replica_path(0, 0)).write_text("0 node1 5\n")
+    assert record.replica(0, 0) == ReplicaRecord(0, "node1", 5)
+
+
+def test_failure_in_words() -> None:
+    assert FirstFailure(0, 2, "n1", 3).describe(["main"]) == "main/2 on n1: exit code 3"
+    assert FirstFailure(1, 0, "n1", -9).describe(["main"]) == (
+        "1/0 on n1: killed by signal 9 (SIGKILL)"
+    )

@@ -1,0 +1,132 @@
+"""Blocks of lines of many log files."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from torchx_kit.logs.blocks import file_log_blocks
+from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
+
+
+def write_logs(folder: Path, count: int) -> dict[int, list[str]]:
+    """Write log files, and return their lines; the last line of each lacks its newline."""
+    lines = {k: [*(f"{k} {n}\n" for n in range(1200)), f"{k} end"] for k in range(count)}
+    for k, text in lines.items():
+        (folder / str(k)).write_text("".join(text))
+    return lines
+
+
+def collect(
+    blocks: Iterable[tuple[object, Iterable[str] | Exception]],
+) -> tuple[dict[object, list[str]], list[tuple[object, str]]]:
+    lines: dict[object, list[str]] = {}
+    errors = []
+    for key, block in blocks:
+        if isinstance(block, Exception):
+            errors.append((key, str(block)))
+        else:
+            lines.setdefault(key, []).extend(block)
+    return lines, errors
+
+
+@pytest.mark.parametrize("should_tail", [False, True])
+def test_blocks_hold_every_line_of_every_log(tmp_path: Path, should_tail: bool) -> None:
+    expected = write_logs(tmp_path, 5)
+    tail = Tail(lambda: True) if should_tail else None
+    logs = ((k, log_lines(tmp_path / str(k), tail=tail)) for k in expected)
+    assert collect(file_log_blocks(logs, should_tail=should_tail)) == (expected, [])
+
+
+def test_logs_that_are_not_followed_come_in_large_blocks(tmp_path: Path) -> None:
+    write_logs(tmp_path, 1)
+    blocks = list(file_log_blocks([(0, log_lines(tmp_path / "0"))], should_tail=False))
+    assert [len(list(lines)) for _, lines in blocks if not isinstance(lines, Exception)] == [
+        512,
+        512,
+        177,
+    ]
+
+
+@pytest.mark.parametrize("should_tail", [False, True])
+def test_an_error_ends_only_its_own_log(tmp_path: Path, should_tail: bool) -> None:
+    (tmp_path / "fine").write_text("fine\n")
+    (tmp_path / "folder").mkdir()
+    tail = Tail(lambda: True) if should_tail else None
+    logs: list[tuple[str, FileLog | Exception]] = [
+        ("unknown", ValueError("no such replica")),
+        ("folder", log_lines(tmp_path / "folder", tail=tail)),
+        ("fine", log_lines(tmp_path / "fine", tail=tail)),
+    ]
+    lines, errors = collect(file_log_blocks(logs, should_tail=should_tail))
+    assert lines == {"fine": ["fine\n"]}
+    assert errors == [
+        ("unknown", "no such replica"),
+        ("folder", f"cannot read {tmp_path / 'folder'}: Is a directory"),
+    ]
+
+
+@pytest.mark.parametrize("should_tail", [False, True])
+def test_a_key_may_have_several_logs(tmp_path: Path, should_tail: bool) -> None:
+    (tmp_path / "out").write_text("out\n")
+    (tmp_path / "err").write_text("err\n")
+    tail = Tail(lambda: True) if should_tail else None
+    logs = [("main", log_lines(tmp_path / name, tail=tail)) for name in ("out", "err")]
+    lines, errors = collect(file_log_blocks(logs, should_tail=should_tail))
+    assert (lines, errors) == ({"main": ["out\n", "err\n"]}, [])
+
+
+def test_followed_logs_yield_matching_lines_as_they_are_written(tmp_path: Path) -> None:
+    ended = threading.Event()
+    paths = [tmp_path / "0", tmp_path / "1"]
+    for path in paths:
+        path.write_text("skip\nline 1\n")
+    logs = [(k, log_lines(path, "line", tail=Tail(ended.is_set))) for k, path in enumerate(paths)]
+    blocks = file_log_blocks(logs, should_tail=True)
+    found: dict[int, list[str]] = {0: [], 1: []}
+    for key, lines in blocks:
+        assert not isinstance(lines, Exception)
+        found[key] += lines
+        if found == {0: ["line 1\n"], 1: ["line 1\n"]}:
+            for path in paths:
+                with path.open("a") as file:
+                    file.write("skip\nline 2\n")
+            ended.set()
+    assert found == {0: ["line 1\n", "line 2\n"], 1: ["line 1\n", "line 2\n"]}
+
+
+def test_a_log_without_a_tail_cannot_be_followed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be followed: log_lines was called without a tail"):
+        list(file_log_blocks([(0, log_lines(tmp_path / "0"))], should_tail=True))
+
+
+def test_closing_the_generator_takes_no_more_logs(tmp_path: Path) -> None:
+    taken = []
+
+    def logs() -> Iterator[tuple[int, FileLog]]:
+        for k in write_logs(tmp_path, 3):
+            taken.append(k)
+            yield k, log_lines(tmp_path / str(k))
+
+    blocks = file_log_blocks(logs(), should_tail=False)
+    next(blocks)
+    blocks.close()  # type: ignore[attr-defined]
+    assert taken == [0]
+
+
+def test_reading_is_about_as_fast_as_the_file_iterator(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("a line of a log of the usual length\n" * 200_000)
+    begun = time.process_time()
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        assert sum(1 for _ in file) == 200_000
+    plain = time.process_time() - begun
+    begun = time.process_time()
+    blocks = file_log_blocks([(0, log_lines(path))], should_tail=False)
+    count = sum(len(list(lines)) for _, lines in blocks if not isinstance(lines, Exception))
+    assert count == 200_000
+    assert time.process_time() - begun < 5 * plain + 0.2

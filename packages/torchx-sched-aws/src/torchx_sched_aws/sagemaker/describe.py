@@ -1,0 +1,97 @@
+"""A training job as an app: its role, the states of its replicas, its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timezone
+from typing import Any
+
+from torchx_sched_aws.sagemaker.command import read_command
+from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME
+from torchx_sched_aws.sagemaker.states import exit_code_of, job_state, reason_of, restarts_of
+from torchx_specs.errors import one_line
+from torchx_specs.model.app import Role
+from torchx_specs.model.constants import MISSING, NONE
+from torchx_specs.model.status import ReplicaStatus, RoleStatus
+from torchx_specs.schedulers.api import DescribeAppResponse
+
+#: The role's name where the job does not say.
+DEFAULT_ROLE_NAME = "trainer"
+
+
+def describe(app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
+    """Returns a job as an app of one role."""
+    secondary = str(job.get("SecondaryStatus") or "")
+    state = job_state(job["TrainingJobStatus"], secondary)
+    role = role_of(job)
+    restarts = restarts_of(job)
+    reason = reason_of(job)
+    code = exit_code_of(job)
+    replicas = [
+        ReplicaStatus(
+            k,
+            state,
+            role.name,
+            hostname=f"algo-{k + 1}",
+            reason=reason,
+            exit_code=code,
+            restarts=restarts,
+        )
+        for k in range(role.num_replicas)
+    ]
+    return DescribeAppResponse(
+        app_id,
+        state,
+        num_restarts=restarts,
+        msg=reason or NONE,
+        ui_url=_ui_url(str(job["TrainingJobArn"])),
+        metadata=_metadata(job),
+        roles_statuses=[RoleStatus(role.name, replicas)],
+        roles=[role],
+    )
+
+
+def role_of(job: Mapping[str, Any]) -> Role:
+    """Returns the role of a job, as far as the job says."""
+    environment = dict(job.get("Environment") or {})
+    algorithm = job.get("AlgorithmSpecification") or {}
+    command = read_command(algorithm)
+    name = environment.get(ENV_TORCHX_ROLE_NAME, DEFAULT_ROLE_NAME)
+    return Role(
+        name,
+        str(algorithm.get("TrainingImage") or algorithm.get("AlgorithmName") or ""),
+        entrypoint=command[0] if command else MISSING,
+        args=command[1:],
+        env=environment,
+        num_replicas=_instances(job.get("ResourceConfig") or {}),
+        max_retries=int((job.get("RetryStrategy") or {}).get("MaximumRetryAttempts") or 0),
+    )
+
+
+def _instances(resources: Mapping[str, Any]) -> int:
+    groups = resources.get("InstanceGroups") or ()
+    return sum(int(g["InstanceCount"]) for g in groups) or int(resources.get("InstanceCount") or 1)
+
+
+def _metadata(job: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what else a job says: its way through the secondary statuses, where its output is."""
+    found = {"secondary_status": str(job.get("SecondaryStatus") or "")}
+    for i, item in enumerate(job.get("SecondaryStatusTransitions") or ()):
+        said = one_line(item.get("StatusMessage") or "")
+        began = item["StartTime"].astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        found[f"transition/{i:02}"] = f"{began} {item['Status']}" + (f": {said}" if said else "")
+    artifacts = (job.get("ModelArtifacts") or {}).get("S3ModelArtifacts")
+    if artifacts:
+        found["model_artifacts"] = str(artifacts)
+    for key in ("TrainingTimeInSeconds", "BillableTimeInSeconds"):
+        if job.get(key) is not None:
+            found[key] = str(job[key])
+    return found
+
+
+def _ui_url(arn: str) -> str:
+    partition, _, region = arn.split(":")[1:4]
+    name = arn.rpartition("/")[2]
+    domains = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
+    domain = domains.get(partition, f"{region}.console.aws.amazon.com")
+    return f"https://{domain}/sagemaker/home?region={region}#jobs/{name}"

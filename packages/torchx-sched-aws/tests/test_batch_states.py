@@ -1,0 +1,100 @@
+"""States, reasons and exit codes of Batch's jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from torchx_sched_aws.batch.scheduler import (
+    JOB_STATE,
+)
+from torchx_sched_aws.batch.states import exit_code, job_state, reason_of, restarts
+from torchx_specs import (
+    AppState,
+)
+
+
+def attempt(code: int | None = None, reason: str = "", stopped: int | None = 1) -> dict[str, Any]:
+    container: dict[str, Any] = {"logStreamName": "stream"}
+    if code is not None:
+        container["exitCode"] = code
+    if reason:
+        container["reason"] = reason
+    found: dict[str, Any] = {"container": container}
+    if stopped is not None:
+        found["stoppedAt"] = stopped
+    return found
+
+
+@pytest.mark.parametrize(("status", "state"), JOB_STATE.items())
+def test_states(status: str, state: AppState) -> None:
+    assert job_state({"status": status}) == state
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"isTerminated": True},
+        {"isCancelled": True},
+        {"statusReason": "cancelled by TorchX"},
+        {"statusReason": "killed via torchx CLI"},
+    ],
+)
+def test_cancelled_is_not_failed(fields: dict[str, Any]) -> None:
+    assert job_state({"status": "FAILED", **fields}) == AppState.CANCELLED
+    assert job_state({"status": "SUCCEEDED", **fields}) == AppState.SUCCEEDED
+    assert job_state({"status": "NEW"}) == AppState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        ({"status": "RUNNABLE"}, "waits for a machine"),
+        (
+            {"status": "RUNNABLE", "statusReason": "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - x"},
+            "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - x",
+        ),
+        ({"status": "RUNNING"}, ""),
+        ({"status": "SUCCEEDED", "statusReason": "Essential container in task exited"}, ""),
+        (
+            {
+                "status": "FAILED",
+                "statusReason": "Essential container in task exited",
+                "container": {"exitCode": 3},
+            },
+            "Essential container in task exited; exit code 3",
+        ),
+        (
+            {
+                "status": "FAILED",
+                "statusReason": "Task exited",
+                "container": {"exitCode": 137, "reason": "OutOfMemoryError:\n killed"},
+                "attempts": [attempt(137, "OutOfMemoryError:\n killed")],
+            },
+            "Task exited; OutOfMemoryError: killed; killed by signal 9 (SIGKILL)",
+        ),
+        (
+            {
+                "status": "FAILED",
+                "statusReason": "Task failed to start",
+                "attempts": [attempt(1), attempt(None, "CannotPullContainerError: no such image")],
+            },
+            "Task failed to start; CannotPullContainerError: no such image",
+        ),
+    ],
+)
+def test_reasons(job: dict[str, Any], reason: str) -> None:
+    assert reason_of(job) == reason
+
+
+def test_exit_codes_and_restarts() -> None:
+    assert exit_code({"container": {"exitCode": 0}}) == 0
+    assert exit_code({"container": {"exitCode": 143}}) == -15
+    assert exit_code({"attempts": [attempt(1), attempt(2)]}) == 2
+    assert exit_code({}) is None
+    attempts = [attempt(1), attempt(1)]
+    assert restarts({"status": "FAILED", "attempts": attempts}) == 1
+    assert restarts({"status": "RUNNING", "attempts": attempts}) == 2
+    assert restarts({"status": "RUNNING", "attempts": [attempt(stopped=None)]}) == 0
+    assert restarts({"status": "RUNNABLE"}) == 0

@@ -1,0 +1,122 @@
+"""The networks of apps: each app has one, in which its replicas find each other by name."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from torchx_sched_docker.client import EngineError, connect, engine_errors
+from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_VERSION
+from torchx_sched_docker.request import NETWORK, network_name
+from torchx_specs.version import __version__
+
+if TYPE_CHECKING:
+    from docker.client import DockerClient
+
+_CREATE_ATTEMPTS = 4
+_REMOVE_ATTEMPTS = 20
+_PAUSE = 0.25
+
+
+def ensure_network(client: DockerClient | None = None) -> None:
+    """Create the network ``torchx``, which containers of older plugins share, unless it exists.
+
+    Args:
+        client: The client to use; by default one that is made from the environment.
+
+    Raises:
+        BackendError: The engine does not answer, or refuses.
+    """
+    if client is not None:
+        _create_network(client, NETWORK, {})
+        return
+    with contextlib.closing(connect()) as own:
+        _create_network(own, NETWORK, {})
+
+
+def create_app_network(client: DockerClient, app_id: str) -> str:
+    """Create the network of an app, and return its name.
+
+    An engine has addresses for a few dozen networks only. If none are left, this removes the
+    networks of apps that have ended and tries again.
+
+    Raises:
+        BackendError: The engine refuses.
+    """
+    name = network_name(app_id)
+    labels = {LABEL_VERSION: __version__, LABEL_APP_ID: app_id}
+    try:
+        _create_network(client, name, labels)
+    except EngineError as e:
+        if "address pool" not in str(e) or not _remove_unused_networks(client):
+            raise
+        _create_network(client, name, labels)
+    return name
+
+
+def remove_app_networks(client: DockerClient, app_id: str) -> None:
+    """Remove the networks of an app, if it has any.
+
+    Raises:
+        BackendError: The engine refuses.
+    """
+    with engine_errors(f"list the networks of {app_id}"):
+        networks = client.api.networks(filters={"label": f"{LABEL_APP_ID}={app_id}"})
+    for network in networks:
+        try:
+            _remove_network(client, str(network["Id"]))
+        except EngineError as e:
+            if e.status != 404:
+                raise
+
+
+def _create_network(client: DockerClient, name: str, labels: dict[str, str]) -> None:
+    for attempt in range(_CREATE_ATTEMPTS):
+        try:
+            with engine_errors(f"create the network {name}"):
+                client.api.create_network(
+                    name, driver="bridge", check_duplicate=True, labels=labels
+                )
+        except EngineError as e:
+            # The firewall's service, or another engine, is rewriting the firewall's rules.
+            if "iptables failed" in str(e) and attempt + 1 < _CREATE_ATTEMPTS:
+                time.sleep(_PAUSE)
+                continue
+            if e.status != 409:
+                raise
+        return
+
+
+def _remove_network(client: DockerClient, network: str) -> None:
+    with engine_errors(f"remove the network {network}"):
+        client.api.remove_network(network)
+
+
+def _remove_unused_networks(client: DockerClient) -> int:
+    """Remove the networks of apps without a running container; return their number."""
+    running: dict[str, bool] = {}
+    with engine_errors("list containers"):
+        containers = client.api.containers(all=True, filters={"label": LABEL_APP_ID})
+    for summary in containers:
+        app_id = summary["Labels"][LABEL_APP_ID]
+        running[app_id] = running.get(app_id, False) or summary["State"] not in ("exited", "dead")
+    with engine_errors("list networks"):
+        networks = client.api.networks(filters={"label": LABEL_APP_ID})
+    # An app without containers may be in the middle of its submission.
+    unused = [n["Id"] for n in networks if not running.get(n["Labels"][LABEL_APP_ID], True)]
+    return sum(_remove_unused_network(client, network) for network in unused)
+
+
+def _remove_unused_network(client: DockerClient, network: str) -> bool:
+    """Remove a network; return False if another process does so or containers keep it in use."""
+    for _ in range(_REMOVE_ATTEMPTS):
+        try:
+            _remove_network(client, network)
+        except EngineError as e:
+            if e.status != 403:
+                return False
+            time.sleep(_PAUSE)  # A container that has just ended releases it a moment later.
+        else:
+            return True
+    return False

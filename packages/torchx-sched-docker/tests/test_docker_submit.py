@@ -1,0 +1,143 @@
+"""Tests of the order of requests, with a double of the docker library's client."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import docker.errors
+import pytest
+
+from torchx_sched_docker.scheduler import create_scheduler
+from torchx_sched_docker.submit import start
+from torchx_specs import AppDef, BindMount, Role, VolumeMount
+from torchx_specs.errors import BackendError
+
+
+class ApiDouble:
+    """An engine that creates a network only after the first request for a container.
+
+    Args:
+        refuses: The HTTP status with which it refuses a container: 404 only while the network is
+            missing, any other status always, 0 never.
+    """
+
+    _version = "1.41"
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.calls: list[str] = []
+        self._refuses = refuses
+        self._container_requested = threading.Event()
+
+    def create_network(self, name: str, **options: Any) -> None:
+        assert self._container_requested.wait(10)
+        self.calls.append("network")
+
+    def create_endpoint_config(self, **options: Any) -> dict[str, Any]:
+        return options
+
+    def create_container(self, **options: Any) -> dict[str, str]:
+        early = "network" not in self.calls
+        self._container_requested.set()
+        if self._refuses and (early or self._refuses != 404):
+            answer: Any = SimpleNamespace(status_code=self._refuses)
+            raise docker.errors.APIError("network not found", answer, "network not found")
+        self.calls.append("container")
+        return {"Id": options["name"]}
+
+    def start(self, identity: str) -> None:
+        self.calls.append("start")
+
+    def volumes(self) -> dict[str, Any]:
+        return {"Volumes": [{"Name": "old"}]}
+
+    def remove_volume(self, name: str) -> None:
+        self.calls.append(f"removed {name}")
+
+    def containers(self, **options: Any) -> list[Any]:
+        return []
+
+    def networks(self, **options: Any) -> list[dict[str, str]]:
+        return [{"Id": "net"}] if "network" in self.calls else []
+
+    def remove_network(self, identity: str) -> None:
+        self.calls.append(f"removed {identity}")
+
+
+def submit(api: ApiDouble) -> list[str]:
+    role = Role("main", "busybox:1", entrypoint="true")
+    role.mounts += [VolumeMount("old", "/a"), VolumeMount("new", "/b"), BindMount("/tmp", "/c")]
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [role]), {})
+    start(SimpleNamespace(api=api), info.request, [], "never")
+    return api.calls
+
+
+def test_container_and_network_are_created_concurrently() -> None:
+    calls = submit(ApiDouble())
+    assert sorted(calls[:2]) == ["container", "network"]
+    assert calls[2:] == ["start"]
+
+
+def test_container_is_created_again_if_the_engine_needs_its_network_first() -> None:
+    assert submit(ApiDouble(refuses=404)) == ["network", "container", "start"]
+
+
+def test_refused_submission_removes_networks_and_new_volumes() -> None:
+    api = ApiDouble(refuses=400)
+    with pytest.raises(BackendError, match="cannot create the container"):
+        submit(api)
+    assert api.calls == ["network", "removed net", "removed new"]
+
+
+def test_app_lives_in_the_client() -> None:
+    assert create_scheduler("test").lives_in_client({})
+
+
+class SlowApiDouble(ApiDouble):
+    """An engine that creates the second replica only after the first one has started.
+
+    Args:
+        refuses_role: The role whose containers it refuses.
+    """
+
+    def __init__(self, refuses_role: str = "") -> None:
+        super().__init__()
+        self._refuses_role = refuses_role
+        self._started = threading.Event()
+
+    def create_container(self, **options: Any) -> dict[str, str]:
+        if self._refuses_role and f"-{self._refuses_role}-" in options["name"]:
+            raise docker.errors.APIError("no", SimpleNamespace(status_code=400), "no")
+        if options["name"].endswith("-1"):
+            assert self._started.wait(10)
+        return super().create_container(**options)
+
+    def start(self, identity: str) -> None:
+        super().start(identity)
+        self._started.set()
+
+    def inspect_network(self, name: str) -> dict[str, Any]:
+        return {"Containers": {}}
+
+
+def test_first_replica_starts_while_others_are_created() -> None:
+    api = SlowApiDouble()
+    app = AppDef("app", [Role("main", "busybox:1", entrypoint="true", num_replicas=2)])
+    start(
+        SimpleNamespace(api=api),
+        create_scheduler("test").submit_dryrun(app, {}).request,
+        [],
+        "never",
+    )
+    assert sorted(api.calls[:2]) == ["container", "network"]
+    assert api.calls[2:] == ["start", "container", "start"]
+
+
+def test_nothing_starts_before_a_container_of_each_role_exists() -> None:
+    api = SlowApiDouble(refuses_role="b")
+    roles = [Role(name, "busybox:1", entrypoint="true") for name in "ab"]
+    request = create_scheduler("test").submit_dryrun(AppDef("app", roles), {}).request
+    with pytest.raises(BackendError, match="cannot create the container"):
+        start(SimpleNamespace(api=api), request, [], "never")
+    assert "start" not in api.calls

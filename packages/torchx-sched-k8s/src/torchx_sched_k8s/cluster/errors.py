@@ -1,0 +1,111 @@
+"""Errors of a cluster, and the translation of its refusals into readable messages."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from torchx_specs.errors import BackendError, RequestError, one_line
+
+_RBAC = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'
+    r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+_NO_NAMESPACE = re.compile(r'namespaces? "([^"]+)" not found')
+
+
+class NoClusterError(BackendError):
+    """No cluster is configured, or the cluster does not answer."""
+
+
+class LostConnectionError(NoClusterError):
+    """The connection failed or was lost; ``__cause__`` is the library's error."""
+
+
+class ApiError(BackendError):
+    """The cluster refuses a request.
+
+    Attributes:
+        status: HTTP status code.
+        reason: The API's reason, such as ``NotFound``; empty if the cluster gives none.
+        message: The cluster's own message.
+        retry_after: Seconds to wait before the next request, as the cluster asks for.
+        client_id: Identity of the library's client that sent the request.
+    """
+
+    def __init__(self, text: str, status: int = 0, reason: str = "", message: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = 0.0
+        self.client_id = 0
+
+
+class RefusedRequestError(RequestError, ApiError):
+    """The cluster refuses a request because the request is wrong."""
+
+    exit_code = 2
+
+    def __init__(self, text: str, status: int = 0, reason: str = "", message: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+def refusal(action: str, status: int, body: bytes, credentials: str = "") -> ApiError:
+    """Return our error for a refusal of the cluster.
+
+    Args:
+        action: What was requested, as in "cannot <action>".
+        status: HTTP status code.
+        body: The response, usually a ``Status`` object.
+        credentials: Which credentials were used, for the message.
+    """
+    message, reason = one_line(body), ""
+    try:
+        response = json.loads(body)
+        message, reason = one_line(response["message"]), str(response.get("reason") or "")
+    except (ValueError, KeyError, TypeError):
+        pass
+    kind: type[ApiError] = ApiError
+    text = f"cannot {action}: {message or f'HTTP status {status}'}"
+    if status == 401:
+        text = (
+            f"cannot {action}: the cluster does not accept the credentials of"
+            f" {credentials or 'the context'} ({message or 'Unauthorized'});"
+            " has the token expired? log in again"
+        )
+    elif status == 403:
+        text = f"cannot {action}: {_forbidden(message)}"
+    elif status == 404:
+        missing = _NO_NAMESPACE.search(message)
+        if missing:
+            kind = RefusedRequestError
+            text = (
+                f"cannot {action}: namespace '{missing[1]}' does not exist; create it"
+                f" (kubectl create namespace {missing[1]}), or set the option namespace"
+            )
+    elif status == 413 or "too large" in message or "larger than max" in message:
+        kind = RefusedRequestError
+        text = (
+            f"cannot {action}: the object is larger than the cluster accepts ({message}); pass"
+            " large arguments in a file, a workspace or a volume"
+        )
+    elif status in (400, 422):
+        kind = RefusedRequestError
+        text = f"cannot {action}: the cluster rejects the request: {message}"
+    return kind(text, status, reason, message)
+
+
+def _forbidden(message: str) -> str:
+    found = _RBAC.search(message)
+    if not found:
+        return message  # written by a quota, a webhook or a security policy
+    group = f" (API group {found['group']})" if found["group"] else ""
+    where = f" in namespace {found['namespace']}" if found["namespace"] else " in the cluster"
+    return (
+        f"RBAC forbids {found['user']} to {found['verb']} {found['resource']}{group}{where};"
+        " ask for a role that allows it"
+    )

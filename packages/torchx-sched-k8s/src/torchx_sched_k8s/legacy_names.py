@@ -1,0 +1,151 @@
+"""Functions and tables that older programs import from the scheduler's module.
+
+They speak the kubernetes library's classes where they always did, and import it for that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchx_sched_k8s.options import RESERVED_MEMMB, RESERVED_MILLICPU, KubernetesOpts
+from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.status import AppState
+from torchx_specs.model.templates import RoleTemplate
+
+if TYPE_CHECKING:
+    from kubernetes.client import V1Pod
+
+JOB_STATE = VOLCANO_JOB_STATES
+#: States of Volcano's tasks, by their phases.
+TASK_STATE: dict[str, AppState] = {
+    "Pending": AppState.PENDING,
+    "Allocated": AppState.PENDING,
+    "Pipelined": AppState.PENDING,
+    "Binding": AppState.PENDING,
+    "Bound": AppState.PENDING,
+    "Running": AppState.RUNNING,
+    "Releasing": AppState.RUNNING,
+    "Succeeded": AppState.SUCCEEDED,
+    "Failed": AppState.FAILED,
+    "Unknown": AppState.UNKNOWN,
+}
+
+_COLOR = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+BLUE = "\033[34m" if _COLOR else ""
+ENDC = "\033[0m" if _COLOR else ""
+
+
+def role_to_pod(
+    name: str,
+    role: Role,
+    service_account: str | None,
+    reserved_millicpu: int = RESERVED_MILLICPU,
+    reserved_memmb: int = RESERVED_MEMMB,
+    efa_device_count: int | None = None,
+) -> V1Pod:
+    """Returns the pod of one replica, in the shape that Volcano's users have.
+
+    Args:
+        name: of its container
+        role: with its macros substituted
+        service_account: of the pod
+        reserved_millicpu: thousandths of a cpu that it requests less than its limit
+        reserved_memmb: MB that it requests less than its limit
+        efa_device_count: EFA devices, as the resource says if None
+    """
+    opts = KubernetesOpts(
+        service_account=service_account,
+        reserved_millicpu=reserved_millicpu,
+        reserved_memmb=reserved_memmb,
+        efa_device_count=efa_device_count,
+    )
+    place = Place("", opts.namespace, {}, {}, "", replica=0)
+    pod: V1Pod = to_model(PodMaker(verbatim(role), opts, plain=True).make(name, place), "V1Pod")
+    return pod
+
+
+def app_to_resource(
+    app: AppDef,
+    queue: str,
+    service_account: str | None,
+    priority_class: str | None = None,
+    reserved_millicpu: int = RESERVED_MILLICPU,
+    reserved_memmb: int = RESERVED_MEMMB,
+    efa_device_count: int | None = None,
+) -> dict[str, Any]:
+    """Returns the Volcano Job of an app, as plain data."""
+    from torchx_sched_k8s.request.volcano import make_job
+
+    opts = KubernetesOpts(
+        queue=queue,
+        service_account=service_account,
+        priority_class=priority_class,
+        reserved_millicpu=reserved_millicpu,
+        reserved_memmb=reserved_memmb,
+        efa_device_count=efa_device_count,
+    )
+    return make_job(app, opts)
+
+
+def sanitize_for_serialization(obj: object) -> object:
+    """Returns the plain data of an object of the kubernetes library, or of data with such in it."""
+    from kubernetes.client import ApiClient, Configuration
+
+    client: Any = ApiClient(Configuration())
+    plain: object = client.sanitize_for_serialization(obj)
+    return plain
+
+
+def prefix_container_name(container_name: str, role_name: str, replica_id: int) -> str:
+    """Returns what log lines of a container begin with; nothing for the role's own."""
+    if container_name == f"{role_name}-{replica_id}":
+        return ""
+    return f"{BLUE}{container_name}{ENDC} "
+
+
+def _apply_pod_overlay(pod: V1Pod, overlay: Mapping[str, Any]) -> None:
+    """Lays an overlay (in the API's own words) over a pod in place."""
+    from torchx_specs.overlays import apply_overlay
+
+    data: Any = sanitize_for_serialization(pod)
+    apply_overlay(data, overlay)
+    merged: V1Pod = to_model(data, "V1Pod")
+    pod.spec, pod.metadata = merged.spec, merged.metadata
+
+
+def to_model(data: Mapping[str, Any], kind: str) -> Any:
+    """Returns plain data as a class of the kubernetes library."""
+    import json
+
+    from kubernetes.client import ApiClient, Configuration
+
+    client: Any = ApiClient(Configuration())
+    text = json.dumps(data)
+    try:
+        return client.deserialize(text, kind, "application/json")
+    except TypeError:  # releases before 36 take a response
+
+        class _Response:
+            data = text
+
+        return client.deserialize(_Response(), kind)
+
+
+def verbatim(role: Role) -> RoleTemplate:
+    """Returns the template of a role whose macros have been substituted already."""
+    return _Verbatim(role)
+
+
+class _Verbatim(RoleTemplate):
+    """A role whose macros have been substituted already."""
+
+    def args(self, values: Any) -> list[str]:
+        return list(self.role.args)
+
+    def env(self, values: Any) -> dict[str, str]:
+        return dict(self.role.env)

@@ -1,0 +1,177 @@
+"""The log of one pod's container, read in several requests without losing or repeating a line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from torchx_kit.times import NANOSECONDS, parse_rfc3339
+from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_specs.errors import RequestError
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+    from torchx_sched_k8s.status.pod_states import Pod
+
+#: The first version that can return one stream alone, if the feature gate is on.
+SPLIT_STREAMS_VERSION = (1, 32)
+COMBINED_STREAMS = (
+    "this cluster stores stdout and stderr of a container in one log: omit the stream (Kubernetes"
+    " 1.32 or later stores them apart if its feature gate PodLogsQuerySplitStreams is on)"
+)
+#: A following connection that is silent for so many seconds is replaced: it may be dead.
+_LONGEST_SILENCE = 300.0
+_READ_TIMEOUT = 60.0
+_SECOND_LENGTH = len("2024-01-01T00:00:00")
+#: First words of a node's message that it cannot read or follow a log.
+_NODE_MESSAGES = (b"unable to ", b"failed to ", b"rpc error")
+
+
+class PodLog:
+    """The log of one pod's container, which remembers which lines were read.
+
+    A line has no number, only a time. Times need not be unique or ascending: a node writes two
+    streams into one log. A request that continues the log therefore starts a second earlier and
+    skips the lines that were read.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the pod.
+        pod: Name of the pod.
+        container: Name of the container.
+        since: Leave out lines before this time, in nanoseconds since 1970.
+        until: Leave out lines from this time on, in nanoseconds since 1970.
+        stream: ``Stdout`` or ``Stderr``; None for both.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        pod: str,
+        container: str,
+        since: int | None = None,
+        until: int | None = None,
+        stream: str | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._path = object_path(CORE, namespace, "pods", pod, "log")
+        self._action = f"read the log of {pod}"
+        self._container = container
+        self._since = since
+        self._until = until
+        self._stream = stream
+        # hashes of the lines of the latest second and of the second before
+        self._second = b""
+        self._lines: list[int] = []
+        self._previous_second = b""
+        self._previous_lines: list[int] = []
+        self._zone = b"Z"
+        self._restarts = -1
+
+    def read_previous(self, pod: Pod) -> Iterator[bytes]:
+        """Yield the log of the container before its last restart, once for each restart.
+
+        A cluster keeps only the last of the earlier logs.
+
+        Args:
+            pod: The pod as it is now.
+        """
+        if pod.restarts <= 0 or pod.restarts == self._restarts:
+            self._restarts = max(self._restarts, pod.restarts)
+            return
+        self._restarts = pod.restarts
+        try:
+            yield from self.read(follow=False, previous=True)
+        except RefusedRequestError:
+            return  # the cluster no longer has it
+
+    def read(self, follow: bool, previous: bool = False) -> Iterator[bytes]:
+        """Yield the lines that were not read yet.
+
+        Args:
+            follow: Whether to wait for more lines until the container has ended.
+            previous: Whether to read the container before its last restart.
+
+        Raises:
+            ApiError: The cluster refuses.
+            NoClusterError: The cluster does not answer, or the connection was lost.
+            RequestError: One stream was requested, and the cluster stores them together.
+        """
+        query: dict[str, object] = {"timestamps": "true"}
+        if self._container:
+            query["container"] = self._container
+        if follow:
+            query["follow"] = "true"
+        if previous:
+            query["previous"] = "true"
+        if self._stream:
+            query["stream"] = self._stream
+        read_lines = Counter(self._previous_lines)
+        read_lines.update(self._lines)
+        start = self._previous_second or self._second
+        if start:
+            query["sinceTime"] = (start + self._zone).decode()
+        elif self._since is not None:
+            # the API takes whole seconds
+            since = datetime.fromtimestamp(self._since // NANOSECONDS, timezone.utc)
+            query["sinceTime"] = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+        # A node writes a long line in parts, of which only the first has a time. If the first part
+        # is older than `sinceTime`, the response begins with the rest of the line.
+        may_be_rest = "sinceTime" in query
+        timeout = _LONGEST_SILENCE if follow else _READ_TIMEOUT
+        try:
+            response = self._cluster.open("GET", self._path, self._action, query, timeout=timeout)
+        except ApiError as e:
+            if e.status == 400 and "waiting to start" in e.message:
+                return
+            if e.status == 422 and self._stream and "stream" in e.message:
+                raise RequestError(COMBINED_STREAMS) from e
+            raise
+        with response:
+            rest = b""
+            for chunk in response.chunks():
+                *entries, rest = (rest + chunk if rest else chunk).split(b"\n")
+                for entry in entries:
+                    line = self._new_line(entry, read_lines, may_be_rest)
+                    may_be_rest = False
+                    if line is not None:
+                        yield line + b"\n"
+            if rest and not follow:
+                # while following, the unfinished line is read whole by the next request
+                line = self._new_line(rest, read_lines, may_be_rest)
+                if line is not None:
+                    yield line
+
+    def _new_line(self, entry: bytes, read_lines: Counter[int], may_be_rest: bool) -> bytes | None:
+        """Return the text of an entry, or None if it was read before or lies outside the times.
+
+        Args:
+            entry: A line with its time.
+            read_lines: How many times each line was read before; reduced by this one.
+            may_be_rest: Whether the entry may be the rest of an earlier line.
+        """
+        time, _, text = entry.partition(b" ")
+        if not (time[:4].isdigit() and time[4:5] == b"-" and time[10:11] == b"T"):
+            # a node's own messages have no time either
+            return None if may_be_rest and not entry.startswith(_NODE_MESSAGES) else entry
+        key = hash(entry)
+        if read_lines and read_lines[key] > 0:
+            read_lines[key] -= 1
+            return None
+        second = time[:_SECOND_LENGTH]
+        if second > self._second:
+            self._previous_lines, self._previous_second = self._lines, self._second
+            self._lines, self._second = [], second
+            self._zone = time[-6:] if time[-6:-5] in (b"+", b"-") else b"Z"
+        (self._lines if second == self._second else self._previous_lines).append(key)
+        if self._since is not None or self._until is not None:
+            nanoseconds = parse_rfc3339(time)
+            if self._since is not None and nanoseconds < self._since:
+                return None
+            if self._until is not None and nanoseconds >= self._until:
+                return None
+        return text

@@ -1,0 +1,155 @@
+"""The log of one replica: whole lines, each once, across lost connections and several pods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from torchx_kit.retry import Backoff
+from torchx_kit.times import to_nanoseconds
+from torchx_sched_k8s.cluster import client
+from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError
+from torchx_sched_k8s.logs.pod_log import COMBINED_STREAMS, SPLIT_STREAMS_VERSION, PodLog
+from torchx_sched_k8s.status.pod_states import Pod
+from torchx_specs.errors import RequestError
+
+#: How long a follower waits for an unreachable cluster, in seconds.
+RETRY_SECONDS = 120.0
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 2.0
+
+#: Returns the replica's pods in the order of its attempts, and whether there will be more.
+FindPods = Callable[[], tuple[Sequence[Pod], bool]]
+
+
+class ReplicaLog:
+    """The log of one replica: the logs of all its pods, in the order of its attempts.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the pods.
+        find_pods: Returns the pods.
+        since: Leave out lines before this time.
+        until: Leave out lines from this time on.
+        stream: ``Stdout`` or ``Stderr``; None for both.
+        sleep: Waits a number of seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: client.Cluster,
+        namespace: str,
+        find_pods: FindPods,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        stream: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._find_pods = find_pods
+        self._since = to_nanoseconds(since) if since is not None else None
+        self._until = to_nanoseconds(until) if until is not None else None
+        self._stream = stream
+        self._sleep = sleep
+
+    def lines(self, follow: bool) -> Iterator[str]:
+        """Yield the lines, each with its newline; the last line may lack it.
+
+        Args:
+            follow: Whether to wait for more lines until the replica has ended for good.
+
+        Raises:
+            BackendError: The cluster refuses, or stays unreachable.
+            RequestError: One stream was requested, and the cluster stores them together.
+        """
+        # older clusters ignore the parameter and would return both streams
+        if self._stream and self._cluster.version() < SPLIT_STREAMS_VERSION:
+            raise RequestError(COMBINED_STREAMS)
+        for line in self._follow() if follow else self._read():
+            yield line.decode("utf-8", "replace")
+
+    def _read(self) -> Iterator[bytes]:
+        pods, _ = self._find_pods()
+        for pod in pods:
+            if not pod.started:
+                continue
+            log = self._pod_log(pod)
+            backoff = self._backoff(client.RETRY_SECONDS)
+            while True:
+                try:
+                    for lines in (log.read_previous(pod), log.read(follow=False)):
+                        for line in lines:
+                            backoff.reset()
+                            yield line
+                    break
+                except ApiError as e:
+                    if e.status == 404:
+                        break  # the pod was deleted
+                    self._pause_after(e, backoff)
+                except NoClusterError as e:
+                    backoff.pause_after(e)
+
+    def _follow(self) -> Iterator[bytes]:
+        finished: set[str] = set()
+        logs: dict[str, PodLog] = {}
+        backoff = self._backoff(RETRY_SECONDS)
+        unfinished: Sequence[Pod] = []
+        while True:
+            try:
+                pods, more = self._find_pods()
+                unfinished = [pod for pod in pods if pod.name not in finished]
+                for pod in unfinished:
+                    if not pod.started:
+                        break
+                    log = logs.setdefault(pod.name, self._pod_log(pod))
+                    for line in log.read_previous(pod):
+                        backoff.reset()
+                        yield line
+                    for line in log.read(follow=not pod.ended):
+                        backoff.reset()
+                        yield line
+                    if not pod.ended:
+                        break  # it has ended since, or the connection was lost: find out next time
+                    finished.add(pod.name)
+                    logs.pop(pod.name)
+                if self._until is not None and time.time_ns() >= self._until:
+                    return
+                if not more and all(pod.name in finished for pod in pods):
+                    return
+            except ApiError as e:
+                if e.status == 404:
+                    # the pod was deleted; there may be another one
+                    finished.update(pod.name for pod in unfinished if pod.name in logs)
+                    backoff.pause_after(e)
+                else:
+                    self._pause_after(e, backoff)
+            except NoClusterError as e:
+                backoff.pause_after(e)
+            else:
+                backoff.pause()
+
+    def _pause_after(self, refused: ApiError, backoff: Backoff) -> None:
+        """Wait after a refusal that may be temporary; raise any other."""
+        if refused.status == 401:
+            self._cluster.renew_credentials(refused)
+        elif refused.status not in client.BUSY_STATUSES:
+            raise refused
+        backoff.pause_after(refused)
+
+    def _backoff(self, limit: float) -> Backoff:
+        return Backoff(
+            limit, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE, sleep=self._sleep
+        )
+
+    def _pod_log(self, pod: Pod) -> PodLog:
+        return PodLog(
+            self._cluster,
+            self._namespace,
+            pod.name,
+            pod.container,
+            self._since,
+            self._until,
+            self._stream,
+        )

@@ -1,0 +1,112 @@
+"""Checks of an app and its options, made without a cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from torchx_kit.role_checks import (
+    app_problems,
+    entrypoint_problems,
+    image_problems,
+    replica_count_problems,
+    text_problem,
+    text_problems,
+)
+from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts, problems_of
+from torchx_sched_k8s.request.pods import SHARED_MEMORY
+from torchx_sched_k8s.request.retries import problems_of_retries
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.constants import MISSING, NONE
+from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+
+_ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
+_VALID_PERMISSIONS = frozenset("rwm")
+#: Name of the API in messages.
+_API = "the Kubernetes API"
+
+
+def check(app: AppDef, opts: KubernetesOpts) -> None:
+    """Checks that a cluster can be asked for an app's objects.
+
+    Raises:
+        RequestError: names everything that is wrong
+    """
+    problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
+    if not problems:
+        problems += problems_of_retries(app, opts, opts.api)
+    if problems:
+        raise RequestError(problems)
+
+
+def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
+    """Yield everything about an app that no cluster can run, one line each.
+
+    Args:
+        app: The app.
+        image: Image of roles that name none.
+    """
+    yield from app_problems(app)
+    for role in app.roles:
+        yield from (f"role '{role.name}': {problem}" for problem in problems_of_role(role, image))
+    problem = text_problem(app.name, _API)
+    if problem:
+        yield f"the app's name {problem}"
+
+
+def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
+    """Yield everything about a role that no pod can have, one line each.
+
+    Args:
+        role: The role.
+        image: Image of roles that name none.
+    """
+    if not role.name:
+        yield "it has no name; set Role.name"
+    yield from replica_count_problems(role)
+    if role.min_replicas is not None and not 0 <= role.min_replicas <= role.num_replicas:
+        yield (
+            f"min_replicas is {role.min_replicas}; it must be 0 to {role.num_replicas}"
+            " (num_replicas)"
+        )
+    # an empty image is left to the cluster: an overlay may set one
+    if role.image in (NONE, MISSING):
+        if not image:
+            yield "no image; set Role.image, or the option image"
+    elif role.image:
+        yield from image_problems(role)
+    yield from entrypoint_problems(role)
+    yield from text_problems(role, _API)
+    for key in role.env:
+        if key and "=" not in key and not _ENV_NAME.match(key):
+            yield (
+                f"env has {key!r}, which is not a valid variable name in Kubernetes"
+                " (letters, digits, '-', '_', '.'; not a digit first)"
+            )
+    for name, port in role.port_map.items():
+        if not 0 < port < 65536:
+            yield f"port_map['{name}'] is {port}; a port is 1 to 65535"
+    yield from _problems_of_mounts(role)
+
+
+def _problems_of_mounts(role: Role) -> Iterable[str]:
+    paths = {SHARED_MEMORY}
+    for i, mount in enumerate(role.mounts):
+        if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
+            continue  # raised with a type of its own where the pod is made
+        where = f"mounts[{i}]"
+        if not mount.dst_path.startswith("/") or ":" in mount.dst_path:
+            yield f"{where}: {mount.dst_path!r} is no absolute path without a colon"
+        elif mount.dst_path in paths:
+            yield f"{where}: something is mounted at {mount.dst_path} already"
+        paths.add(mount.dst_path)
+        if isinstance(mount, VolumeMount):
+            if not SUBDOMAIN.accepts(mount.src):
+                yield f"{where}: {mount.src!r} is no name of a persistent volume claim"
+        elif ".." in mount.src_path.split("/") or not mount.src_path.startswith("/"):
+            yield f"{where}: {mount.src_path!r} is no absolute path on a node"
+        if isinstance(mount, DeviceMount) and not (
+            mount.permissions and _VALID_PERMISSIONS.issuperset(mount.permissions)
+        ):
+            yield f"{where}: permissions '{mount.permissions}': use r, w and m"

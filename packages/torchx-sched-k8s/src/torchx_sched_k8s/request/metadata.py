@@ -1,0 +1,38 @@
+"""The metadata of an app's objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_APP_NAME,
+    ANNOTATION_METADATA,
+    ANNOTATION_ROLE_NAME,
+)
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_specs.model.app import AppDef
+
+
+def object_metadata(
+    app: AppDef,
+    name: str,
+    labels: Mapping[str, str],
+    opts: KubernetesOpts,
+    role_name: str | None = None,
+) -> dict[str, Any]:
+    """Returns the metadata of an object of an app."""
+    annotations = dict(opts.annotations or {})
+    annotations[ANNOTATION_APP_NAME] = app.name
+    if role_name is not None:
+        annotations[ANNOTATION_ROLE_NAME] = role_name
+    told = {key: value for key, value in app.metadata.items() if isinstance(value, str)}
+    if told:
+        annotations[ANNOTATION_METADATA] = json.dumps(told)
+    return {
+        "name": name,
+        "namespace": opts.namespace,
+        "labels": {**(opts.labels or {}), **labels},
+        "annotations": annotations,
+    }

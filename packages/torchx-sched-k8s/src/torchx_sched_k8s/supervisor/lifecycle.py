@@ -1,0 +1,98 @@
+"""The supervisor when its app is submitted, cancelled and deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchx_sched_k8s.cluster.labels import selector
+from torchx_sched_k8s.cluster.paths import BATCH, CORE, RBAC, object_path
+from torchx_sched_k8s.status.job_states import true_conditions
+from torchx_sched_k8s.supervisor.annotations import is_supervisor
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+    from torchx_sched_k8s.supervisor.status import Supervision
+
+#: How long :func:`stop` waits for the end of the supervisor's pod, in seconds.
+_STOP_SECONDS = 15.0
+_STOP_PAUSE = 0.3
+_ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
+
+
+def find_owner(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the supervisor's Job, or None if the app has none.
+
+    The Job owns all other objects. Its pod needs them, so the Job is created first and suspended,
+    and resumed when all of them exist.
+    """
+    return next((one for one in objects if one.get("kind") == "Job" and is_supervisor(one)), None)
+
+
+def rights_hint(resource: Mapping[str, Any]) -> str:
+    """Return what a user can do who may not create an object; empty if there is nothing."""
+    if resource.get("kind") not in _ACCOUNT_KINDS:
+        return ""
+    return (
+        "or name an existing account with the rights to get, create, patch and delete jobs and to"
+        " get configmaps: -cfg restarts_service_account=NAME"
+    )
+
+
+def stop(
+    cluster: Cluster, namespace: str, app_id: str, changes: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """End the supervisor of an app and wait for its pod.
+
+    Otherwise the supervisor could create Jobs while the app is being cancelled.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        app_id: Name of the app in the cluster.
+        changes: Changes of the supervisor's Job to make along with that.
+
+    Returns:
+        The roles' Jobs that exist after that.
+    """
+    action = f"cancel {app_id}"
+    path = object_path(BATCH, namespace, "jobs", app_id)
+    cluster.patch(path, {**changes, "spec": {"suspend": True}}, action)
+    query = {"labelSelector": selector(instance=app_id)}
+    deadline = time.monotonic() + _STOP_SECONDS
+    while True:
+        path = object_path(BATCH, namespace, "jobs")
+        jobs = cluster.get(path, action, query).get("items") or []
+        stopped = all(_is_stopped(job) for job in jobs if is_supervisor(job))
+        if stopped or time.monotonic() > deadline:
+            return [
+                job
+                for job in jobs
+                if not is_supervisor(job) and "deletionTimestamp" not in job["metadata"]
+            ]
+        time.sleep(_STOP_PAUSE)
+
+
+def _is_stopped(job: Mapping[str, Any]) -> bool:
+    if not true_conditions(job).keys() & {"Suspended", "Complete", "Failed"}:
+        return False
+    status = job.get("status") or {}
+    return not status.get("active") and not status.get("terminating")
+
+
+def dependents(supervision: Supervision) -> list[tuple[str, str, str]]:
+    """Return API, plural and name of the objects that only the supervisor needs.
+
+    They are deleted with their owner, except for objects that kubectl created: those have no owner.
+
+    Args:
+        supervision: What the app's Jobs say.
+    """
+    supervisor = supervision.objects[0]
+    name = str(supervisor["metadata"]["name"])
+    kinds = [(CORE, "configmaps")]
+    pod = supervisor["spec"]["template"]["spec"]
+    if pod.get("serviceAccountName") == name:
+        kinds += [(RBAC, "rolebindings"), (RBAC, "roles"), (CORE, "serviceaccounts")]
+    return [(api, plural, name) for api, plural in kinds]

@@ -1,0 +1,221 @@
+"""The status of an app that has a supervisor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.events import last_warning
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_CANCELLED,
+    LABEL_ROLE_INDEX,
+    annotations_of,
+    labels_of,
+)
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.status.job_states import job_state, role_name_of
+from torchx_sched_k8s.status.pod_states import Pod, latest
+from torchx_sched_k8s.supervisor.annotations import (
+    ANNOTATION_ENDED,
+    ANNOTATION_MAX_RESTARTS,
+    ANNOTATION_RESTART_REASON,
+    ANNOTATION_RESTARTS,
+    ANNOTATION_ROLES,
+    ANNOTATION_TROUBLE,
+    MANIFESTS,
+    is_supervisor,
+    number_of,
+)
+from torchx_specs.model.status import AppState, is_terminal
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+
+#: Name of the supervisor in messages.
+_SUPERVISOR = "the app's supervisor"
+
+
+class Supervision:
+    """How a supervisor, if there is one, changes the meaning of the roles' Jobs.
+
+    Args:
+        jobs: The app's Jobs that exist, including the supervisor's.
+        missing_jobs: Manifests of roles' Jobs that do not exist because the app is being restarted.
+
+    Attributes:
+        supervisor: The supervisor's Job; None if the app has none.
+        objects: The Jobs that exist. The supervisor's is the first: it could create others.
+        role_jobs: The roles' Jobs in the order of the roles, manifests of missing ones included.
+        restarts: How many times the app was restarted.
+        ended: State and reason if the app was cancelled or has failed for good; otherwise None.
+        is_decided: Whether the supervisor has ended or is about to: the app's end is decided.
+        is_active: Whether the supervisor works, so that a Job that fails is not the end.
+        missing: How many roles have neither a Job nor a manifest.
+        missing_state: The state of a role without a Job.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Mapping[str, Any]], missing_jobs: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        supervisor = next((job for job in jobs if is_supervisor(job)), None)
+        existing = [job for job in jobs if job is not supervisor]
+        self.supervisor = supervisor
+        self.objects = [*([] if supervisor is None else [supervisor]), *existing]
+        self.role_jobs = sorted([*existing, *missing_jobs], key=role_index_of)
+        self._missing_names = {str(job["metadata"]["name"]) for job in missing_jobs}
+        self.restarts = max(
+            (number_of(job, ANNOTATION_RESTARTS) for job in self.objects), default=0
+        )
+        self._annotations = annotations_of(supervisor or {})
+        self._state, self._reason = AppState.UNKNOWN, ""
+        if supervisor is not None:
+            self._state, self._reason = job_state(supervisor)
+        self.ended: tuple[AppState, str] | None = None
+        if ANNOTATION_CANCELLED in self._annotations:
+            when = self._annotations[ANNOTATION_CANCELLED]
+            self.ended = AppState.CANCELLED, f"cancelled {when}"
+        elif ANNOTATION_ENDED in self._annotations:
+            self.ended = AppState.FAILED, self._annotations[ANNOTATION_ENDED]
+        self.is_decided = supervisor is not None and (
+            self.ended is not None or is_terminal(self._state)
+        )
+        suspended = supervisor is not None and (supervisor.get("spec") or {}).get("suspend")
+        self.is_active = supervisor is not None and not self.is_decided and not suspended
+        roles = number_of(supervisor, ANNOTATION_ROLES)
+        self.missing = max(roles - len(self.role_jobs), 0 if self.role_jobs else 1)
+        self.missing_state = AppState.PENDING
+        if self.is_decided:
+            self.missing_state = self.ended[0] if self.ended else self._state
+
+    def is_replaced(self, job: Mapping[str, Any]) -> bool:
+        """Return whether a role's Job is of an earlier attempt, or does not exist."""
+        if job["metadata"]["name"] in self._missing_names:
+            return True
+        earlier = number_of(job, ANNOTATION_RESTARTS) < self.restarts
+        return self.is_active and (earlier or "deletionTimestamp" in job["metadata"])
+
+    def state_of(self, job: Mapping[str, Any]) -> tuple[AppState, str]:
+        """Return the state of a role's Job, and the reason."""
+        if job["metadata"]["name"] in self._missing_names:
+            deleted = self.missing_state == AppState.FAILED
+            return self.missing_state, "its Job was deleted" if deleted else ""
+        if self.is_replaced(job):
+            return AppState.PENDING, ""
+        state, reason = job_state(job)
+        undecided = self.is_active and state == AppState.FAILED
+        if undecided or (self.restarts and state == AppState.SUBMITTED):
+            return AppState.PENDING, ""
+        if self.ended and self.ended[0] == AppState.CANCELLED and not is_terminal(state):
+            return self.ended[0], ""
+        return state, reason
+
+    def max_restarts(self, job: Mapping[str, Any]) -> int:
+        """Return how many times the app may be restarted because of a role's Job."""
+        return number_of(job, ANNOTATION_MAX_RESTARTS)
+
+    @property
+    def restart_reason(self) -> str:
+        """Why the app is being restarted, or why it cannot be; empty if neither is the case."""
+        if self.supervisor is None:
+            return ""
+        if not self.is_active:
+            if self.ended or self._state not in (AppState.FAILED, AppState.PENDING):
+                return ""
+            failed = self._state == AppState.FAILED
+            how = f"failed ({self._reason})" if failed else "is suspended"
+            return f"{_SUPERVISOR} {how}: the app is not restarted"
+        reasons = []
+        existing = [job for job in self.objects if job is not self.supervisor]
+        if self.missing or self._missing_names or any(map(self.is_replaced, existing)):
+            reasons.append(self._annotations.get(ANNOTATION_RESTART_REASON) or "")
+        else:
+            failures = [job for job in existing if job_state(job)[0] == AppState.FAILED]
+            for job in sorted(failures, key=_failure_time)[:1]:
+                limit = self.max_restarts(job)
+                count = f"restart {self.restarts + 1} of {limit}: " if self.restarts < limit else ""
+                reasons.append(f"{count}role '{role_name_of(job)}' failed: {job_state(job)[1]}")
+        if self._annotations.get(ANNOTATION_TROUBLE):
+            reasons.append(f"{_SUPERVISOR}: {self._annotations[ANNOTATION_TROUBLE]}")
+        return "; ".join(filter(None, reasons))
+
+
+def role_index_of(job: Mapping[str, Any]) -> int:
+    """Return the index of a Job's role in its app."""
+    return int(labels_of(job).get(LABEL_ROLE_INDEX) or 0)
+
+
+def _failure_time(job: Mapping[str, Any]) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    times = [c.get("lastTransitionTime") for c in conditions if c.get("type") == "Failed"]
+    return str(times[0] or "") if times else ""
+
+
+def read_missing_jobs(
+    cluster: Cluster, namespace: str, app_id: str, supervision: Supervision
+) -> list[dict[str, Any]]:
+    """Return the manifests of roles' Jobs that do not exist, by at most one request.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        app_id: Name of the app in the cluster.
+        supervision: What the app's Jobs say.
+    """
+    if supervision.supervisor is None or not supervision.missing:
+        return []
+    path = object_path(CORE, namespace, "configmaps", app_id)
+    try:
+        config_map = cluster.get_or_none(path, f"read the roles of {app_id}")
+    except ApiError:
+        return []  # the user may lack the right to read config maps
+    existing = {str(job["metadata"]["name"]) for job in supervision.objects}
+    try:
+        manifests: list[dict[str, Any]] = json.loads((config_map or {})["data"][MANIFESTS])
+        return [one for one in manifests if one["metadata"]["name"] not in existing]
+    except (ValueError, KeyError, TypeError):
+        return []  # there is none, or somebody replaced it
+
+
+def restart_message(
+    cluster: Cluster,
+    namespace: str,
+    supervision: Supervision,
+    pods: Sequence[Pod],
+    message: str,
+    *,
+    ended: bool,
+) -> str:
+    """Return an app's message with the reason of its present restart before it.
+
+    Args:
+        cluster: Asked for an event if nothing else says why the supervisor does not run.
+        namespace: Namespace of the app.
+        supervision: What the app's Jobs say.
+        pods: All pods of the app.
+        message: The message without the restart.
+        ended: Whether the app has ended.
+    """
+    parts = [supervision.restart_reason]
+    if supervision.is_active and not ended:
+        parts.append(_supervisor_problem(cluster, namespace, supervision, pods))
+    parts.append(message)
+    return "; ".join(dict.fromkeys(filter(None, parts)))
+
+
+def _supervisor_problem(
+    cluster: Cluster, namespace: str, supervision: Supervision, pods: Sequence[Pod]
+) -> str:
+    """Return why the supervisor does not run, or an empty string if it does."""
+    supervisor: Mapping[str, Any] = supervision.supervisor or {}
+    attempts = latest(pod for pod in pods if pod.role_index < 0 and not pod.role)
+    status = supervisor.get("status") or {}
+    reason = ""
+    if attempts:
+        pod = attempts[-1]
+        if pod.state in (AppState.PENDING, AppState.FAILED) and not pod.leaving:
+            reason = pod.reason
+    elif status.get("startTime") and not status.get("active"):
+        reason = last_warning(cluster, namespace, str(supervisor["metadata"]["name"]))
+    return f"{_SUPERVISOR} does not run: {reason}" if reason else ""

@@ -1,0 +1,176 @@
+"""The processes of this machine: read from ``/proc`` on Linux, by psutil elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+_T = TypeVar("_T")
+
+#: The environment variable that marks the processes of a replica. Its value has a token on each
+#: line, one for each local job that runs within another, the outermost first.
+ENV_REPLICA = "TORCHX_LOCAL_REPLICA"
+
+IS_LINUX = sys.platform.startswith("linux")
+_READ_BYTES = 1 << 17
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class ProcessInfo(NamedTuple):
+    """What the operating system knows about a process.
+
+    Attributes:
+        start: When it started, in clock ticks: since boot on Linux, since 1970 elsewhere.
+        parent: Pid of its parent.
+        group: Its process group.
+        session: Its session, 0 if unknown.
+        state: One letter, as ``ps`` shows it: ``Z`` and ``X`` mean that the process has ended.
+    """
+
+    start: int
+    parent: int
+    group: int
+    session: int
+    state: str
+
+
+def now() -> int:
+    """Return the current time in the unit of :attr:`ProcessInfo.start`."""
+    seconds = time.clock_gettime(time.CLOCK_BOOTTIME) if IS_LINUX else time.time()
+    return int(seconds * _TICKS_PER_SECOND)
+
+
+def boot_id() -> str:
+    """Return an id that changes when the machine restarts, or an empty string if it has none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def process_info(pid: int) -> ProcessInfo | None:
+    """Return what is known about a process, or None if there is no such process."""
+    if not IS_LINUX:
+        return _ask_psutil(lambda psutil: _psutil_info(psutil, psutil.Process(pid)), None)
+    return _parse_stat(_read(f"/proc/{pid}/stat"))
+
+
+def all_processes() -> dict[int, ProcessInfo]:
+    """Return all processes of the machine by their pids."""
+    found = ((pid, process_info(pid)) for pid in _pids())
+    return {pid: info for pid, info in found if info is not None}
+
+
+def children() -> set[int]:
+    """Return the pids of this process's children, ended children that were not reaped included."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children") as file:
+            return set(map(int, file.read().split()))
+    except OSError:
+        return {pid for pid, info in all_processes().items() if info.parent == me}
+
+
+def pids_of_user() -> Iterator[int]:
+    """Yield the pids of this user's processes, without this process."""
+    me, user = os.getpid(), os.geteuid()
+    for pid in _pids():
+        # A large machine has thousands of kernel threads and processes of other users.
+        if pid != me and _user_of(pid) == user:
+            yield pid
+
+
+def read_tokens(pid: int) -> list[str]:
+    """Return the tokens in the environment of a process, none if it cannot be read."""
+    value = _read_mark(pid) if IS_LINUX else _psutil_mark(pid)
+    return value.split("\n") if value else []
+
+
+def with_token(environ: Mapping[str, str], token: str) -> str:
+    """Return the value of :data:`ENV_REPLICA` for a process that inherits ``environ``."""
+    outer = environ.get(ENV_REPLICA)
+    return f"{outer}\n{token}" if outer else token
+
+
+def _pids() -> list[int]:
+    if not IS_LINUX:
+        return list(_ask_psutil(lambda psutil: psutil.pids(), []))
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _user_of(pid: int) -> int:
+    if not IS_LINUX:
+        return _ask_psutil(lambda psutil: int(psutil.Process(pid).uids().effective), -1)
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
+
+
+def _parse_stat(data: bytes) -> ProcessInfo | None:
+    # The program's name, in parentheses, may itself contain spaces and parentheses.
+    fields = data[data.rfind(b")") + 2 :].split()
+    if len(fields) < 20:
+        return None
+    return ProcessInfo(
+        start=int(fields[19]),
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        state=fields[0].decode(),
+    )
+
+
+def _read_mark(pid: int) -> str:
+    # A leading separator, so that the first variable is found like any other.
+    environ = b"\0" + _read(f"/proc/{pid}/environ")
+    key = b"\0" + ENV_REPLICA.encode() + b"="
+    _, _, rest = environ.partition(key)
+    return os.fsdecode(rest.partition(b"\0")[0])
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file, or nothing if it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        data = b""
+        while block := os.read(fd, _READ_BYTES):
+            data += block
+        return data
+    except OSError:  # the process ended meanwhile
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _psutil_info(psutil: Any, process: Any) -> ProcessInfo:
+    with process.oneshot():
+        is_zombie = process.status() == psutil.STATUS_ZOMBIE
+        return ProcessInfo(
+            start=int(process.create_time() * _TICKS_PER_SECOND),
+            parent=process.ppid(),
+            group=os.getpgid(process.pid),
+            session=os.getsid(process.pid),
+            state="Z" if is_zombie else "S",
+        )
+
+
+def _psutil_mark(pid: int) -> str:
+    return _ask_psutil(lambda psutil: str(psutil.Process(pid).environ().get(ENV_REPLICA, "")), "")
+
+
+def _ask_psutil(question: Callable[[Any], _T], otherwise: _T) -> _T:
+    """Return an answer of psutil, or ``otherwise`` if the process has ended or may not be read."""
+    import psutil
+
+    try:
+        return question(psutil)
+    except (OSError, psutil.Error):
+        return otherwise

@@ -1,0 +1,95 @@
+"""The records of one hook, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from torchx_specs.errors import PluginConflictError
+from torchx_specs.plugins.records import Record
+from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
+
+R = TypeVar("R", bound="Record[Any]")
+
+
+class Catalog(Mapping[str, R], Generic[R]):
+    """The usable records of one hook by name, in the order of the plugins.
+
+    A name that several plugins claim is not part of the mapping: ``catalog.get(name)`` returns None
+    and ``catalog[name]`` raises :class:`~torchx_specs.errors.PluginConflictError`. The method
+    :meth:`find` is for names that a user gave.
+
+    Args:
+        kind: What the records stand for, for messages.
+
+    Attributes:
+        conflicts: The claims of each name that several plugins claim.
+        overridden: The records that a deliberate override replaced, by name.
+        installable: The command that installs a plugin which is not installed, by name.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.conflicts: dict[str, list[R]] = {}
+        self.overridden: dict[str, list[R]] = {}
+        self.installable: dict[str, str] = {}
+        self._records: dict[str, R] = {}
+        self._first: dict[str, tuple[R, bool]] = {}
+
+    def add(self, record: R, tryfirst: bool = False) -> None:
+        """Add a record, which must come after those of plugins that are asked earlier.
+
+        Args:
+            record: The record.
+            tryfirst: Whether its plugin deliberately overrides others.
+        """
+        name = record.name
+        if record.install:
+            self.installable.setdefault(name, record.install)
+            return
+        if name not in self._first:
+            self._first[name] = record, tryfirst
+            self._records[name] = record
+            return
+        first, deliberate = self._first[name]
+        if first == record:
+            return  # one registration, seen twice
+        if deliberate and not tryfirst:
+            self.overridden.setdefault(name, []).append(record)
+        else:
+            self.conflicts.setdefault(name, [first]).append(record)
+            self._records.pop(name, None)
+
+    def find(self, name: str) -> R | None:
+        """Return the record of that name, or None if no plugin has it.
+
+        Raises:
+            PluginConflictError: Several plugins claim the name.
+        """
+        if name in self.conflicts:
+            raise self._conflict(name)
+        return self._records.get(name)
+
+    def names(self) -> list[str]:
+        """Return all names in the order of the plugins, including those of conflicts."""
+        return list(self._first)
+
+    def _conflict(self, name: str) -> PluginConflictError:
+        claims = " and ".join(str(r.origin) for r in self.conflicts[name])
+        example = self.conflicts[name][0].origin.distribution or "NAME"
+        return PluginConflictError(
+            f"{self.kind} '{name}' is given by {claims}: uninstall one, or block it with"
+            f" {ENV_TORCHX_PLUGINS_DISABLED}={example}, or mark the wanted one"
+            " @hookimpl(tryfirst=True)"
+        )
+
+    def __getitem__(self, name: str) -> R:
+        if name in self.conflicts:
+            raise self._conflict(name)
+        return self._records[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)

@@ -1,0 +1,78 @@
+"""Comparing a scheduler's methods with the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchx_specs.schedulers import Scheduler
+from torchx_testing.signatures import OPTIONAL_METHODS, signature_problems
+
+
+class Inherits(Scheduler[Any]):
+    """Overrides nothing."""
+
+
+class Extends(Scheduler[Any]):
+    """Overrides with the same parameters, and more that have defaults."""
+
+    def wait(self, app_id: str, timeout: float | None = None, verbose: bool = False) -> bool:
+        return True
+
+    def kill(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+class MissesAParameter(Scheduler[Any]):
+    def wait(self, app_id: str) -> bool:  # type: ignore[override]
+        return True
+
+
+class RenamesAParameter(Scheduler[Any]):
+    def kill(self, job: str) -> None:
+        pass
+
+
+class AddsARequiredParameter(Scheduler[Any]):
+    def lives_in_client(self, cfg: Any, app: Any) -> bool:  # type: ignore[override]
+        return True
+
+
+class DropsADefault(Scheduler[Any]):
+    def wait(self, app_id: str, timeout: float | None) -> bool:  # type: ignore[override]
+        return True
+
+
+def test_every_optional_method_exists() -> None:
+    assert [name for name in OPTIONAL_METHODS if not callable(getattr(Scheduler, name))] == []
+
+
+def test_compatible_overrides_have_no_problems() -> None:
+    assert list(signature_problems(Inherits)) == []
+    assert list(signature_problems(Extends)) == []
+
+
+def test_a_missing_parameter_is_named() -> None:
+    assert list(signature_problems(MissesAParameter)) == [
+        "MissesAParameter.wait: it does not accept 'timeout' as positional argument 2",
+        "MissesAParameter.wait: it has no parameter 'timeout'",
+    ]
+
+
+def test_a_renamed_parameter_is_named() -> None:
+    problems = list(signature_problems(RenamesAParameter))
+    assert problems[0] == "RenamesAParameter.kill: positional argument 1 is 'job', not 'app_id'"
+
+
+def test_an_added_parameter_needs_a_default() -> None:
+    assert list(signature_problems(AddsARequiredParameter)) == [
+        (
+            "AddsARequiredParameter.lives_in_client: parameter 'app' is not in the contract and has"
+            " no default"
+        )
+    ]
+
+
+def test_a_default_of_the_contract_must_stay() -> None:
+    assert list(signature_problems(DropsADefault)) == [
+        "DropsADefault.wait: parameter 'timeout' has no default; the contract has one"
+    ]

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aws_resources
+import check_docs
+import check_projects
+import import_all
+import summary
+from workspace import ROOT, Distribution, members
+
+UPSTREAM = ROOT / "packages" / "torchx-resources-aws" / "tests" / "upstream_aws.json"
+
+
+def test_bootstrap_without_a_command_prints_its_usage() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "bootstrap.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("usage: python3 tools/bootstrap.py COMMAND")
+
+
+def test_ci_runs_every_service_once() -> None:
+    found = re.findall(r" integration -- ([a-z0-9 ]+)", (ROOT / ".ci" / "run").read_text("utf-8"))
+    folders = {path.parent.name for path in ROOT.glob("integration/*/test_*.py")}
+    assert sorted(" ".join(found).split()) == sorted(folders)
+
+
+def test_wrong_project_files_are_found() -> None:
+    [specs] = [member for member in members() if member.name == "torchx-specs"]
+    [runner] = [member for member in members() if member.name == "torchx-runner"]
+    wrong = {"dependencies": ["torchx-cli==0.1", "torchx-sched-lsf"], "version": "0.1"}
+    other = Distribution(runner.folder, {**runner.config, "project": {**runner.project, **wrong}})
+    current = check_projects.version()
+    assert not list(check_projects.metadata_problems(runner, specs))
+    assert list(check_projects.metadata_problems(other, specs)) == [
+        f"version is '0.1', but version.py has '{current}'"
+    ]
+    modules = {member.module for member in members()}
+    assert list(check_projects.dependency_problems(other, modules)) == [
+        f"'torchx-cli==0.1' does not pin the version to {current}",
+        "torchx-cli is not in a lower layer",
+        f"'torchx-sched-lsf' does not pin the version to {current}",
+        "torchx-sched-lsf is a plugin; only torchx depends on plugins",
+    ]
+
+
+def test_imports_for_type_checkers_are_found(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text("if TYPE_CHECKING:\n    import os.path\n    from a.b import c\nimport d\n")
+    assert list(check_projects.type_checking_imports(source)) == [(2, "os"), (3, "a")]
+
+
+def test_import_all_reports_a_missing_optional_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "sample_package"
+    package.mkdir()
+    for name, text in {"__init__": "", "__main__": "1 / 0", "a": "import no_library.part"}.items():
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit, match="comes from"):
+        import_all.main("sample_package", [])
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    found = import_all.main("sample_package", ["no_library"])
+    assert found == "imported 1 modules, skipped sample_package.a (needs no_library)"
+    with pytest.raises(ModuleNotFoundError, match="no_library"):
+        import_all.main("sample_package", [])
+
+
+def test_summary_counts_a_test_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = '<testcase classname="m" name="{}">{}</testcase>'
+    failure, skip = '<failure message="x &lt;\n y"/>', "<skipped/>"
+    ten = [case.format("a", ""), case.format("b", skip), case.format("c", skip)]
+    eleven = [case.format("a", failure), case.format("b", skip), case.format("c", "")]
+    for name, cases in {"3.10": ten, "3.11--x": eleven, "3.11--y": eleven}.items():
+        (tmp_path / f"{name}.xml").write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+    assert summary.main(tmp_path, 0) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert "FAILED in 3.11: m::a: x < y" in out
+    assert out[-2:] == ["3 unique tests in 2 environments", "1 passed, 1 failed, 1 skipped"]
+
+
+@pytest.mark.parametrize(("result", "code"), [("failed", 0), ("success", 2)])
+def test_summary_fails_without_a_failed_test(
+    result: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = {"sessions": [{"signatures": ["lint"], "result": result}]}
+    (tmp_path / "nox-lint.json").write_text(json.dumps(report))
+    assert summary.main(tmp_path, code) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_broken_links_and_failing_examples_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One `two`\n[a](page.md) [b](no.md) [c](#one-two) [d](#three)\n")
+    found = ["link to no.md: no such file", "link to #three: no such heading"]
+    assert list(check_docs.broken_links(page)) == found
+    assert check_docs.run_python("1 / 0") == "ZeroDivisionError: division by zero"
+
+
+def test_the_aws_table_has_upstreams_rows() -> None:
+    rows = aws_resources.read_table()[1]
+    upstream = {f"aws_{row['instance_type']}" for row in rows if row["source"] == "upstream"}
+    assert upstream == set(json.loads(UPSTREAM.read_text("utf-8"))["resources"])

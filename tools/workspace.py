@@ -1,0 +1,73 @@
+"""The distributions of this repository, as their project files describe them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file."""
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def name_of(requirement: str) -> str:
+    """Return the distribution that a requirement such as ``torchx-specs==1.0.0`` names."""
+    return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A member of hatch's workspace.
+
+    Attributes:
+        folder: The folder of its ``pyproject.toml``, named as the distribution.
+        config: The content of that file.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def module(self) -> str:
+        """The import name."""
+        return self.name.replace("-", "_")
+
+    @property
+    def source(self) -> Path:
+        """The folder of the import package."""
+        return self.folder / "src" / self.module
+
+    @property
+    def project(self) -> dict[str, Any]:
+        """The table ``[project]``."""
+        table: dict[str, Any] = self.config["project"]
+        return table
+
+    @property
+    def requirements(self) -> list[str]:
+        """The dependencies, and those of all extras."""
+        extras = self.project.get("optional-dependencies", {}).values()
+        return [*self.project["dependencies"], *(line for extra in extras for line in extra)]
+
+
+def members() -> list[Distribution]:
+    """Return the members of the workspace, in alphabetical order."""
+    environment = load_toml(ROOT / "hatch.toml")["envs"]["default"]
+    patterns = environment["workspace"]["members"]
+    folders = sorted(folder for pattern in patterns for folder in ROOT.glob(pattern))
+    return [Distribution(folder, load_toml(folder / "pyproject.toml")) for folder in folders]
