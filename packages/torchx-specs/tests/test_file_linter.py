@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import ast
 import enum
 import os
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from torchx_specs import file_linter
 from torchx_specs.components.converters import UnsupportedTypeError, converter_for
 from torchx_specs.file_linter import (
     ArgTypeValidator,
@@ -394,16 +392,3 @@ class TestDocstringOfAFunction:
                 """
 
         assert get_fn_docstring(Comp) == ("Builds.", {"x": "about x"})
-
-
-def test_the_argparse_formatter_is_made_when_asked_for() -> None:
-    formatter = file_linter.TorchXArgumentHelpFormatter
-    assert formatter is file_linter.TorchXArgumentHelpFormatter
-    parser = argparse.ArgumentParser("x", description="a\n  b", formatter_class=formatter)
-    parser.add_argument("--n", type=int, default=3, help="how many")
-    text = parser.format_help()
-    assert "a\n  b" in text
-    assert "--n int" in text
-    assert "how many (default: 3)" in text
-    with pytest.raises(AttributeError):
-        file_linter.no_such_name  # noqa: B018

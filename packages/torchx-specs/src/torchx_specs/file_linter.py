@@ -12,10 +12,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import argparse
+from typing import Any
 
 _RULE = "TorchxFunctionValidator"
 _FILE = "TorchXValidator"
@@ -427,30 +424,3 @@ def _parsed_file(filename: str, mtime_ns: int, size: int) -> ast.Module:
     """Parse a file once for all of its components; a changed file has another time or size."""
     with open(filename, "rb") as f:
         return ast.parse(f.read(), filename)
-
-
-if TYPE_CHECKING:
-
-    class TorchXArgumentHelpFormatter(
-        argparse.RawDescriptionHelpFormatter,
-        argparse.ArgumentDefaultsHelpFormatter,
-        argparse.MetavarTypeHelpFormatter,
-    ):
-        """Formats argparse help with the raw description, defaults and types."""
-
-
-def __getattr__(name: str) -> Any:
-    if name != "TorchXArgumentHelpFormatter":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import argparse
-
-    class TorchXArgumentHelpFormatter(
-        argparse.RawDescriptionHelpFormatter,
-        argparse.ArgumentDefaultsHelpFormatter,
-        argparse.MetavarTypeHelpFormatter,
-    ):
-        """Formats argparse help with the raw description, defaults and types."""
-
-    TorchXArgumentHelpFormatter.__qualname__ = name
-    globals()[name] = TorchXArgumentHelpFormatter
-    return TorchXArgumentHelpFormatter
