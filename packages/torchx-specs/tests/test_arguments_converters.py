@@ -18,6 +18,11 @@ class Color(enum.Enum):
     GREEN = 2
 
 
+class Switch(enum.Enum):
+    ON = "on"
+    ENABLED = "on"  # noqa: PIE796 - an alias
+
+
 class Level(enum.IntEnum):
     LOW = 1
     HIGH = 2
@@ -80,6 +85,7 @@ Count = NewType("Count", int)
         (Literal[Color.RED, "x"], "RED", Color.RED),
         (Optional[Literal["a"]], "a", "a"),
         (Color, "RED", Color.RED),
+        (Switch, "ENABLED", Switch.ON),
         (Color, "r", Color.RED),
         (Color, "2", Color.GREEN),
         (Level, "HIGH", Level.HIGH),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import ast
 import builtins
+import copy
 import functools
 import importlib
 import os
@@ -392,26 +393,21 @@ def _as_function(definition: _Definition) -> ast.FunctionDef | LinterMessage:
 
 
 def _constructor_arguments(definition: ast.ClassDef, init: ast.FunctionDef | None) -> ast.arguments:
-    arguments = ast.arguments(
-        posonlyargs=[], args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[]
-    )
     if init is not None:
-        source = init.args
-        arguments.posonlyargs, arguments.args = source.posonlyargs, source.args
+        arguments = copy.copy(init.args)
         if arguments.posonlyargs:
             arguments.posonlyargs = arguments.posonlyargs[1:]
         else:
             arguments.args = arguments.args[1:]
-        arguments.vararg, arguments.kwarg = source.vararg, source.kwarg
-        arguments.kwonlyargs, arguments.kw_defaults = source.kwonlyargs, source.kw_defaults
-        arguments.defaults = source.defaults
-    elif any(_is_dataclass(decorator) for decorator in definition.decorator_list):
-        arguments.args = [
+        return arguments
+    fields: list[ast.arg] = []
+    if any(_is_dataclass(decorator) for decorator in definition.decorator_list):
+        fields = [
             ast.copy_location(ast.arg(node.target.id, node.annotation), node)
             for node in definition.body
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         ]
-    return arguments
+    return ast.arguments(posonlyargs=[], args=fields, kwonlyargs=[], kw_defaults=[], defaults=[])
 
 
 def _is_dataclass(decorator: ast.expr) -> bool:

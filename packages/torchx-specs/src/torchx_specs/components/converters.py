@@ -162,61 +162,42 @@ class _PathConverter(Converter):
 
 
 class _ChoiceConverter(Converter):
-    """Reads a Literal: one of its values, written as ``str()`` shows it."""
+    """Reads a Literal or an Enum: one of several choices, by its name or its value.
+
+    Args:
+        names: Choices by name.
+        values: Pairs of a value and its choice.
+    """
 
     rank = 0
 
-    def __init__(self, values: tuple[Any, ...]) -> None:
+    def __init__(self, names: list[tuple[str, Any]], values: list[tuple[Any, Any]]) -> None:
         self._values = values
         self._by_text: dict[str, Any] = {}
-        # if several values have the same text, the string wins
-        for value in sorted(values, key=lambda v: not isinstance(v, str)):
-            self._by_text.setdefault(_choice_text(value), value)
-        self.choices = tuple(_choice_text(value) for value in values)
+        # if several choices have the same text, a string wins
+        for text, choice in sorted(names, key=lambda pair: not isinstance(pair[1], str)):
+            self._by_text.setdefault(text, choice)
+        for value, choice in values:
+            self._by_text.setdefault(_choice_text(value), choice)
+        self.choices = tuple(text for text, _ in names)
         self.name = "{" + ",".join(self.choices) + "}"
         self.takes_empty = "" in self._by_text
 
     def from_text(self, text: str) -> Any:
         if text in self._by_text:
             return self._by_text[text]
-        for value in self._values:
+        for value, choice in self._values:
             if isinstance(value, bool) and text.lower() in (TRUE_VALUES if value else FALSE_VALUES):
-                return value
-        raise not_a_choice(text, self.choices)
+                return choice
+        hint = nearest(text, self._by_text)
+        raise ValueError(
+            f"'{text}' is not one of {', '.join(self.choices)}" + (f";{hint}" if hint else "")
+        )
 
     def from_value(self, value: Any) -> Any:
-        for known in self._values:
+        for known, choice in self._values:
             if type(known) is type(value) and known == value:
-                return known
-        return super().from_value(value)
-
-
-class _EnumConverter(Converter):
-    """Reads a member of an Enum, by its name or its value."""
-
-    rank = 0
-
-    def __init__(self, enum_type: type[enum.Enum]) -> None:
-        self._type = enum_type
-        self.choices = tuple(enum_type.__members__)
-        self.name = "{" + ",".join(self.choices) + "}"
-        self.takes_empty = any(member.value == "" for member in enum_type)
-
-    def from_text(self, text: str) -> Any:
-        if text in self._type.__members__:
-            return self._type.__members__[text]
-        for member in self._type:
-            if str(member.value) == text:
-                return member
-        values = tuple(str(member.value) for member in self._type)
-        raise not_a_choice(text, self.choices, values)
-
-    def from_value(self, value: Any) -> Any:
-        if isinstance(value, self._type):
-            return value
-        for member in self._type:
-            if type(member.value) is type(value) and member.value == value:
-                return member
+                return choice
         return super().from_value(value)
 
 
@@ -370,12 +351,6 @@ class _UnionConverter(Converter):
         return super().from_value(value)
 
 
-def not_a_choice(text: str, choices: tuple[str, ...], also: tuple[str, ...] = ()) -> ValueError:
-    """Return the error for text that is none of ``choices``; ``also`` has further valid texts."""
-    hint = nearest(text, dict.fromkeys((*choices, *also)))
-    return ValueError(f"'{text}' is not one of {', '.join(choices)}" + (f";{hint}" if hint else ""))
-
-
 def optional(converter: Converter) -> Converter:
     """Return a converter that also accepts None."""
     if isinstance(converter, (_OptionalConverter, _AnyConverter)):
@@ -405,7 +380,9 @@ def converter_for(annotation: Any) -> Converter:
         if issubclass(annotation, UnresolvedType):
             return _AnyConverter()
         if issubclass(annotation, enum.Enum) and len(annotation.__members__):
-            return _EnumConverter(annotation)
+            members = [(member.value, member) for member in annotation]
+            values = [*members, *((member, member) for member in annotation)]
+            return _ChoiceConverter(list(annotation.__members__.items()), values)
         pathlib = sys.modules.get("pathlib")  # imported if the annotation is one of its classes
         if pathlib is not None and issubclass(annotation, pathlib.PurePath):
             return _PathConverter(annotation)
@@ -479,7 +456,8 @@ def _literal(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     values = tuple(value for value in arguments if value is not None)
     if not values:
         return _NoneConverter()
-    choice = _ChoiceConverter(values)
+    names = [(_choice_text(value), value) for value in values]
+    choice = _ChoiceConverter(names, [(value, value) for value in values])
     return choice if len(values) == len(arguments) else optional(choice)
 
 

@@ -201,7 +201,9 @@ class runopts:  # noqa: N801 - a documented name
             InvalidRunConfigException: An option is unknown, missing or of the wrong type, or two
                 spellings of it have different values.
         """
-        resolved = self._canonical(cfg, ignore_unknown)
+        unknown = {k: v for k, v in cfg.items() if ignore_unknown and not self.canonical_key(k)}
+        resolved = self._canonical({k: v for k, v in cfg.items() if k not in unknown}, cfg)
+        resolved.update(unknown)
         for key, opt in self._opts.items():
             value = resolved.get(key)
             if opt.is_required and value is None:
@@ -233,17 +235,14 @@ class runopts:  # noqa: N801 - a documented name
             InvalidRunConfigException: The text has another form, a value is of the wrong type, or
                 an option is unknown and ``ignore_unknown`` is False.
         """
-        cfg: dict[str, CfgVal] = {}
         given = self._split_cfg(cfg_str)
+        known: dict[str, str] = {}
         for key, value in given.items():
-            canonical = self.canonical_key(key)
-            if canonical is None:
-                if not ignore_unknown:
-                    raise self._unknown(key, given)
+            if self.canonical_key(key) is None and ignore_unknown:
                 _warn_unknown(key, self._opts)
-                continue
-            self._put(cfg, canonical, self._cast(canonical, value, given), given)
-        return cfg
+            else:
+                known[key] = value
+        return self._canonical(known, given, self._cast)
 
     def cfg_from_json_repr(self, json_repr: str, ignore_unknown: bool = False) -> dict[str, CfgVal]:
         """Return the options in a JSON object; items of lists and dicts become strings.
@@ -260,40 +259,30 @@ class runopts:  # noqa: N801 - a documented name
             raise InvalidRunConfigException(f"options are not valid JSON: {e}", "", {}) from None
         if not isinstance(data, dict):
             raise InvalidRunConfigException("options must be a JSON object", "", {})
-        cfg: dict[str, CfgVal] = {}
-        for key, value in data.items():
-            canonical = self.canonical_key(key)
-            if canonical is None:
-                if ignore_unknown:
-                    continue
-                raise self._unknown(key, data)
-            if isinstance(value, list):
-                value = [str(item) for item in value]
-            elif isinstance(value, dict):
-                value = {str(k): str(v) for k, v in value.items()}
-            self._put(cfg, canonical, value, data)
-        return cfg
+        known = {k: v for k, v in data.items() if not ignore_unknown or self.canonical_key(k)}
+        return self._canonical(known, data, _with_text_items)
 
-    def _canonical(self, cfg: Mapping[str, CfgVal], keep_unknown: bool) -> dict[str, CfgVal]:
+    def _canonical(
+        self,
+        cfg: Mapping[str, Any],
+        given: Mapping[str, Any],
+        convert: Callable[[str, Any, Mapping[str, Any]], CfgVal] = lambda key, value, given: value,
+    ) -> dict[str, CfgVal]:
+        """Return ``cfg`` with registered keys and converted values; ``given`` is for errors."""
         canonical: dict[str, CfgVal] = {}
         for name, value in cfg.items():
             key = self.canonical_key(name)
             if key is None:
-                if not keep_unknown:
-                    raise self._unknown(name, cfg)
-                canonical[name] = value
-            else:
-                self._put(canonical, key, value, cfg)
+                raise self._unknown(name, given)
+            converted = convert(key, value, given)
+            if canonical.setdefault(key, converted) != converted:
+                earlier = canonical[key]
+                raise InvalidRunConfigException(
+                    f"Run option: {key} is given twice, as {earlier!r} and as {converted!r}",
+                    key,
+                    given,
+                )
         return canonical
-
-    def _put(
-        self, cfg: dict[str, CfgVal], key: str, value: CfgVal, given: Mapping[str, Any]
-    ) -> None:
-        if key in cfg and cfg[key] != value:
-            raise InvalidRunConfigException(
-                f"Run option: {key} is given twice, as {cfg[key]!r} and as {value!r}", key, given
-            )
-        cfg[key] = value
 
     def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
         return InvalidRunConfigException(
@@ -336,6 +325,12 @@ class runopts:  # noqa: N801 - a documented name
                 out += f"\n        {key}={key.upper()} ({_type_name(opt.opt_type)}{default})"
                 out += "".join(f"\n            {line}" for line in opt.help.splitlines() or [""])
         return out
+
+
+def _with_text_items(key: str, value: Any, given: Mapping[str, Any]) -> CfgVal:
+    if isinstance(value, list):
+        return [str(item) for item in value]
+    return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _names(opts: Mapping[str, object]) -> str:
