@@ -1,4 +1,4 @@
-"""Names in two cases, the home folder, ids, names of types, constants and images."""
+"""Letter cases, the home directory, ids, type names, constants and images."""
 
 from __future__ import annotations
 

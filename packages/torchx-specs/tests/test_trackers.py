@@ -1,3 +1,5 @@
+"""Trackers: lookup, inlined configurations and lineage."""
+
 from __future__ import annotations
 
 import base64

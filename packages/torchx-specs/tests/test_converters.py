@@ -1,3 +1,5 @@
+"""Converters from text and typed values to the types of parameters."""
+
 from __future__ import annotations
 
 import collections.abc
