@@ -380,7 +380,7 @@ def test_bad_json_on_standard_input(
         ("run comp.py:job --nme x", "did you mean '--name'?"),
         ("run comp.py:job --replicas 0", "num_replicas must be positive, got 0"),
         ("run comp.py:job --replicas -3", "num_replicas must be positive, got -3"),
-        ("run comp.py:job stray", "not the word 'stray'"),
+        ("run comp.py:job stray", "not the argument 'stray'"),
         ("run --dryrunn comp.py:job", "no such option --dryrunn; did you mean '--dryrun'?"),
         ("run --paren_run_id x comp.py:job", "did you mean '--parent_run_id'?"),
         ("run -cgf a=b comp.py:job", "no such option -cgf; did you mean '-cfg'?"),

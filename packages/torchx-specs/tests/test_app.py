@@ -46,7 +46,7 @@ def full_role() -> Role:
 
 
 class TestRole:
-    def test_the_order_of_its_fields_is_that_of_positional_arguments(self) -> None:
+    def test_positional_arguments_follow_the_order_of_the_fields(self) -> None:
         assert [f.name for f in dataclasses.fields(Role)] == [
             "name",
             "image",
@@ -80,7 +80,7 @@ class TestRole:
         )
         assert role.workspace is None
 
-    def test_no_two_roles_share_a_default(self) -> None:
+    def test_roles_do_not_share_default_values(self) -> None:
         one, two = Role("a", "i"), Role("b", "i")
         one.args.append("x")
         one.env["k"] = "v"
@@ -94,7 +94,7 @@ class TestRole:
                 changed = dataclasses.replace(full_role(), **{field.name: "something else"})
                 assert changed != full_role(), field.name
 
-    def test_a_deep_copy_shares_nothing_that_can_change(self) -> None:
+    def test_deep_copy_shares_no_mutable_values(self) -> None:
         role = full_role()
         new = copy.deepcopy(role)
         assert new == role
@@ -111,14 +111,14 @@ class TestRole:
         new.workspace.projects["/y"] = ""
         assert role == full_role()
 
-    def test_a_deep_copy_without_capabilities_shares_no_resource(self) -> None:
+    def test_deep_copy_copies_a_resource_without_capabilities(self) -> None:
         role = Role("r", "i", resource=Resource(cpu=1, gpu=0, memMB=1, devices={"d": 1}))
         new = copy.deepcopy(role)
         new.resource.cpu = 5
         new.resource.devices["d"] = 5
         assert (role.resource.cpu, role.resource.devices) == (1, {"d": 1})
 
-    def test_a_deep_copy_of_a_subclass_keeps_class_and_attributes(self) -> None:
+    def test_deep_copy_keeps_subclass_and_attributes(self) -> None:
         class Special(Role):
             pass
 
@@ -129,7 +129,7 @@ class TestRole:
         assert new.extra == ["x"]  # type: ignore[attr-defined]
         assert new.extra is not role.extra  # type: ignore[attr-defined]
 
-    def test_a_deep_copy_of_an_app_keeps_shared_objects_shared(self) -> None:
+    def test_deep_copy_of_an_app_keeps_shared_objects_shared(self) -> None:
         shared = {"k": ["v"]}
         app = AppDef("a", roles=[Role("x", "i", metadata=shared), Role("y", "i", metadata=shared)])
         new = copy.deepcopy(app)
@@ -137,15 +137,15 @@ class TestRole:
         assert new.roles[0].metadata is new.roles[1].metadata
         assert new.roles[0].metadata is not shared
 
-    def test_it_can_be_pickled(self) -> None:
+    def test_role_can_be_pickled(self) -> None:
         assert pickle.loads(pickle.dumps(full_role())) == full_role()  # noqa: S301
 
-    def test_pre_proc_changes_nothing(self) -> None:
+    def test_pre_proc_returns_the_request_unchanged(self) -> None:
         info = AppDryRunInfo({"a": 1}, repr)
         assert Role("r", "i").pre_proc("local", info) is info
 
     @pytest.mark.parametrize("policy", list(RetryPolicy))
-    def test_retry_policies_are_their_names(self, policy: RetryPolicy) -> None:
+    def test_str_of_a_retry_policy_is_its_name(self, policy: RetryPolicy) -> None:
         assert policy == policy.name
         assert str(policy) == f"RetryPolicy.{policy.name}"
         assert RetryPolicy(policy.name) is policy
@@ -154,19 +154,19 @@ class TestRole:
 class TestAppDef:
     app = AppDef("job", roles=[Role("a", "i"), Role("b", "i")])
 
-    def test_roles_by_name(self) -> None:
+    def test_role_is_found_by_name(self) -> None:
         assert self.app["b"] is self.app.get_role("b") is self.app.roles[1]
 
-    def test_an_unknown_role(self) -> None:
+    def test_unknown_role_raises_with_the_known_names(self) -> None:
         with pytest.raises(KeyError, match="no role named `c`; available roles: a, b"):
             self.app["c"]
 
-    def test_membership_is_by_name(self) -> None:
+    def test_in_checks_role_names(self) -> None:
         assert "a" in self.app
         assert "c" not in self.app
         assert self.app.roles[0] not in self.app  # type: ignore[operator]
 
-    def test_it_cannot_be_iterated(self) -> None:
+    def test_app_cannot_be_iterated(self) -> None:
         with pytest.raises(TypeError):
             iter(self.app)  # type: ignore[call-overload]
 
@@ -180,7 +180,7 @@ class TestAppDef:
 
 
 class TestOverrides:
-    def test_a_plain_value(self) -> None:
+    def test_plain_value_replaces_the_attribute(self) -> None:
         assert Role("r", "i", overrides={"image": "other"}).image == "other"
 
     def test_a_callable_is_called_once(self) -> None:
@@ -195,16 +195,16 @@ class TestOverrides:
         assert [role.image, role.image] == ["made", "made"]
         assert calls == [1]
 
-    def test_other_attributes_are_themselves(self) -> None:
+    def test_other_attributes_are_unchanged(self) -> None:
         role = Role("r", "i", overrides={"image": lambda: "made"})
         assert (role.name, role.entrypoint) == ("r", MISSING)
 
-    def test_an_override_may_read_what_it_overrides(self) -> None:
+    def test_override_can_read_its_own_attribute(self) -> None:
         role = Role("r", "base")
         role.overrides["image"] = lambda: role.image + ":patched"
         assert role.image == "base:patched"
 
-    def test_an_error_is_raised_each_time_until_it_works(self) -> None:
+    def test_failed_override_is_computed_again(self) -> None:
         answers: list[Any] = [ValueError("not yet"), "made"]
 
         def image() -> str:
@@ -218,13 +218,13 @@ class TestOverrides:
             _ = role.image
         assert role.image == "made"
 
-    def test_a_future(self) -> None:
+    def test_future_is_resolved(self) -> None:
         future: concurrent.futures.Future[str] = concurrent.futures.Future()
         role = Role("r", "i", overrides={"image": future})
         threading.Timer(0.01, future.set_result, ["later"]).start()
         assert role.image == "later"
 
-    def test_a_coroutine(self) -> None:
+    def test_coroutine_is_run(self) -> None:
         async def image() -> str:
             await asyncio.sleep(0)
             return "awaited"
@@ -252,7 +252,7 @@ class TestOverrides:
         with pytest.raises(ValueError, match="no image"):
             asyncio.run(main())
 
-    def test_a_task_of_the_running_loop_cannot_be_waited_for(self) -> None:
+    def test_unfinished_task_is_an_error(self) -> None:
         async def main() -> str:
             task = asyncio.ensure_future(asyncio.sleep(0, "late"))
             try:
@@ -263,7 +263,7 @@ class TestOverrides:
         with pytest.raises(RuntimeError, match="await the future before"):
             asyncio.run(main())
 
-    def test_a_task_that_is_done(self) -> None:
+    def test_finished_task_is_resolved(self) -> None:
         async def main() -> str:
             task = asyncio.ensure_future(asyncio.sleep(0, "done"))
             await task
@@ -290,7 +290,7 @@ class TestOverrides:
             assert list(pool.map(lambda _: read(), range(8))) == ["made"] * 8
         assert calls == [1]
 
-    def test_copies_share_what_one_resolved(self) -> None:
+    def test_copies_share_computed_overrides(self) -> None:
         calls: list[int] = []
         role = Role("r", "i", overrides={"image": lambda: calls.append(1) or "made"})
         new = copy.deepcopy(role)
@@ -298,7 +298,7 @@ class TestOverrides:
         assert [new.image, applied.image, role.image] == ["made"] * 3
         assert calls == [1]
 
-    def test_only_the_given_keys_are_in_it(self) -> None:
+    def test_overrides_has_only_the_given_keys(self) -> None:
         role = Role("r", "i", overrides={"image": lambda: "made"})
         _ = role.image
         assert list(role.overrides) == ["image"]

@@ -1,3 +1,5 @@
+"""Parsing of docstrings."""
+
 from __future__ import annotations
 
 import textwrap
@@ -46,7 +48,7 @@ def test_google_style() -> None:
     assert parse(GOOGLE) == Docstring("Short.", "Long one\ntwo lines::\n\n    code", PARAMS)
 
 
-def test_what_the_compiler_did_to_the_indentation_does_not_matter() -> None:
+def test_indentation_removed_by_the_compiler_does_not_matter() -> None:
     # Python 3.13 removes the common indentation when it compiles
     first, _, rest = GOOGLE.partition("\n")
     assert parse(first + "\n" + textwrap.dedent(rest)) == parse(GOOGLE)
@@ -73,7 +75,7 @@ def test_rest_fields() -> None:
     assert doc == Docstring("S.", "", {"x": "about x\nmore", "y": "about y"})
 
 
-def test_roles_of_rest_are_text() -> None:
+def test_rest_roles_are_text() -> None:
     assert parse("S.\n\n:py:func:`f` does it.\n").long == ":py:func:`f` does it."
 
 

@@ -1,4 +1,4 @@
-"""What a dry run returns."""
+"""AppDryRunInfo."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from torchx_specs import AppDef, AppDryRunInfo, CfgVal
 
 
-def test_it_prints_its_request() -> None:
+def test_repr_is_the_formatted_request() -> None:
     info = AppDryRunInfo({"a": 1}, lambda request: f"request of {request['a']}")
     assert (str(info), repr(info)) == ("request of 1", "request of 1")
     info.request = {"a": 2}
     assert str(info) == "request of 2"
 
 
-def test_before_a_scheduler_filled_it_in() -> None:
+def test_new_info_has_no_app_and_no_cfg() -> None:
     info = AppDryRunInfo("r", str)
     assert (info.app, info.cfg, info._app, info._cfg, info._scheduler) == (None, {}, None, {}, None)
     assert info._fmt("x") == "x"

@@ -1,4 +1,4 @@
-"""Errors: what they derive from, what they say, and the command's exit codes."""
+"""Errors: base classes, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL = [e for e in vars(errors).values() if inspect.isclass(e) and issubclass(e, 
 
 
 @pytest.mark.parametrize("error", ALL)
-def test_every_error_is_one_of_ours_and_has_an_exit_code(error: type[TorchXError]) -> None:
+def test_every_error_derives_from_torchxerror_with_an_exit_code(error: type[TorchXError]) -> None:
     assert error.exit_code in (1, 2, 3)
     assert error.__doc__
     assert error.__name__ in ("TorchXError",) or error.__mro__[1] is not Exception
@@ -49,12 +49,12 @@ def test_exit_codes() -> None:
         (InvalidRunConfigException("x", "k", {}), ValueError),
     ],
 )
-def test_older_code_catches_the_builtin(error: TorchXError, builtin: type[Exception]) -> None:
+def test_errors_derive_from_builtins(error: TorchXError, builtin: type[Exception]) -> None:
     assert isinstance(error, builtin)
     assert str(error).startswith("x")
 
 
-def test_problems_are_told_together() -> None:
+def test_request_error_lists_all_problems() -> None:
     error = RequestError(["one is wrong", "two is wrong"])
     assert error.problems == ("one is wrong", "two is wrong")
     assert str(error) == "one is wrong; two is wrong"
@@ -91,7 +91,7 @@ def test_secrets_of_a_configuration_are_masked() -> None:
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_they_travel_between_processes(error: TorchXError) -> None:
+def test_errors_can_be_pickled(error: TorchXError) -> None:
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
         assert type(other) is type(error)
         assert str(other) == str(error)

@@ -1,6 +1,7 @@
+"""The linter of components."""
+
 from __future__ import annotations
 
-import argparse
 import ast
 import enum
 import os
@@ -13,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from torchx_specs import file_linter
 from torchx_specs.components.converters import UnsupportedTypeError, converter_for
 from torchx_specs.file_linter import (
     ArgTypeValidator,
@@ -116,7 +116,7 @@ CULPRITS = {"specs.AppDef": "AppDef"}
 
 
 @pytest.mark.parametrize("annotation", ACCEPTED)
-def test_readable_types_are_accepted(lint: Lint, annotation: str) -> None:
+def test_supported_types_are_accepted(lint: Lint, annotation: str) -> None:
     source = f"def comp(*a: {annotation}, x: {annotation} = None) -> AppDef: ..."
     assert lint(source) == []
     assert lint(f"from __future__ import annotations\n{source}") == []
@@ -131,7 +131,7 @@ def test_readable_types_are_accepted(lint: Lint, annotation: str) -> None:
         ("dict[str, list[bytes]]", "bytes"),
     ],
 )
-def test_other_types_are_named_with_their_parameter(
+def test_unsupported_types_are_named_with_their_parameter(
     lint: Lint, annotation: str, culprit: str
 ) -> None:
     [message] = lint(f"def comp(a: int, x: {annotation}) -> AppDef: ...")
@@ -163,14 +163,14 @@ def resolved(annotation: str) -> Any:
 
 
 @pytest.mark.parametrize("annotation", ACCEPTED)
-def test_what_is_accepted_here_can_be_read_at_run_time(annotation: str) -> None:
+def test_accepted_types_have_a_converter(annotation: str) -> None:
     converter_for(resolved(annotation))
 
 
 @pytest.mark.parametrize(
     "annotation", [a for a in REJECTED if a[0] not in 'M5m"' and a not in ("dict[str]", "Optional")]
 )
-def test_what_is_refused_here_cannot_be_read_at_run_time(annotation: str) -> None:
+def test_refused_types_have_no_converter(annotation: str) -> None:
     with pytest.raises(UnsupportedTypeError):
         converter_for(resolved(annotation))
 
@@ -178,12 +178,12 @@ def test_what_is_refused_here_cannot_be_read_at_run_time(annotation: str) -> Non
 @pytest.mark.parametrize(
     "returns", ["AppDef", "specs.AppDef", "torchx.specs.AppDef", '"AppDef"', '"specs.AppDef"']
 )
-def test_the_result_is_an_appdef(lint: Lint, returns: str) -> None:
+def test_return_annotation_appdef_is_accepted(lint: Lint, returns: str) -> None:
     assert lint(f"def comp(a: int) -> {returns}: ...") == []
 
 
 @pytest.mark.parametrize("returns", ["int", "Optional[AppDef]", "AppDefinition", "None", '"App["'])
-def test_another_result_is_refused(lint: Lint, returns: str) -> None:
+def test_other_return_annotations_are_refused(lint: Lint, returns: str) -> None:
     [message] = lint(f"def comp() -> {returns}: ...")
     assert "comp has incorrect return annotation" in message.description
     assert "supported annotation: AppDef" in message.description
@@ -195,7 +195,7 @@ MISSING_RETURN = (
 )
 
 
-def test_everything_wrong_is_said_in_order_with_its_place(lint: Lint) -> None:
+def test_violations_are_listed_in_order_with_their_places(lint: Lint) -> None:
     messages = lint("def comp(\n  a,\n  *b,\n  c=1,\n  **d: str\n): ...")
     assert [(m.description.split(" in ")[0], m.line, m.char) for m in messages] == [
         (MISSING_RETURN, 1, 0),
@@ -232,7 +232,7 @@ class TestFinding:
             "@decorated\ndef comp(a) -> AppDef: ...",
         ],
     )
-    def test_at_module_level_in_any_block(self, lint: Lint, source: str) -> None:
+    def test_function_is_found_in_any_module_level_block(self, lint: Lint, source: str) -> None:
         assert "Missing type annotation for argument 'a'" in descriptions(lint(source))
 
     @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ class TestFinding:
             "class C:\n    def comp(self) -> AppDef: ...",
         ],
     )
-    def test_not_elsewhere(self, lint: Lint, source: str) -> None:
+    def test_other_functions_are_not_found(self, lint: Lint, source: str) -> None:
         assert lint(source) == [
             LinterMessage("TorchXValidator", "Function comp not found", line=0, char=0)
         ]
@@ -314,7 +314,7 @@ class comp:
             "@dc.dataclass(frozen=True)\nclass comp:\n  a: int\n  def build(self) -> AppDef: ...",
         ],
     )
-    def test_good_ones(self, lint: Lint, source: str) -> None:
+    def test_valid_classes_are_accepted(self, lint: Lint, source: str) -> None:
         assert lint(source) == []
 
     def test_fields_of_a_dataclass_are_its_parameters(self, lint: Lint) -> None:
@@ -338,21 +338,21 @@ class HasDocstring(ComponentFunctionValidator):
 
 
 class TestValidators:
-    def test_take_the_place_of_the_default_ones(self, lint: Lint) -> None:
+    def test_given_validators_replace_the_default_ones(self, lint: Lint) -> None:
         [message] = lint("def comp(a): ...", validators=[HasDocstring()])
         assert message == LinterMessage("mine", "comp: no docstring", 1, 0, "warning")
         assert lint("def comp(a):\n  'Doc.'", validators=[HasDocstring()]) == []
 
-    def test_none_at_all_check_only_that_it_is_there(self, lint: Lint) -> None:
+    def test_empty_validators_check_only_that_the_function_exists(self, lint: Lint) -> None:
         assert lint("def comp(a): ...", validators=[]) == []
         assert lint("", validators=[]) != []
 
-    def test_see_a_class_as_the_function_it_amounts_to(self, lint: Lint) -> None:
+    def test_validators_get_a_class_as_a_function(self, lint: Lint) -> None:
         source = "class comp:\n  'Doc.'\n  def __init__(self, a): ...\n  def build(self): ..."
         assert lint(source, validators=[HasDocstring()]) == []
         assert len(lint(source, validators=[ArgTypeValidator()])) == 1
 
-    def test_the_result_may_be_another_type(self, lint: Lint) -> None:
+    def test_required_return_type_can_be_chosen(self, lint: Lint) -> None:
         source = "def comp() -> m.Pipeline: ..."
         assert lint(source, validators=[ReturnTypeValidator("Pipeline")]) == []
 
@@ -376,14 +376,14 @@ class TestDocstringOfAFunction:
             {"x": "about x\nmore x", "y": "about y", "z": " "},
         )
 
-    def test_without_one_there_is_the_name_and_a_tip(self) -> None:
+    def test_without_docstring_the_description_is_the_name_and_a_tip(self) -> None:
         def comp(x: int, y: int = 3) -> None: ...
 
         description, params = get_fn_docstring(comp)
         assert description.startswith("comp TIP: improve this help string by adding a docstring")
         assert params == {"x": " ", "y": " "}
 
-    def test_of_a_class_is_also_its_constructors(self) -> None:
+    def test_docstring_of_a_class_includes_its_constructor(self) -> None:
         class Comp:
             """Builds."""
 
@@ -394,16 +394,3 @@ class TestDocstringOfAFunction:
                 """
 
         assert get_fn_docstring(Comp) == ("Builds.", {"x": "about x"})
-
-
-def test_the_argparse_formatter_is_made_when_asked_for() -> None:
-    formatter = file_linter.TorchXArgumentHelpFormatter
-    assert formatter is file_linter.TorchXArgumentHelpFormatter
-    parser = argparse.ArgumentParser("x", description="a\n  b", formatter_class=formatter)
-    parser.add_argument("--n", type=int, default=3, help="how many")
-    text = parser.format_help()
-    assert "a\n  b" in text
-    assert "--n int" in text
-    assert "how many (default: 3)" in text
-    with pytest.raises(AttributeError):
-        file_linter.no_such_name  # noqa: B018

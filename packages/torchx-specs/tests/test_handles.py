@@ -50,7 +50,7 @@ sessions = st.text(st.characters(exclude_characters="/\n", codec="utf-8"))
 
 
 @given(st.from_regex(r"[a-z0-9_]+", fullmatch=True), sessions, names)
-def test_what_is_made_is_parsed(scheduler: str, session: str, app: str) -> None:
+def test_made_handles_can_be_parsed(scheduler: str, session: str, app: str) -> None:
     handle: AppHandle = make_app_handle(scheduler, session, app)
     assert parse_app_handle(handle) == (scheduler, session, app)
 

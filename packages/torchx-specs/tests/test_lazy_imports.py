@@ -1,4 +1,4 @@
-"""Importing is cheap: what is loaded when, seen from outside in a fresh interpreter."""
+"""Modules that an import loads, checked in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_unknown_name() -> None:
 @pytest.mark.parametrize(
     "package", ["torchx_specs", "schedulers", "workspace", "trackers", "plugins"]
 )
-def test_what_type_checkers_read_is_what_there_is(package: str) -> None:
+def test_type_checking_imports_match_the_lazy_names(package: str) -> None:
     """The imports under TYPE_CHECKING name exactly the lazy names."""
     import ast
     import importlib

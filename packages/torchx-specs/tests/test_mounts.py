@@ -1,4 +1,4 @@
-"""The notation of mounts."""
+"""Mounts and their notation."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def test_errors(opts: str, error: type[Exception], said: str) -> None:
     assert isinstance(raised.value, RequestError)
 
 
-def test_kinds() -> None:
+def test_mount_types() -> None:
     assert [t.value for t in MountType] == ["bind", "volume", "device"]
     assert MountType("bind") is MountType.BIND

@@ -1,3 +1,5 @@
+"""Overlays: operators, storage, files and validation."""
+
 from __future__ import annotations
 
 import copy
@@ -255,7 +257,7 @@ class TestAccumulation:
             ([{"c": (1,)}, {"c": [2]}], [1, 2]),
         ],
     )
-    def test_a_tuple_still_replaces_once_it_is_applied(
+    def test_tuple_replaces_when_applied(
         self, laid: list[dict[str, Any]], expected: list[int]
     ) -> None:
         assert applied({"c": [0]}, accumulated(*laid)) == {"c": expected}
@@ -273,7 +275,7 @@ class TestAccumulation:
         assert overlay == {"spec": {"l": [1]}}
         assert get_overlay(target, "k8s", "V1Pod") == {"spec": {"l": [1, 2]}}
 
-    def test_two_kinds_of_one_namespace_keep_apart(self) -> None:
+    def test_kinds_of_one_namespace_are_separate(self) -> None:
         target = role()
         set_overlay(target, "k8s", "V1Pod", {"a": 1})
         set_overlay(target, "k8s", "V1Job", {"b": 1})
@@ -304,7 +306,7 @@ class TestAccumulation:
             "inner": {PUT("x"): ({"a": 1, "mode": "fast"},)},
         }
 
-    def test_something_else_is_refused(self) -> None:
+    def test_other_overlay_types_are_refused(self) -> None:
         with pytest.raises(TypeError, match="V1Pod is not an overlay: expected a dict, got list"):
             set_overlay(role(), "k8s", "V1Pod", [1])
 
@@ -312,7 +314,7 @@ class TestAccumulation:
 class TestFlatOverlays:
     FLAT = {"spec": {"x": 1}, "metadata": {"labels": {"a": "b"}}}
 
-    def test_is_taken_whole_with_a_warning_that_says_what_to_write(self) -> None:
+    def test_flat_overlay_is_returned_with_a_warning(self) -> None:
         target = role(k8s=self.FLAT)
         with pytest.warns(
             DeprecationWarning, match=r"'V1Pod'.*spec, metadata.*set_overlay"
@@ -320,10 +322,10 @@ class TestFlatOverlays:
             assert get_overlay(target, "k8s", "V1Pod") == self.FLAT
         assert seen[0].filename == __file__
 
-    def test_is_no_overlay_of_another_kind_where_that_is_said(self) -> None:
+    def test_flat_overlay_can_be_excluded(self) -> None:
         assert get_overlay(role(k8s=self.FLAT), "k8s", "V1Job", flat_fallback=False) == {}
 
-    def test_becomes_part_of_what_is_set_later(self) -> None:
+    def test_flat_overlay_is_merged_into_later_ones(self) -> None:
         target = role(k8s=copy.deepcopy(self.FLAT))
         with pytest.warns(DeprecationWarning, match="all of it is taken for one"):
             set_overlay(target, "k8s", "V1Pod", {"spec": {"y": 2}})
@@ -337,7 +339,7 @@ class TestFlatOverlays:
     @pytest.mark.parametrize(
         "stored", [{"V1Pod": {"a": 1}}, {"V1Pod": {"a": 1}, "V1Job": {"b": 1}}]
     )
-    def test_by_kind_needs_no_mark_and_no_warning(self, stored: dict[str, Any]) -> None:
+    def test_overlay_by_kind_needs_no_marker(self, stored: dict[str, Any]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert get_overlay(role(k8s=stored), "k8s", "V1Pod") == {"a": 1}
@@ -349,14 +351,14 @@ class TestFlatOverlays:
         assert get_overlay(target, "k8s", "V1Job") == {"b": 1}
 
     @pytest.mark.parametrize("stored", [None, "", {}, {"V1Pod": None}])
-    def test_nothing_stored_is_no_overlay(self, stored: Any) -> None:
+    def test_missing_overlay_is_empty(self, stored: Any) -> None:
         assert get_overlay(role(k8s=stored), "k8s", "V1Pod") == {}
 
     @pytest.mark.parametrize(
         ("stored", "where"),
         [(5, "metadata['k8s']"), ({"V1Pod": [1]}, "metadata['k8s']['V1Pod']")],
     )
-    def test_what_is_no_overlay_is_named(self, stored: Any, where: str) -> None:
+    def test_stored_values_of_wrong_types_are_named(self, stored: Any, where: str) -> None:
         with pytest.raises(TypeError) as error:
             get_overlay(role(k8s=stored), "k8s", "V1Pod")
         assert where in str(error.value)
@@ -413,7 +415,7 @@ class TestFiles:
         stored = role(k8s="memory://overlays/o.yaml")
         assert get_overlay(stored, "k8s", "V1Pod") == {"spec": {"a": 1}}
 
-    def test_setting_more_keeps_what_the_file_has(self, json_file: Path) -> None:
+    def test_setting_an_overlay_keeps_the_file_s(self, json_file: Path) -> None:
         target = role(k8s=str(json_file))
         set_overlay(target, "k8s", "V1Pod", {"spec": {"b": 2}})
         assert get_overlay(target, "k8s", "V1Pod") == {"spec": {"nodeSelector": {"a": "b"}, "b": 2}}
@@ -490,7 +492,7 @@ class TestValidation:
                 suggestion="use JobSpec",
             )
 
-    def test_only_the_top_level_counts(self) -> None:
+    def test_only_top_level_keys_are_checked(self) -> None:
         validate_overlay({"spec": {"env": 1}}, blocklist=["env"], forbidden_keys={"command"})
 
 
@@ -502,7 +504,7 @@ class TestOverlaySpec:
         self.SPEC.set(target, {"a": 1})
         assert self.SPEC.get(target) == {"a": 1} == get_overlay(target, "k8s", "V1Pod")
 
-    def test_refuses_the_blocklist_both_ways(self) -> None:
+    def test_blocklist_is_refused_by_get_and_set(self) -> None:
         target = role()
         with pytest.raises(ValueError, match=r"`V1Pod\.env`"):
             self.SPEC.set(target, {"env": 1})

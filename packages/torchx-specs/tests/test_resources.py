@@ -1,4 +1,4 @@
-"""Resources, and finding them by name."""
+"""Resources, named resources and capabilities."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TestResourceFunction:
         assert (found.cpu, found.gpu, found.memMB) == (8, 1, 32768)
         assert found.get_resource_name() == "gpu.small"
 
-    def test_letter_case_decides_where_it_must(self) -> None:
+    def test_letter_case_resolves_ambiguous_names(self) -> None:
         _named_resource_factories["Big"] = lambda: Resource(1, 0, 1)
         _named_resource_factories["big"] = lambda: Resource(2, 0, 1)
         assert (resource(h="Big").cpu, resource(h="big").cpu) == (1, 2)
@@ -100,7 +100,7 @@ class TestResourceFunction:
             resource(h="BIG")
 
     @pytest.mark.parametrize("name", ["NULL", "MISSING"])
-    def test_names_for_nothing(self, name: str) -> None:
+    def test_null_names_return_the_null_resource(self, name: str) -> None:
         assert resource(h=name) is NULL_RESOURCE
 
     def test_the_nearest_name_is_offered(self) -> None:
@@ -114,7 +114,7 @@ class TestResourceFunction:
         with pytest.raises(KeyError, match=r"`zzz`\. Known names: cpu\.large, .*gpu\.xlarge"):
             resource(h="zzz")
 
-    def test_each_look_up_makes_a_new_one(self) -> None:
+    def test_each_lookup_returns_a_new_resource(self) -> None:
         resource(h="gpu.small").capabilities["x"] = 1
         assert resource(h="gpu.small").capabilities == {}
 
@@ -140,7 +140,7 @@ def test_generic_resources(name: str, cpu: int, gpu: int, mem_mb: int) -> None:
 
 
 class TestRegistry:
-    def test_writes_of_this_process(self) -> None:
+    def test_process_can_add_and_replace_factories(self) -> None:
         _named_resource_factories["gpu_x2"] = lambda: Resource(cpu=16, gpu=2, memMB=122_000)
         assert "gpu_x2" in named_resources
         assert "GPU_X2" in named_resources
@@ -168,7 +168,7 @@ class TestRegistry:
         assert NULL_RESOURCE in named_resources.values()
         assert 3 not in named_resources
 
-    def test_older_look_ups_warn(self) -> None:
+    def test_older_lookup_functions_warn(self) -> None:
         with pytest.warns(FutureWarning, match="resource"):
             assert named_resources["cpu.small"].cpu == 1
         with pytest.warns(FutureWarning, match="resource"):
@@ -181,13 +181,13 @@ class TestRegistry:
         assert resource(h="TRN1").get_resource_name() == "trn1"
         assert "trn1" in list(named_resources)
 
-    def test_a_plugin_s_factory_by_text(self, no_plugins: PluginManager) -> None:
+    def test_plugin_can_name_its_factory_as_text(self, no_plugins: PluginManager) -> None:
         give(no_plugins, x="torchx_specs.model.resources:resource", y="no_such_mod:f")
         assert resource(h="x").memMB == 1024
         with pytest.raises(PluginError, match="named resource 'y' of plugin-x-y"):
             resource(h="y")
 
-    def test_a_site_may_replace_a_generic_one(self, no_plugins: PluginManager) -> None:
+    def test_plugin_replaces_a_generic_resource(self, no_plugins: PluginManager) -> None:
         give(no_plugins, gpu__small=lambda: Resource(1, 4, 1))
         assert resource(h="gpu.small").gpu == 4
 
@@ -239,7 +239,7 @@ class TestCapabilityKey:
         with pytest.raises(TypeError):
             self.nics.get(res)
 
-    def test_a_bool_is_a_bool(self) -> None:
+    def test_bool_is_not_accepted_as_int(self) -> None:
         flag = CapabilityKey("n", "flag", bool)
         res = Resource(1, 0, 1)
         flag.set(res, True)

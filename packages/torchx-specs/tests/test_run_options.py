@@ -1,4 +1,4 @@
-"""Scheduler options, and reading them from text."""
+"""Scheduler options and their notation."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class TestCfgFromStr:
         assert "unknown run option `UNKNOWN` dropped" in caplog.text
         assert "did you mean 'job_queue'?" in caplog.text
 
-    def test_or_refused(self, opts: runopts) -> None:
+    def test_unknown_options_are_refused_if_not_ignored(self, opts: runopts) -> None:
         with pytest.raises(InvalidRunConfigException, match="Unknown run option `jobQueu`"):
             opts.cfg_from_str("jobQueu=q", ignore_unknown=False)
 
@@ -179,7 +179,7 @@ class TestResolve:
             "efsID": None,
         }
 
-    def test_what_was_given_stays_as_it_is(self, opts: runopts) -> None:
+    def test_given_cfg_is_not_changed(self, opts: runopts) -> None:
         cfg = {"jobQueue": "q"}
         resolved = opts.resolve(cfg)
         assert cfg == {"jobQueue": "q"}
@@ -211,7 +211,7 @@ class TestResolve:
         assert f". Given: {{'{key}'" in str(raised.value)
         assert raised.value.cfg_key == key
 
-    def test_an_int_will_do_for_a_float(self, opts: runopts) -> None:
+    def test_int_is_accepted_for_float(self, opts: runopts) -> None:
         assert opts.resolve({"F": 1})["F"] == 1
 
     def test_unknown_options_can_be_kept(self, opts: runopts) -> None:
@@ -225,7 +225,7 @@ class TestResolve:
             opts.resolve(cfg)
         assert opts.resolve({"need": "x"}) == {"need": "x"}
 
-    def test_nothing_given_and_nothing_declared(self) -> None:
+    def test_errors_without_options_or_values(self) -> None:
         with pytest.raises(InvalidRunConfigException, match="options are: \\(none declared\\)"):
             runopts().resolve({"x": 1})
         opts = runopts()
@@ -325,7 +325,7 @@ def test_options_compare() -> None:
     assert repr(one) == "runopt(default=1, opt_type=<class 'int'>, is_required=False, help='h')"
 
 
-def test_how_it_prints() -> None:
+def test_repr_shows_usage_and_options() -> None:
     opts = runopts()
     opts.add("cluster_id", type_=int, help="cluster to submit to", required=True)
     opts.add("priority", type_=float, default=0.5, help="job priority\nsecond line")

@@ -33,7 +33,7 @@ from torchx_specs.schedulers import (
     split_lines,
     split_lines_iterator,
 )
-from torchx_specs.workspace import MultiWorkspaceMixin, WorkspaceMixin, pin_workspace_images
+from torchx_specs.workspace import WorkspaceMixin, pin_workspace_images
 
 T = TypeVar("T", bound=Mapping[str, Any])
 
@@ -325,34 +325,6 @@ class TestOlderWorkspaces:
         with pytest.raises(NotImplementedError, match="does not push"):
             Neither().push_images(None)
 
-    def test_several_kinds(self) -> None:
-        older, pushing = OlderMixin(), PushingMixin()
-
-        class Multi(MultiWorkspaceMixin):
-            def workspace_builders(self) -> Mapping[str, WorkspaceMixin[Any]]:
-                return {"older": older, "pushing": pushing}
-
-        multi = Multi()
-        opts = dict(multi.workspace_opts())
-        assert list(opts) == ["workspace_type", "repo"]
-        assert opts["workspace_type"].default == "older"
-        assert multi.workspace_builder({}) == ("older", older)
-        assert multi.workspace_builder({"workspace_type": "pushing"}) == ("pushing", pushing)
-        with pytest.raises(ValueError, match=r"unknown workspace_type 'pushin'; did you mean"):
-            multi.workspace_builder({"workspace_type": "pushin"})
-
-        role = Role("a", "i", workspace=Workspace({"/ws": ""}))
-        multi.build_workspaces([role], {"workspace_type": "pushing"})
-        assert role.image == "built-from-1"
-        images = multi.dryrun_push_images(AppDef("a", roles=[role]), {"workspace_type": "pushing"})
-        assert images == ("pushing", {"built-from-1": "repo/built-from-1"})
-        multi.push_images(images)
-        assert pushing.pushed == [{"built-from-1": "repo/built-from-1"}]
-        nothing = multi.dryrun_push_images(AppDef("a"), {})
-        assert nothing == ("older", None)
-        multi.push_images(nothing)
-        assert len(pushing.pushed) == 1
-
     def test_pinned_images(self) -> None:
         workspace = Workspace({"/ws": ""})
         job = AppDef(
@@ -370,20 +342,3 @@ class TestOlderWorkspaces:
             ("i", None),
         ]
         assert job.roles[0].image == "i"
-
-
-class PushingMixin(OlderMixin):
-    def __init__(self) -> None:
-        super().__init__()
-        self.pushed: list[dict[str, str]] = []
-
-    def workspace_opts(self) -> runopts:
-        opts = runopts()
-        opts.add("repo", type_=str, help="")
-        return opts
-
-    def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> dict[str, str]:
-        return {role.image: f"repo/{role.image}" for role in app.roles}
-
-    def push_images(self, images_to_push: dict[str, str]) -> None:
-        self.pushed.append(images_to_push)

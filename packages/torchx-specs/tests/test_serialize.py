@@ -1,4 +1,4 @@
-"""AppDefs to dicts, JSON and YAML, and back."""
+"""AppDefs as dicts, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_nothing_is_lost(form: str) -> None:
+def test_round_trip_keeps_everything(form: str) -> None:
     write, read = FORMS[form]
     app = full_app()
     result = read(write(app))
@@ -151,12 +151,12 @@ def test_every_field_of_a_role_is_in_the_document() -> None:
     assert set(to_dict(full_app())["roles"][0]) == fields - {"overrides"}
 
 
-def test_a_role_that_asks_for_nothing_is_still_the_one_that_does() -> None:
+def test_null_resource_survives_a_round_trip() -> None:
     app = from_dict(to_dict(AppDef("a", roles=[Role("r", image="i")])))
     assert app.roles[0].resource is NULL_RESOURCE
 
 
-def test_the_app_is_left_alone_and_shares_nothing_with_the_document() -> None:
+def test_document_shares_no_data_with_the_app() -> None:
     app = full_app()
     before = copy.deepcopy(app)
     data = to_dict(app)
@@ -166,7 +166,7 @@ def test_the_app_is_left_alone_and_shares_nothing_with_the_document() -> None:
     assert app == before
 
 
-def test_a_role_of_a_subclass_becomes_a_plain_one() -> None:
+def test_role_of_a_subclass_becomes_a_plain_role() -> None:
     class Special(Role):
         pass
 
@@ -191,13 +191,13 @@ def test_enums_that_are_text_or_numbers_are_written_as_such() -> None:
 
 
 class TestOverrides:
-    def test_are_resolved(self) -> None:
+    def test_overrides_are_resolved(self) -> None:
         role = Role("r", image="eager", overrides={"image": lambda: "lazy", "args": ["x"]})
         data = to_dict(AppDef("a", roles=[role]))["roles"][0]
         assert (data["image"], data["args"]) == ("lazy", ["x"])
         assert "overrides" not in data
 
-    def test_that_fail_are_named(self) -> None:
+    def test_failing_override_is_named(self) -> None:
         def fails() -> str:
             raise RuntimeError("no registry")
 
@@ -249,7 +249,7 @@ SELF.append(SELF)
         ({"metadata": {"a": SELF}}, "app 'app': data is nested too deeply, or contains itself"),
     ],
 )
-def test_what_json_cannot_hold_is_named_by_its_path(change: dict[str, Any], problem: str) -> None:
+def test_values_beyond_json_are_named_by_path(change: dict[str, Any], problem: str) -> None:
     role = Role("r", image="i")
     vars(role).update(change)
     with pytest.raises(SerializationError) as error:
@@ -382,7 +382,7 @@ def test_bad_documents_are_refused_here_and_by_the_schema(data: Any, problem: st
     assert not SCHEMA.is_valid(data)
 
 
-def test_everything_wrong_with_a_document_is_said_at_once() -> None:
+def test_all_problems_of_a_document_are_named() -> None:
     with pytest.raises(SerializationError) as error:
         from_dict(
             {"name": "a", "roles": [{"nam": "r", "image": 5}, {"name": "p", "image": "i", "x": 1}]}
@@ -407,26 +407,26 @@ def test_everything_wrong_with_a_document_is_said_at_once() -> None:
         (SELF, "data is nested too deeply, or contains itself"),
     ],
 )
-def test_data_that_only_yaml_has_is_refused(value: Any, problem: str) -> None:
+def test_yaml_only_data_is_refused(value: Any, problem: str) -> None:
     with pytest.raises(SerializationError) as error:
         from_dict(document(metadata={"a": value}))
     assert error.value.problems[0].startswith(problem)
 
 
-def test_the_schema_is_a_valid_one() -> None:
+def test_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
 
 
 class TestNamedResources:
-    def test_can_be_written_by_name(self) -> None:
+    def test_resource_can_be_a_name(self) -> None:
         app = from_dict(document(resource="gpu.small"))
         assert (app.roles[0].resource.gpu, app.roles[0].resource.memMB) == (1, 32 * 1024)
 
-    def test_that_do_not_exist_are_named(self) -> None:
+    def test_unknown_named_resource_is_named(self) -> None:
         with pytest.raises(SerializationError, match=r"roles\[0\]\.resource: .*gpu\.smal"):
             from_dict(document(resource="gpu.smal"))
 
-    def test_have_names(self) -> None:
+    def test_named_resource_cannot_be_empty(self) -> None:
         with pytest.raises(
             SerializationError, match=r"roles\[0\]\.resource: expected a mapping or"
         ):
@@ -470,9 +470,7 @@ class TestYaml:
             ("~", "null"),
         ],
     )
-    def test_what_yaml_takes_for_something_else_is_to_be_quoted(
-        self, value: str, shown: str
-    ) -> None:
+    def test_yaml_scalars_that_are_not_text_must_be_quoted(self, value: str, shown: str) -> None:
         with pytest.raises(SerializationError) as error:
             from_yaml(f"name: a\nroles: [{{name: r, image: i, env: {{A: {value}}}}}]")
         assert str(error.value).startswith(f"YAML: roles[0].env.A: expected text, got {shown}")
@@ -487,14 +485,14 @@ class TestYaml:
             *["a" * 300, "a " * 200, "---", "..."],
         ],
     )
-    def test_text_is_the_same_text_again(self, text: str) -> None:
+    def test_any_text_survives_yaml(self, text: str) -> None:
         app = AppDef(text, roles=[Role("r", image="i", args=[text], env={"A": text, "B": text})])
         app.metadata = {"k": text, text: "v"}
         assert from_yaml(to_yaml(app)) == app
         assert from_json(to_json(app)) == app
 
     @pytest.mark.parametrize("text", ["1e3", "0o7", "y", "N", "1.", "no", "007"])
-    def test_text_that_other_readers_take_for_something_else_is_quoted(self, text: str) -> None:
+    def test_ambiguous_text_is_quoted(self, text: str) -> None:
         assert f"name: '{text}'\n" in to_yaml(AppDef(text))
 
     def test_scripts_are_readable_blocks(self) -> None:

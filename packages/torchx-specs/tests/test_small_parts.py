@@ -1,4 +1,4 @@
-"""Names in two cases, the home folder, ids, names of types, constants and images."""
+"""Letter cases, the home directory, ids, type names, constants and images."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TestHome:
     def test_it_cannot_be_made(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "file"))
-        with pytest.raises(ConfigError, match=r"cannot make .*/file/x: .*set TORCHX_HOME"):
+        with pytest.raises(ConfigError, match=r"cannot create .*/file/x: .*set TORCHX_HOME"):
             TORCHX_HOME("x")
 
 

@@ -1,4 +1,4 @@
-"""States, and how a status is shown."""
+"""States of apps, and the text of a status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a status says of a replica beside its state."""
+"""Reasons, nodes and restarts in the text of a status."""
 
 from __future__ import annotations
 

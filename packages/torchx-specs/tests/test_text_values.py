@@ -1,3 +1,5 @@
+"""The notation of booleans, lists and dicts."""
+
 from __future__ import annotations
 
 import doctest
@@ -103,13 +105,13 @@ def test_a_pair_without_a_key_is_an_error(text: str) -> None:
 
 
 @given(st.lists(st.text(), min_size=1))
-def test_whatever_has_no_quote_of_its_kind_survives_a_list_in_quotes(items: list[str]) -> None:
+def test_quoted_items_survive_a_list(items: list[str]) -> None:
     items = [item.replace('"', "") for item in items]
     assert split_list(",".join(f'"{item}"' for item in items)) == items
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_whatever_has_no_quote_of_its_kind_survives_pairs_in_quotes(pairs: dict[str, str]) -> None:
+def test_quoted_keys_and_values_survive_pairs(pairs: dict[str, str]) -> None:
     pairs = {key.replace("'", "") or "k": value.replace("'", "") for key, value in pairs.items()}
     assert dict(split_pairs(",".join(f"'{k}'='{v}'" for k, v in pairs.items()))) == pairs
 

@@ -1,3 +1,5 @@
+"""Trackers: lookup, inlined configurations and lineage."""
+
 from __future__ import annotations
 
 import base64
@@ -130,13 +132,15 @@ def test_a_path_that_does_not_import_is_an_error_of_ours(name: str) -> None:
 
 
 def test_a_factory_that_raises_is_named_and_the_configuration_is_not() -> None:
-    with pytest.raises(TrackerError, match="'broken' cannot be made: OSError: no route") as raised:
+    with pytest.raises(
+        TrackerError, match="'broken' cannot be created: OSError: no route"
+    ) as raised:
         lookup.build_tracker("broken", "secret=hush")
     assert "hush" not in str(raised.value)
 
 
 def test_a_factory_that_makes_something_else_is_an_error() -> None:
-    with pytest.raises(TrackerError, match="made a str"):
+    with pytest.raises(TrackerError, match="returned a str"):
         lookup.build_tracker("odd", None)
 
 
@@ -180,59 +184,16 @@ def test_the_newer_spelling_wins() -> None:
 
 def test_no_trackers_no_variables() -> None:
     assert lookup.trackers_from_environ({}) == []
-    assert lookup.job_environment({}) == {}
 
 
-def test_a_job_reads_what_the_launcher_wrote() -> None:
-    variables = lookup.job_environment({"inlining": "/x", "memory": "/y", "broken": None})
-    assert variables == {
-        "TORCHX_TRACKERS": "inlining,memory,broken",
-        "TORCHX_TRACKER_INLINING_CONFIG": "inlined /x",
-        "TORCHX_TRACKER_MEMORY_CONFIG": "/y",
-    }
-    assert lookup.configs_from_environ(variables) == {
-        "inlining": "inlined /x",
-        "memory": "/y",
-        "broken": None,
-    }
-
-
-def test_a_name_that_is_only_in_the_image_is_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_configuration_in_a_file_is_inlined_if_the_tracker_supports_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert lookup.inline_config("inlining", "/x") == "inlined /x"
+    assert lookup.inline_config("memory", "/y") == "/y"
     with caplog.at_level(logging.WARNING):
-        variables = lookup.job_environment({"only_there": "/conf"})
-    assert variables["TORCHX_TRACKER_ONLY_THERE_CONFIG"] == "/conf"
+        assert lookup.inline_config("only_there", "/conf") == "/conf"
     assert "unknown tracker 'only_there'" in caplog.text
-
-
-def test_a_strict_launcher_makes_strict_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(lookup.ENV_TORCHX_TRACKER_STRICT, "true")
-    assert lookup.job_environment({"memory": None})[lookup.ENV_TORCHX_TRACKER_STRICT] == "1"
-    assert lookup.job_environment({}) == {}
-
-
-def test_two_names_of_one_variable_are_an_error() -> None:
-    with pytest.raises(TrackerError, match="'a-b' and 'a_b'"):
-        lookup.job_environment({"a-b": "1", "a_b": "2"})
-
-
-def test_the_launchers_files_and_environment() -> None:
-    names = {"fsspec": "", "mine": "my.mod:create"}
-    sections = {"fsspec": {"config": "/f"}, "mine": {"config": "/m", "other": "x"}}
-    assert lookup.resolve_configs(names, sections, {}) == {"fsspec": "/f", "my.mod:create": "/m"}
-    env = {"TORCHX_TRACKERS": " mine , third", "TORCHX_TRACKER_MINE_CONFIG": "/env"}
-    assert lookup.resolve_configs(names, sections, env) == {"my.mod:create": "/env", "third": None}
-    assert lookup.resolve_configs({}, sections, {}) == {}
-
-
-def test_keys_beside_config_are_the_configuration_where_a_tracker_takes_one_inlined() -> None:
-    keys = {"protocol": "file", "root_path": "/r", "empty": None}
-    sections = {"inlining": keys, "memory": keys, "nope": keys}
-    resolved = lookup.resolve_configs(dict.fromkeys(sections), sections, {})
-    assert from_data_uri(resolved["inlining"] or "") == "protocol=file\nroot_path=/r"
-    assert resolved["memory"] is None
-    assert resolved["nope"] is None
-    sections["inlining"] = {**keys, "config": "/f"}
-    assert lookup.resolve_configs({"inlining": None}, sections, {}) == {"inlining": "/f"}
 
 
 # -- inlined configurations -------------------------------------------------------------------

@@ -75,7 +75,7 @@ def inject(
     elif inherited := os.environ.get(ENV_TORCHX_PARENT_RUN_ID):
         defaults[ENV_TORCHX_PARENT_RUN_ID] = inherited
     if trackers:
-        from torchx_specs.trackers.lookup import job_environment
+        from torchx_runner.tracker_configs import job_environment
 
         defaults.update(job_environment(trackers))
     for role in app.roles:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 def snake_to_camel(name: str) -> str:
-    """Returns ``job_queue`` as ``jobQueue``; leading underscores stay."""
+    """Return ``job_queue`` as ``jobQueue``; leading underscores stay."""
     stripped = name.lstrip("_")
     head, *rest = stripped.split("_")
     return name[: len(name) - len(stripped)] + head + "".join(p[:1].upper() + p[1:] for p in rest)
 
 
 def camel_to_snake(name: str) -> str:
-    """Returns ``jobQueue`` as ``job_queue`` and ``efsID`` as ``efs_id``."""
+    """Return ``jobQueue`` as ``job_queue`` and ``efsID`` as ``efs_id``."""
     out: list[str] = []
     for i, c in enumerate(name):
         if c.isupper() and i and name[i - 1] != "_":

@@ -1,12 +1,12 @@
-"""Every error this project raises on purpose.
+"""The errors that this project raises on purpose.
 
-All derive from :class:`TorchXError`, and from the builtin that older code catches where there was
-one (``ValueError`` for a bad request, ``KeyError`` for an unknown name ...). ``exit_code`` is what
-the ``torchx`` command returns for it:
+All derive from :class:`TorchXError`, and from the builtin that older programs catch (``ValueError``
+for a bad request, ``KeyError`` for an unknown name). ``exit_code`` is the exit code of the
+``torchx`` command:
 
 ====  =================================================================
-1     the job failed, or the app asked for does not exist
-2     something is wrong in the request
+1     the job failed or does not exist
+2     the request is wrong
 3     the backend failed
 ====  =================================================================
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Returns `` did you mean 'x'?`` for the candidate closest to ``name``, or an empty string.
+    """Return `` did you mean 'x'?`` for the candidate closest to ``name``, or an empty string.
 
-    Letter case and the difference between ``-`` and ``_`` do not count as a difference.
+    Letter case, and ``-`` in place of ``_``, do not count as differences.
     """
     import difflib
 
@@ -50,11 +50,11 @@ class TorchXError(Exception):
     exit_code: ClassVar[int] = 2
 
     def __reduce__(self) -> tuple[object, ...]:
-        # pickle would call the class with `args`, which are the text and not what it was made of
-        return _made_again, (type(self), self.args, self.__dict__)
+        # pickle would call the class with `args`, which are not the constructor's arguments
+        return _unpickled, (type(self), self.args, self.__dict__)
 
 
-def _made_again(
+def _unpickled(
     error: type[TorchXError], args: tuple[object, ...], attributes: dict[str, object]
 ) -> TorchXError:
     new = error.__new__(error)
@@ -64,7 +64,7 @@ def _made_again(
 
 
 class RequestError(TorchXError, ValueError):
-    """The request is wrong; ``problems`` lists everything that is, one line each."""
+    """The request is wrong; ``problems`` has a line for each problem."""
 
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems: tuple[str, ...] = (
@@ -77,9 +77,9 @@ class InvalidRunConfigException(RequestError):
     """A scheduler option is missing, unknown or of the wrong type.
 
     Args:
-        invalid_reason: what is wrong
-        cfg_key: the option at fault
-        cfg: the configuration that was given; the text shows it with secrets masked
+        invalid_reason: The problem.
+        cfg_key: The option at fault.
+        cfg: The given configuration; the text shows it with secrets masked.
     """
 
     def __init__(self, invalid_reason: str, cfg_key: str, cfg: Mapping[str, object]) -> None:
@@ -93,7 +93,7 @@ class InvalidRunConfigException(RequestError):
 
 
 class MalformedAppHandleException(RequestError):
-    """The text is not ``<scheduler>://<session>/<app id>``."""
+    """An app handle is not of the form ``<scheduler>://<session>/<app id>``."""
 
     def __init__(self, app_handle: str) -> None:
         super().__init__(
@@ -129,7 +129,7 @@ class UnknownSchedulerException(RequestError):
 
 
 class UnknownAppException(TorchXError):
-    """The app does not exist, or its scheduler has forgotten it."""
+    """The app does not exist, or its scheduler has no record of it any more."""
 
     exit_code = 1
 
@@ -141,7 +141,7 @@ class UnknownAppException(TorchXError):
 
 
 class AppStatusError(TorchXError):
-    """The job ended in another state than SUCCEEDED; ``status`` says how."""
+    """The job did not succeed; ``status`` has its state."""
 
     exit_code = 1
 
@@ -151,28 +151,28 @@ class AppStatusError(TorchXError):
 
 
 class NamedResourceNotFoundError(TorchXError, KeyError):
-    """No named resource of that name."""
+    """No named resource has that name."""
 
-    def __str__(self) -> str:  # KeyError would print the repr
+    def __str__(self) -> str:  # KeyError would return the repr
         return str(self.args[0]) if self.args else ""
 
 
 class ComponentError(TorchXError):
-    """Base of what can be wrong with a component or its arguments."""
+    """Base of the errors of a component or its arguments."""
 
 
 class ComponentNotFoundException(ComponentError):
-    """No component of that name, or no such function in that file."""
+    """No component has that name, or the file has no such function."""
 
 
 class ComponentValidationException(ComponentError):
-    """The component breaks the rules for components; the text lists every violation."""
+    """The component violates the rules for components; the text lists all violations."""
 
 
 class ComponentArgumentError(ComponentError, ValueError):
     """An argument of a component is unknown, missing or of the wrong type.
 
-    ``parameter`` is its name, or None where the error is not about one parameter.
+    ``parameter`` is its name, or None if the error is not about one parameter.
     """
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
@@ -181,21 +181,18 @@ class ComponentArgumentError(ComponentError, ValueError):
 
 
 class ComponentTypeError(ComponentError, TypeError):
-    """The component returned something else than an ``AppDef``, or has a signature no command line
-    can fill.
-    """
+    """The component did not return an ``AppDef``, or no command line can fill its signature."""
 
 
 class ConfigError(RequestError):
-    """A configuration file is missing, unreadable or malformed; the text names file, section and
-    key.
+    """A configuration file is missing, unreadable or malformed.
+
+    The text names the file, the section and the key.
     """
 
 
 class SerializationError(RequestError):
-    """Data that is no valid AppDef document, or an AppDef that the format cannot hold; the text has
-    the path.
-    """
+    """A document is not a valid AppDef, or an AppDef has values that the format cannot hold."""
 
 
 class WorkspaceError(TorchXError):
@@ -207,17 +204,17 @@ class TrackerError(TorchXError):
 
 
 class BackendError(TorchXError, RuntimeError):
-    """The scheduler's own system failed or refused the request."""
+    """The scheduler's backend failed or refused the request."""
 
     exit_code = 3
 
 
 class PluginError(TorchXError):
-    """A plugin cannot be loaded, or two plugins claim one name."""
+    """A plugin cannot be loaded, or two plugins have the same name."""
 
 
 class PluginConflictError(PluginError, KeyError):
-    """Several plugins claim one name, and nothing decides between them."""
+    """Several plugins have the same name, and none overrides the others."""
 
-    def __str__(self) -> str:  # KeyError would print the repr
+    def __str__(self) -> str:  # KeyError would return the repr
         return str(self.args[0]) if self.args else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import ast
 import builtins
+import copy
 import functools
 import importlib
 import os
@@ -12,10 +13,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import argparse
+from typing import Any
 
 _RULE = "TorchxFunctionValidator"
 _FILE = "TorchXValidator"
@@ -395,26 +393,21 @@ def _as_function(definition: _Definition) -> ast.FunctionDef | LinterMessage:
 
 
 def _constructor_arguments(definition: ast.ClassDef, init: ast.FunctionDef | None) -> ast.arguments:
-    arguments = ast.arguments(
-        posonlyargs=[], args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[]
-    )
     if init is not None:
-        source = init.args
-        arguments.posonlyargs, arguments.args = source.posonlyargs, source.args
+        arguments = copy.copy(init.args)
         if arguments.posonlyargs:
             arguments.posonlyargs = arguments.posonlyargs[1:]
         else:
             arguments.args = arguments.args[1:]
-        arguments.vararg, arguments.kwarg = source.vararg, source.kwarg
-        arguments.kwonlyargs, arguments.kw_defaults = source.kwonlyargs, source.kw_defaults
-        arguments.defaults = source.defaults
-    elif any(_is_dataclass(decorator) for decorator in definition.decorator_list):
-        arguments.args = [
+        return arguments
+    fields: list[ast.arg] = []
+    if any(_is_dataclass(decorator) for decorator in definition.decorator_list):
+        fields = [
             ast.copy_location(ast.arg(node.target.id, node.annotation), node)
             for node in definition.body
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         ]
-    return arguments
+    return ast.arguments(posonlyargs=[], args=fields, kwonlyargs=[], kw_defaults=[], defaults=[])
 
 
 def _is_dataclass(decorator: ast.expr) -> bool:
@@ -427,29 +420,3 @@ def _parsed_file(filename: str, mtime_ns: int, size: int) -> ast.Module:
     """Parse a file once for all of its components; a changed file has another time or size."""
     with open(filename, "rb") as f:
         return ast.parse(f.read(), filename)
-
-
-if TYPE_CHECKING:
-
-    class TorchXArgumentHelpFormatter(
-        argparse.RawDescriptionHelpFormatter,
-        argparse.ArgumentDefaultsHelpFormatter,
-        argparse.MetavarTypeHelpFormatter,
-    ): ...
-
-
-def __getattr__(name: str) -> Any:
-    if name != "TorchXArgumentHelpFormatter":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import argparse
-
-    class TorchXArgumentHelpFormatter(
-        argparse.RawDescriptionHelpFormatter,
-        argparse.ArgumentDefaultsHelpFormatter,
-        argparse.MetavarTypeHelpFormatter,
-    ):
-        """Formats argparse help with the raw description, defaults and types."""
-
-    TorchXArgumentHelpFormatter.__qualname__ = name
-    globals()[name] = TorchXArgumentHelpFormatter
-    return TorchXArgumentHelpFormatter

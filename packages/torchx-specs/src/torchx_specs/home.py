@@ -10,11 +10,12 @@ if TYPE_CHECKING:
 
 
 def TORCHX_HOME(*subdirs: str) -> Path:  # noqa: N802 - a documented name
-    """Returns ``$TORCHX_HOME`` (``~/.torchx`` unless set) or a folder below it, made if missing
-    (mode 0700).
+    """Return ``$TORCHX_HOME`` (default: ``~/.torchx``) or a directory below it.
+
+    A missing directory is created (mode 0700).
 
     Raises:
-        ConfigError: if it cannot be made
+        ConfigError: The directory cannot be created.
     """
     from pathlib import Path
 
@@ -25,12 +26,12 @@ def TORCHX_HOME(*subdirs: str) -> Path:  # noqa: N802 - a documented name
         os.makedirs(path, mode=0o700, exist_ok=True)
     except OSError as e:
         raise ConfigError(
-            f"cannot make {path}: {e.strerror or e}; set TORCHX_HOME to a folder you can write to"
+            f"cannot create {path}: {e.strerror or e}; set TORCHX_HOME to a writable directory"
         ) from None
     return Path(path)
 
 
 def home_path(*subdirs: str) -> str:
-    """Returns the path that :func:`TORCHX_HOME` returns, and makes nothing."""
+    """Return the path that :func:`TORCHX_HOME` returns, without creating it."""
     base = os.environ.get("TORCHX_HOME") or os.path.join(os.path.expanduser("~"), ".torchx")
     return os.path.join(base, *subdirs)

@@ -1,4 +1,4 @@
-"""The image that components use when none is given."""
+"""The default image of components."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from torchx_specs.settings import ENV_TORCHX_IMAGE
 
-#: The last image that upstream published.
+#: The last published image of upstream.
 PUBLISHED_IMAGE: Final = "ghcr.io/pytorch/torchx:0.7.0"
 
 
 def get_image() -> str:
-    """Returns the image named by ``$TORCHX_IMAGE``, else the last one published upstream."""
+    """Return ``$TORCHX_IMAGE``, or the last published image of upstream."""
     return os.environ.get(ENV_TORCHX_IMAGE) or PUBLISHED_IMAGE
 
 

@@ -1,4 +1,4 @@
-"""Which values look like secrets, and how they are shown instead."""
+"""Mask values that look like secrets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: What is shown instead of a secret.
+#: Replaces a secret.
 MASK = "***"
 
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
@@ -18,7 +18,7 @@ _URL_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+(?=@)")
 
 
 def is_secret(name: str) -> bool:
-    """Returns True if a value of that name looks as if it held a secret.
+    """Return True if a value of that name is probably a secret.
 
     >>> [is_secret(n) for n in ("token", "apiKey", "AWS_SECRET_ID", "key_name", "queue")]
     [True, True, True, False, False]
@@ -28,7 +28,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(value: Any) -> Any:
-    """Return a copy of nested data with secrets masked: by their names, and passwords in URLs.
+    """Return a copy of nested data without secrets: values by their names, and passwords in URLs.
 
     An environment variable may also be written as ``{"name": ..., "value": ...}``, as Kubernetes
     and AWS Batch do.
@@ -46,5 +46,5 @@ def masked(value: Any) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """Returns ``text`` with the passwords of URLs masked."""
+    """Return ``text`` with the passwords of URLs masked."""
     return _URL_PASSWORD.sub(rf"\1{MASK}", text) if "://" in text else text

@@ -10,17 +10,17 @@ ENV_TORCHX_JOB_ID: Final = "TORCHX_JOB_ID"
 ENV_TORCHXCONFIG: Final = "TORCHXCONFIG"
 ENV_TORCHX_INTERNAL_SESSION_ID: Final = "TORCHX_INTERNAL_SESSION_ID"
 ENV_TORCHX_IMAGE: Final = "TORCHX_IMAGE"
-#: Comma-separated distributions or plugin names that must not load.
+#: Comma-separated distributions or plugins that are not loaded.
 ENV_TORCHX_PLUGINS_DISABLED: Final = "TORCHX_PLUGINS_DISABLED"
-#: Dotted module whose mapping ``NAMED_RESOURCES`` adds named resources.
+#: A module whose mapping ``NAMED_RESOURCES`` adds named resources.
 ENV_TORCHX_CUSTOM_NAMED_RESOURCES: Final = "TORCHX_CUSTOM_NAMED_RESOURCES"
 
 
 def tracker_config_env_var_name(tracker: str) -> str:
-    """Returns the variable that carries the configuration of ``tracker``.
+    """Return the environment variable with the configuration of ``tracker``.
 
-    ``my-tracker`` becomes ``TORCHX_TRACKER_MY_TRACKER_CONFIG``: what a shell cannot hold in a name
-    turns into ``_``.
+    ``my-tracker`` becomes ``TORCHX_TRACKER_MY_TRACKER_CONFIG``: characters that a shell does not
+    allow in a name become ``_``.
     """
     name = "".join(c if c.isalnum() and c.isascii() else "_" for c in tracker.upper())
     return f"TORCHX_TRACKER_{name}_CONFIG"

@@ -1,1 +1,3 @@
+"""The version of this distribution."""
+
 __version__ = "1.0.0"

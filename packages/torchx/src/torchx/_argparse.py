@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torchx._legacy_types import get_argparse_param_type
 from torchx_specs.components.docstrings import parse
-from torchx_specs.components.types import get_argparse_param_type
 
 
 def _create_args_parser(

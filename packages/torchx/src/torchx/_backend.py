@@ -17,12 +17,12 @@ _IMPORTED_NAMES = {
     "DirWorkspaceMixin": "torchx_kit.workspace.dir_builder",
     "DockerWorkspaceMixin": "torchx_workspace_docker.docker_workspace",
     "LogIterator": "torchx_sched_local.scheduler",
-    "MultiWorkspaceMixin": "torchx_specs.workspace",
+    "MultiWorkspaceMixin": "torchx._legacy_workspace",
     "PIPE": "subprocess",
     "StructuredNameArgument": "torchx_components.structured_arg",
     "WorkspaceMixin": "torchx_specs.workspace",
     "get_device_mounts": "torchx_kit.devices",
-    "none_throws": "torchx_specs.components.types",
+    "none_throws": "torchx._legacy_types",
     "walk_workspace": "torchx_kit.workspace",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 from typing import Any
 
@@ -58,6 +59,14 @@ class ComponentFnVisitor(ast.NodeVisitor):
 
 
 TorchFunctionVisitor = ComponentFnVisitor
+
+
+class TorchXArgumentHelpFormatter(
+    argparse.RawDescriptionHelpFormatter,
+    argparse.ArgumentDefaultsHelpFormatter,
+    argparse.MetavarTypeHelpFormatter,
+):
+    """Formats argparse help with the raw description, defaults and types."""
 
 
 def get_generic_type(arg: ast.expr) -> ast.expr | None:

@@ -1,4 +1,4 @@
-"""Deprecated types of ``torchx.workspace.api``."""
+"""Older types of ``torchx.workspace.api``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from torchx_specs.errors import RequestError, nearest
+from torchx_specs.options.run_options import CfgVal, runopts
+from torchx_specs.workspace import WorkspaceMixin
+
+if TYPE_CHECKING:
+    from torchx_specs.model.app import AppDef, Role
 
 PackageType = TypeVar("PackageType")
 WorkspaceConfigType = TypeVar("WorkspaceConfigType")
@@ -42,3 +49,63 @@ class WorkspaceBuilder(ABC, Generic[PackageType, WorkspaceConfigType]):
     @abstractmethod
     def build_workspace(self, sync: bool = True) -> PkgInfo[PackageType]:
         """Build the workspace; return before it is built unless ``sync``."""
+
+
+class MultiWorkspaceMixin(WorkspaceMixin[Any]):
+    """Mixin with several kinds of workspaces, which the option ``workspace_type`` selects.
+
+    Older plugins derive from it.
+    """
+
+    @abstractmethod
+    def workspace_builders(self) -> Mapping[str, WorkspaceMixin[Any]]:
+        """Return the kinds by name; the first is the default."""
+
+    def workspace_opts(self) -> runopts:
+        """Return ``workspace_type`` and the options of every kind."""
+        builders = self.workspace_builders()
+        opts = runopts()
+        opts.add(
+            "workspace_type",
+            type_=str,
+            help=f"how to upload the workspace, one of: {', '.join(builders)}",
+            default=next(iter(builders), None),
+        )
+        for builder in builders.values():
+            opts.update(builder.workspace_opts())
+        return opts
+
+    def workspace_builder(self, cfg: Mapping[str, CfgVal]) -> tuple[str, WorkspaceMixin[Any]]:
+        """Return name and builder of the kind that ``cfg`` selects.
+
+        Raises:
+            ValueError: No kind has that name.
+        """
+        builders = self.workspace_builders()
+        name = str(cfg.get("workspace_type") or next(iter(builders)))
+        if name not in builders:
+            raise RequestError(
+                f"unknown workspace_type '{name}';{nearest(name, builders)}"
+                f" valid types: {', '.join(builders)}"
+            )
+        return name, builders[name]
+
+    def caching_build_workspace_and_update_role(
+        self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
+    ) -> None:
+        """Build with the selected kind."""
+        _, builder = self.workspace_builder(cfg)
+        builder.caching_build_workspace_and_update_role(role, cfg, build_cache)
+
+    def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> tuple[str, Any]:
+        """Return the selected kind and its images to push (None: it pushes no images)."""
+        name, builder = self.workspace_builder(cfg)
+        if type(builder).dryrun_push_images is WorkspaceMixin.dryrun_push_images:
+            return name, None
+        return name, builder.dryrun_push_images(app, cfg)
+
+    def push_images(self, images_to_push: tuple[str, Any]) -> None:
+        """Upload with the kind that :meth:`dryrun_push_images` returned."""
+        name, images = images_to_push
+        if images is not None:
+            self.workspace_builders()[name].push_images(images)

@@ -6,13 +6,13 @@ from __future__ import annotations
 def get_configured_trackers() -> dict[str, str | None]:
     """Returns ``{tracker: its configuration or None}``, from the environment and ``.torchxconfig``.
 
-    See :func:`torchx_specs.trackers.lookup.resolve_configs` for what wins.
+    See :func:`torchx_runner.tracker_configs.resolve_configs` for what wins.
 
     Raises:
         ConfigError: a configuration file is malformed
     """
     from torchx_runner.config import api as config
-    from torchx_specs.trackers.lookup import resolve_configs
+    from torchx_runner.tracker_configs import resolve_configs
 
     names = config.get_configs(prefix="torchx", name="tracker")
     return resolve_configs(names, config.load_sections(prefix="tracker"))

@@ -6,7 +6,6 @@
 - :mod:`.materialize` calls the component
 - :mod:`.help` writes the text of ``--help``
 - :mod:`.docstrings` parses the docstring of a component
-- :mod:`.types` keeps helper functions that older programs import
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Converter:
         raise NotImplementedError
 
 
-class StrConverter(Converter):
+class _StrConverter(Converter):
     """Reads ``str``."""
 
     name = "str"
@@ -84,7 +84,7 @@ class StrConverter(Converter):
         return text
 
 
-class AnyConverter(StrConverter):
+class _AnyConverter(_StrConverter):
     """Accepts any value for a parameter of unknown type; text stays text."""
 
     rank = 10
@@ -93,7 +93,7 @@ class AnyConverter(StrConverter):
         return value
 
 
-class NumberConverter(Converter):
+class _NumberConverter(Converter):
     """Reads ``int`` and ``float``; a float may be given as an int."""
 
     def __init__(self, number_type: type[int] | type[float], rank: int) -> None:
@@ -115,7 +115,7 @@ class NumberConverter(Converter):
         return super().from_value(value)
 
 
-class BoolConverter(Converter):
+class _BoolConverter(Converter):
     """Reads ``bool``."""
 
     name = "bool"
@@ -129,7 +129,7 @@ class BoolConverter(Converter):
         return value if isinstance(value, bool) else super().from_value(value)
 
 
-class NoneConverter(Converter):
+class _NoneConverter(Converter):
     """Reads ``None``, also as an empty string."""
 
     name = "None"
@@ -143,7 +143,7 @@ class NoneConverter(Converter):
         return None if value is None else super().from_value(value)
 
 
-class PathConverter(Converter):
+class _PathConverter(Converter):
     """Reads a path class of :mod:`pathlib`."""
 
     name = "Path"
@@ -161,66 +161,47 @@ class PathConverter(Converter):
         return self._type(value) if isinstance(value, os.PathLike) else super().from_value(value)
 
 
-class ChoiceConverter(Converter):
-    """Reads a Literal: one of its values, written as ``str()`` shows it."""
+class _ChoiceConverter(Converter):
+    """Reads a Literal or an Enum: one of several choices, by its name or its value.
+
+    Args:
+        names: Choices by name.
+        values: Pairs of a value and its choice.
+    """
 
     rank = 0
 
-    def __init__(self, values: tuple[Any, ...]) -> None:
+    def __init__(self, names: list[tuple[str, Any]], values: list[tuple[Any, Any]]) -> None:
         self._values = values
         self._by_text: dict[str, Any] = {}
-        # if several values have the same text, the string wins
-        for value in sorted(values, key=lambda v: not isinstance(v, str)):
-            self._by_text.setdefault(_choice_text(value), value)
-        self.choices = tuple(_choice_text(value) for value in values)
+        # if several choices have the same text, a string wins
+        for text, choice in sorted(names, key=lambda pair: not isinstance(pair[1], str)):
+            self._by_text.setdefault(text, choice)
+        for value, choice in values:
+            self._by_text.setdefault(_choice_text(value), choice)
+        self.choices = tuple(text for text, _ in names)
         self.name = "{" + ",".join(self.choices) + "}"
         self.takes_empty = "" in self._by_text
 
     def from_text(self, text: str) -> Any:
         if text in self._by_text:
             return self._by_text[text]
-        for value in self._values:
+        for value, choice in self._values:
             if isinstance(value, bool) and text.lower() in (TRUE_VALUES if value else FALSE_VALUES):
-                return value
-        raise not_a_choice(text, self.choices)
+                return choice
+        hint = nearest(text, self._by_text)
+        raise ValueError(
+            f"'{text}' is not one of {', '.join(self.choices)}" + (f";{hint}" if hint else "")
+        )
 
     def from_value(self, value: Any) -> Any:
-        for known in self._values:
+        for known, choice in self._values:
             if type(known) is type(value) and known == value:
-                return known
+                return choice
         return super().from_value(value)
 
 
-class EnumConverter(Converter):
-    """Reads a member of an Enum, by its name or its value."""
-
-    rank = 0
-
-    def __init__(self, enum_type: type[enum.Enum]) -> None:
-        self._type = enum_type
-        self.choices = tuple(enum_type.__members__)
-        self.name = "{" + ",".join(self.choices) + "}"
-        self.takes_empty = any(member.value == "" for member in enum_type)
-
-    def from_text(self, text: str) -> Any:
-        if text in self._type.__members__:
-            return self._type.__members__[text]
-        for member in self._type:
-            if str(member.value) == text:
-                return member
-        values = tuple(str(member.value) for member in self._type)
-        raise not_a_choice(text, self.choices, values)
-
-    def from_value(self, value: Any) -> Any:
-        if isinstance(value, self._type):
-            return value
-        for member in self._type:
-            if type(member.value) is type(value) and member.value == value:
-                return member
-        return super().from_value(value)
-
-
-class ListConverter(Converter):
+class _ListConverter(Converter):
     """Reads lists, and tuples of any length: ``a,b``."""
 
     is_scalar = False
@@ -244,7 +225,7 @@ class ListConverter(Converter):
         return self._make([*(first or ()), *(more or ())])
 
 
-class TupleConverter(Converter):
+class _TupleConverter(Converter):
     """Reads tuples of a fixed length: ``a,b``."""
 
     is_scalar = False
@@ -271,7 +252,7 @@ class TupleConverter(Converter):
             raise ValueError(f"'{given}' has {length} items, expected {len(self._items)}")
 
 
-class DictConverter(Converter):
+class _DictConverter(Converter):
     """Reads dicts: ``k=v,k2=v2``."""
 
     is_scalar = False
@@ -309,7 +290,7 @@ class DictConverter(Converter):
         return {**(first or {}), **(more or {})}
 
 
-class OptionalConverter(Converter):
+class _OptionalConverter(Converter):
     """Reads a type or None; an empty string is None unless it is a value of the type."""
 
     def __init__(self, inner: Converter) -> None:
@@ -339,7 +320,7 @@ class OptionalConverter(Converter):
             raise
 
 
-class UnionConverter(Converter):
+class _UnionConverter(Converter):
     """Reads one of several types: the most specific that fits, ``str`` last."""
 
     def __init__(self, members: tuple[Converter, ...]) -> None:
@@ -359,7 +340,7 @@ class UnionConverter(Converter):
     def from_value(self, value: Any) -> Any:
         if isinstance(value, str):
             # typed text must not become a number if the union has str
-            if any(isinstance(member, StrConverter) for member in self._members):
+            if any(isinstance(member, _StrConverter) for member in self._members):
                 return value
             return self.from_text(value)
         for member in self._members:
@@ -370,17 +351,11 @@ class UnionConverter(Converter):
         return super().from_value(value)
 
 
-def not_a_choice(text: str, choices: tuple[str, ...], also: tuple[str, ...] = ()) -> ValueError:
-    """Return the error for text that is none of ``choices``; ``also`` has further valid texts."""
-    hint = nearest(text, dict.fromkeys((*choices, *also)))
-    return ValueError(f"'{text}' is not one of {', '.join(choices)}" + (f";{hint}" if hint else ""))
-
-
 def optional(converter: Converter) -> Converter:
     """Return a converter that also accepts None."""
-    if isinstance(converter, (OptionalConverter, AnyConverter)):
+    if isinstance(converter, (_OptionalConverter, _AnyConverter)):
         return converter
-    return OptionalConverter(converter)
+    return _OptionalConverter(converter)
 
 
 def converter_for(annotation: Any) -> Converter:
@@ -403,12 +378,14 @@ def converter_for(annotation: Any) -> Converter:
         if annotation in _GENERIC_TYPES:  # without arguments
             return _GENERIC_TYPES[annotation](annotation, ())
         if issubclass(annotation, UnresolvedType):
-            return AnyConverter()
+            return _AnyConverter()
         if issubclass(annotation, enum.Enum) and len(annotation.__members__):
-            return EnumConverter(annotation)
+            members = [(member.value, member) for member in annotation]
+            values = [*members, *((member, member) for member in annotation)]
+            return _ChoiceConverter(list(annotation.__members__.items()), values)
         pathlib = sys.modules.get("pathlib")  # imported if the annotation is one of its classes
         if pathlib is not None and issubclass(annotation, pathlib.PurePath):
-            return PathConverter(annotation)
+            return _PathConverter(annotation)
     if hasattr(annotation, "__supertype__"):  # NewType
         return converter_for(annotation.__supertype__)
     if type(annotation).__name__ == "TypeAliasType":  # `type X = ...` of Python 3.12
@@ -443,17 +420,17 @@ def _scalar(argument: Any, whole: Any) -> Converter:
 def _list(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     if len(arguments) > 1:
         raise UnsupportedTypeError(type_name(whole))
-    return ListConverter(_scalar(arguments[0] if arguments else str, whole))
+    return _ListConverter(_scalar(arguments[0] if arguments else str, whole))
 
 
 def _tuple(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     if whole in (tuple, typing.Tuple):  # noqa: UP006 - typing.Tuple is another object
         arguments = (str, ...)
     if len(arguments) == 2 and arguments[1] is ...:
-        return ListConverter(_scalar(arguments[0], whole), tuple, "tuple[{}, ...]")
+        return _ListConverter(_scalar(arguments[0], whole), tuple, "tuple[{}, ...]")
     if arguments in ((), ((),)):  # tuple[()], in two forms that depend on the Python version
         raise UnsupportedTypeError(type_name(whole))
-    return TupleConverter(tuple(_scalar(argument, whole) for argument in arguments))
+    return _TupleConverter(tuple(_scalar(argument, whole) for argument in arguments))
 
 
 def _dict(whole: Any, arguments: tuple[Any, ...]) -> Converter:
@@ -461,25 +438,26 @@ def _dict(whole: Any, arguments: tuple[Any, ...]) -> Converter:
         raise UnsupportedTypeError(type_name(whole))
     key, value = arguments or (str, str)
     values = converter_for(value)
-    inner = values.inner if isinstance(values, OptionalConverter) else values
-    if not (values.is_scalar or isinstance(inner, (ListConverter, TupleConverter))):
+    inner = values.inner if isinstance(values, _OptionalConverter) else values
+    if not (values.is_scalar or isinstance(inner, (_ListConverter, _TupleConverter))):
         raise UnsupportedTypeError(type_name(whole))
-    return DictConverter(_scalar(key, whole), values)
+    return _DictConverter(_scalar(key, whole), values)
 
 
 def _union(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     members = tuple(converter_for(a) for a in arguments if a is not type(None))
     if not members:
         raise UnsupportedTypeError(type_name(whole))
-    converter = members[0] if len(members) == 1 else UnionConverter(members)
+    converter = members[0] if len(members) == 1 else _UnionConverter(members)
     return converter if len(members) == len(arguments) else optional(converter)
 
 
 def _literal(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     values = tuple(value for value in arguments if value is not None)
     if not values:
-        return NoneConverter()
-    choice = ChoiceConverter(values)
+        return _NoneConverter()
+    names = [(_choice_text(value), value) for value in values]
+    choice = _ChoiceConverter(names, [(value, value) for value in values])
     return choice if len(values) == len(arguments) else optional(choice)
 
 
@@ -489,14 +467,14 @@ def _annotated(whole: Any, arguments: tuple[Any, ...]) -> Converter:
 
 #: Types without arguments. Besides, enums, path classes, NewTypes and type aliases are supported.
 _TYPES: dict[Any, Converter] = {
-    str: StrConverter(),
-    int: NumberConverter(int, rank=1),
-    float: NumberConverter(float, rank=2),
-    bool: BoolConverter(),
-    type(None): NoneConverter(),
-    None: NoneConverter(),
-    Any: AnyConverter(),
-    object: AnyConverter(),
+    str: _StrConverter(),
+    int: _NumberConverter(int, rank=1),
+    float: _NumberConverter(float, rank=2),
+    bool: _BoolConverter(),
+    type(None): _NoneConverter(),
+    None: _NoneConverter(),
+    Any: _AnyConverter(),
+    object: _AnyConverter(),
 }
 
 #: Types with arguments, by their origin.

@@ -1,4 +1,4 @@
-"""Reads docstrings: Google style, and reST fields (``:param x:``) for those who write them."""
+"""Parse docstrings: Google style, and reST fields (``:param x:``)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 
 class Docstring(NamedTuple):
-    """What a docstring says.
+    """The parts of a docstring.
 
     Attributes:
-        short: its first line
-        long: the rest of the description, up to the first section
-        params: text for each documented parameter; the stars of ``*args`` are not part of the name
+        short: The first line.
+        long: The rest of the description, up to the first section.
+        params: The text of each documented parameter; ``*args`` is named without its star.
     """
 
     short: str
@@ -20,22 +20,9 @@ class Docstring(NamedTuple):
     params: dict[str, str]
 
 
-_SECTIONS = (
-    "args|arguments|parameters|params|keyword args|keyword arguments|other parameters|attributes|"
-    "returns|return|yields|yield|raises|raise|except|exceptions|example|examples"
-)
-_PARAM_SECTIONS = frozenset(
-    {
-        "args",
-        "arguments",
-        "parameters",
-        "params",
-        "keyword args",
-        "keyword arguments",
-        "other parameters",
-    }
-)
-_SECTION = re.compile(rf"({_SECTIONS}):\s*", re.IGNORECASE)
+_PARAMS = "args|arguments|parameters|params|keyword args|keyword arguments|other parameters"
+_OTHERS = "attributes|returns?|yields?|raises?|except|exceptions|examples?"
+_SECTION = re.compile(rf"(?:(?P<params>{_PARAMS})|{_OTHERS}):\s*", re.IGNORECASE)
 _FIELD = re.compile(
     r":(?:param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|except|exception|yields?)"
     r"(?:\s[^:\n]*)?:(?=\s|$)"
@@ -44,11 +31,10 @@ _PARAM_FIELD = re.compile(
     r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?(?P<name>\*{0,2}\w+)\s*:(?P<text>.*)"
 )
 _PARAM = re.compile(r"(?P<name>\*{0,2}\w+)\s*(?:\(.*?\))?\s*:(?P<text>.*)")
-_INDENT = re.compile(r"[ ]*")
 
 
 def parse(text: str | None) -> Docstring:
-    """Parses a docstring, whether or not its common indentation was removed."""
+    """Parse a docstring, with or without its common indentation."""
     lines = _clean(text or "").split("\n")
     end = next((i for i, line in enumerate(lines) if _starts_section(line)), len(lines))
     short, _, rest = "\n".join(lines[:end]).strip().partition("\n")
@@ -61,7 +47,7 @@ def parse(text: str | None) -> Docstring:
         field = _PARAM_FIELD.match(header)
         if field:
             params[field["name"].lstrip("*")] = _join(field["text"], body)
-        elif header.strip().rstrip(":").rstrip().lower() in _PARAM_SECTIONS:
+        elif (section := _SECTION.fullmatch(header)) and section["params"]:
             params.update(_google_params(body))
     return Docstring(short.strip(), rest.strip("\n").rstrip(), params)
 
@@ -71,27 +57,24 @@ def _starts_section(line: str) -> bool:
 
 
 def _google_params(body: list[str]) -> dict[str, str]:
-    """Splits the body of an ``Args:`` section; deeper indented lines continue a text."""
+    """Return the texts of an ``Args:`` section; deeper indented lines continue a text."""
     first = next((line for line in body if line.strip()), "")
     base = _indent(first)
     if base == 0:  # "Args:" followed by prose at its own level
         return {}
-    params: dict[str, str] = {}
-    current: tuple[str, str, list[str]] | None = None
+    texts: dict[str, tuple[str, list[str]]] = {}
+    more: list[str] = []
     for line in body:
         indent = _indent(line)
         if line.strip() and indent < base:
             break
-        match = _PARAM.match(line.strip()) if line.strip() and indent == base else None
+        match = _PARAM.match(line.strip()) if indent == base else None
         if match:
-            if current:
-                params[current[0]] = _join(current[1], current[2])
-            current = (match["name"].lstrip("*"), match["text"], [])
-        elif current:
-            current[2].append(line)
-    if current:
-        params[current[0]] = _join(current[1], current[2])
-    return params
+            more = []
+            texts[match["name"].lstrip("*")] = match["text"], more
+        else:
+            more.append(line)
+    return {name: _join(first, more) for name, (first, more) in texts.items()}
 
 
 def _join(first: str, more: list[str]) -> str:
@@ -99,8 +82,7 @@ def _join(first: str, more: list[str]) -> str:
 
 
 def _indent(line: str) -> int:
-    match = _INDENT.match(line)
-    return match.end() if match else 0
+    return len(line) - len(line.lstrip(" "))
 
 
 def _dedent(lines: list[str]) -> str:
@@ -109,6 +91,6 @@ def _dedent(lines: list[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Removes the indentation that all lines but the one beside the quotes share."""
+    """Remove the indentation that all lines after the first share."""
     first, _, rest = text.expandtabs().partition("\n")
     return "\n".join([first.strip(), _dedent(rest.split("\n"))]).strip("\n")

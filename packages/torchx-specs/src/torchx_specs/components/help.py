@@ -1,4 +1,4 @@
-"""The text that ``--help`` after a component's name shows."""
+"""The text of ``--help`` after a component's name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _COLUMN = 26
 
 
 def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
-    """Returns help for a component: what it does, and each parameter with type and default.
+    """Return help for a component: its description, and its parameters with types and defaults.
 
     Args:
-        fn: the component
-        prog: what the usage line calls it, by default its name
+        fn: The component.
+        prog: The component's name in the usage line (default: its own name).
 
     Raises:
-        ComponentTypeError: it cannot be a component
+        ComponentTypeError: It cannot be a component.
     """
     import inspect
 
@@ -46,7 +46,7 @@ def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
             lines += _entry(_options(parameter), _about(parameter, params.get(parameter.name, "")))
     if signature.varargs is not None:
         varargs = signature.varargs
-        lines += ["", "words after the options (or after '--'):"]
+        lines += ["", "arguments after the options (or after '--'):"]
         about = _sentence(params.get(varargs.name, ""), f"(each: {varargs.type_name})")
         lines += _entry(f"{varargs.name} ...", about)
     return "\n".join(line.rstrip() for line in lines) + "\n"

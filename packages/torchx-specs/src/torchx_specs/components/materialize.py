@@ -1,4 +1,4 @@
-"""Calls a component with arguments from a command line, a configuration file, or both."""
+"""Call a component with arguments from a command line, a configuration file, or both."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ComponentArgs(NamedTuple):
     """Arguments of a component, ready for the call.
 
     Attributes:
-        positional_args: by name, in the order of the signature
-        var_args: for ``*args``
-        kwargs: keyword-only arguments
+        positional_args: Values by name, in the order of the signature.
+        var_args: Values for ``*args``.
+        kwargs: Keyword-only arguments.
     """
 
     positional_args: dict[str, Any]
@@ -36,7 +36,7 @@ def materialize_appdef(
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> AppDef:
-    """Calls a component and returns its AppDef.
+    """Call a component and return its AppDef.
 
     >>> from torchx_specs import AppDef, Role
     >>> def echo(msg: str = "hi", *, num_replicas: int = 1) -> AppDef:
@@ -46,22 +46,20 @@ def materialize_appdef(
     >>> materialize_appdef(echo, ["--num_replicas", "2"], {"msg": "hello"}).roles[0].num_replicas
     2
 
-    What ``cmpnt_args`` say wins over ``config``, that over ``cmpnt_defaults``, that over the
-    signature.
+    ``cmpnt_args`` win over ``config``, ``config`` over ``cmpnt_defaults``, and ``cmpnt_defaults``
+    over the signature. Errors of the component itself are not changed.
 
     Args:
-        cmpnt_fn: the component; a class is called with the arguments, then its ``build()``
-        cmpnt_args: words as on a command line
-        cmpnt_defaults: text by parameter, as a configuration file has it
-        config: typed values by parameter, as JSON has them
+        cmpnt_fn: The component. A class is called with the arguments, then its ``build()``.
+        cmpnt_args: Arguments of a command line.
+        cmpnt_defaults: Text by parameter, from a configuration file.
+        config: Typed values by parameter, from JSON.
 
     Raises:
-        ComponentArgumentError: arguments are unknown, missing or of the wrong type
-        ComponentTypeError: the component has a signature that no command line can fill, or it
-            returned something else than an AppDef
-        ComponentHelpRequested: ``--help`` was among the words
-
-    What the component itself raises is passed on as it is.
+        ComponentArgumentError: Arguments are unknown, missing or of the wrong type.
+        ComponentTypeError: No command line can fill the component's signature, or the component did
+            not return an AppDef.
+        ComponentHelpRequested: ``--help`` was among the arguments.
     """
     from torchx_specs.model.app import AppDef
 
@@ -80,7 +78,7 @@ def materialize_appdef(
         app = _call(cmpnt_fn, build)
     if not isinstance(app, AppDef):
         if inspect.iscoroutine(app):
-            app.close()  # else Python warns that nobody awaited it
+            app.close()  # otherwise Python warns that it was never awaited
             raise ComponentTypeError(f"{called} is async; a component must be a plain function")
         what = (
             "None (is a return missing?)"
@@ -140,7 +138,7 @@ def component_args_from_str(
     cmpnt_args_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> ComponentArgs:
-    """Returns the arguments for a component, without calling it; see :func:`materialize_appdef`."""
+    """Return the arguments for a component; see :func:`materialize_appdef`."""
     signature, values, varargs = _bound(cmpnt_fn, cmpnt_args, cmpnt_args_defaults, config)
     positional = {p.name: values[p.name] for p in signature.parameters if not p.keyword_only}
     keyword_only = {p.name: values[p.name] for p in signature.parameters if p.keyword_only}
@@ -153,7 +151,7 @@ def parse_args(
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> argparse.Namespace:
-    """Returns the arguments for a component as argparse would; see :func:`materialize_appdef`."""
+    """Return the arguments for a component like argparse; see :func:`materialize_appdef`."""
     import argparse
 
     signature, values, varargs = _bound(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
@@ -164,14 +162,14 @@ def parse_args(
 
 def _bound(
     fn: Callable[..., Any],
-    words: Sequence[str],
+    arguments: Sequence[str],
     defaults: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> tuple[ComponentSignature, dict[str, Any], list[Any]]:
     signature = read_signature(fn)
-    _check_words(signature.name, words)
+    _check_arguments(signature.name, arguments)
     try:
-        parsed = parser.parse_words(signature, words)
+        parsed = parser.parse_arguments(signature, arguments)
     except parser.HelpWanted:
         _raise_help(fn)
     values, varargs = parser.bind(
@@ -180,17 +178,17 @@ def _bound(
     return signature, values, varargs
 
 
-def _check_words(name: str, words: object) -> None:
-    if isinstance(words, str) or not isinstance(words, Sequence):
-        hint = "; shlex.split() makes one of a line" if isinstance(words, str) else ""
+def _check_arguments(name: str, arguments: object) -> None:
+    if isinstance(arguments, str) or not isinstance(arguments, Sequence):
+        hint = "; split a line with shlex.split()" if isinstance(arguments, str) else ""
         raise ComponentArgumentError(
-            f"{name}: the arguments must be a list of str, got {words!r:.100}{hint}"
+            f"{name}: the arguments must be a list of str, got {arguments!r:.100}{hint}"
         )
-    for i, word in enumerate(words):
-        if not isinstance(word, str):
+    for i, argument in enumerate(arguments):
+        if not isinstance(argument, str):
             raise ComponentArgumentError(
-                f"{name}: arguments[{i}] must be a str, got {word!r:.100}"
-                " (a dict has values of their types)"
+                f"{name}: arguments[{i}] must be a str, got {argument!r:.100}"
+                " (config accepts typed values)"
             )
 
 
@@ -201,7 +199,7 @@ def _raise_help(fn: Callable[..., Any]) -> NoReturn:
 
 
 def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns what names a parameter, and warns of the rest: shared configuration has more."""
+    """Return the values of parameters; warn of other names, because configuration is shared."""
     known: dict[str, Any] = {}
     for name, value in (given or {}).items():
         parameter = signature.get(name)

@@ -1,7 +1,8 @@
-"""Turns the words after a component's name into values for its parameters.
+"""Parse the arguments after a component's name into values for its parameters.
 
-Not argparse: what follows ``--`` or the first positional word is the component's own business, word
-by word; a bad argument is an exception; and importing argparse costs more than all of this.
+This is not argparse, because everything after ``--`` or the first positional argument belongs to
+the component unchanged, a bad argument is an exception, and importing argparse takes longer than
+all of this.
 """
 
 from __future__ import annotations
@@ -9,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torchx_specs.components.converters import SUPPORTED_TYPES
+from torchx_specs.components.converters import SUPPORTED_TYPES, Converter
 from torchx_specs.components.signature import ComponentParameter, ComponentSignature
 from torchx_specs.errors import ComponentArgumentError, ComponentTypeError, TorchXError, nearest
 
 
 class ComponentHelpRequested(TorchXError):
-    """``--help`` was among the arguments; ``text`` is what to print.
-
-    Not a failure: the command prints the text on standard output and exits with 0.
+    """``--help`` was among the arguments. The command prints ``text`` and exits with 0.
 
     Args:
-        text: help for the component, called by its own name
-        component: the component, for a text that calls it otherwise (:func:`component_help`)
+        text: The component's help, which calls the component by its own name.
+        component: The component, to make the help with another name (:func:`component_help`).
     """
 
     exit_code = 0
@@ -33,115 +32,110 @@ class ComponentHelpRequested(TorchXError):
 
 
 class HelpWanted(Exception):
-    """``--help`` was met; whoever has the component makes a ComponentHelpRequested of it."""
+    """``--help`` was among the arguments; the caller makes a ComponentHelpRequested of it."""
 
 
 class _Option(NamedTuple):
     parameter: ComponentParameter
     negated: bool = False
 
+    @property
+    def is_flag(self) -> bool:
+        converter = self.parameter.converter
+        return converter is not None and converter.is_flag
+
 
 class Options:
     """The option strings of a component.
 
     Raises:
-        ComponentTypeError: two parameters claim one option string
+        ComponentTypeError: Two parameters have the same option string.
     """
 
     def __init__(self, signature: ComponentSignature) -> None:
-        self._long: dict[str, _Option] = {}
+        self._component = signature.name
+        self._long = {parameter.name: _Option(parameter) for parameter in signature.parameters}
         self._negated: dict[str, _Option] = {}
         self._short: dict[str, _Option] = {}
         for parameter in signature.parameters:
-            self._long[parameter.name] = _Option(parameter)
-        for parameter in signature.parameters:
+            long_names = [parameter.name]
             for alias in parameter.aliases:
                 if alias.startswith("--"):
-                    self._claim(self._long, _fold(alias), alias, parameter, signature)
+                    long_names.append(_folded(alias))
+                    self._add(self._long, _folded(alias), alias, parameter)
                 else:
-                    self._claim(self._short, alias, alias, parameter, signature)
+                    self._add(self._short, alias, alias, parameter)
             if len(parameter.name) == 1:
-                option = f"-{parameter.name}"
-                self._claim(self._short, option, option, parameter, signature)
-            if parameter.converter is not None and parameter.converter.is_flag:
-                for name in (parameter.name, *(a for a in parameter.aliases if a[:2] == "--")):
-                    negated = f"no_{_fold(name)}"
-                    if negated not in self._long:
-                        self._negated[negated] = _Option(parameter, negated=True)
+                self._add(self._short, f"-{parameter.name}", f"-{parameter.name}", parameter)
+            if self._long[parameter.name].is_flag:
+                for name in long_names:
+                    if f"no_{name}" not in self._long:
+                        self._negated[f"no_{name}"] = _Option(parameter, negated=True)
 
-    @staticmethod
-    def _claim(
-        table: dict[str, _Option],
-        key: str,
-        shown: str,
-        parameter: ComponentParameter,
-        signature: ComponentSignature,
+    def _add(
+        self, table: dict[str, _Option], key: str, option: str, parameter: ComponentParameter
     ) -> None:
         owner = table.setdefault(key, _Option(parameter)).parameter
         if owner.name != parameter.name:
             raise ComponentTypeError(
-                f"{signature.name}: parameters '{owner.name}' and '{parameter.name}'"
-                f" both have the option {shown}"
+                f"{self._component}: parameters '{owner.name}' and '{parameter.name}'"
+                f" both have the option {option}"
             )
 
-    def find(self, word: str) -> tuple[_Option, str | None]:
-        """Finds the option that ``word`` is, and the value that may be attached to it.
+    def find(self, argument: str) -> tuple[_Option, str | None]:
+        """Return the option that an argument names, and the value that is attached to it.
 
         Raises:
-            ValueError: there is no such option, or several that the abbreviation could mean
+            ValueError: The option is unknown, or an abbreviation of several options.
         """
-        if not word.startswith("--"):
-            return self._find_short(word)
-        name, equal, value = word.partition("=")
-        return self._find_long(name), value if equal else None
-
-    def _find_long(self, word: str) -> _Option:
-        name = _fold(word)
-        found = self._long.get(name) or self._negated.get(name)
-        if found:
-            return found
-        if name == "help":
-            raise HelpWanted
-        if not name:
-            raise ValueError(f"'{word}' is not an option")
-        # an abbreviation of a negation has to show that it is one
-        tables = [self._long, self._negated] if name.startswith("no_") else [self._long]
-        meant = {key: table[key] for table in tables for key in table if key.startswith(name)}
-        help_meant = "help".startswith(name)
-        if help_meant and not meant:
-            raise HelpWanted
-        if len({(o.parameter.name, o.negated) for o in meant.values()}) == 1 and not help_meant:
-            return next(iter(meant.values()))
-        if meant:
-            names = sorted(f"--{key}" for key in (*meant, *(["help"] if help_meant else [])))
-            raise ValueError(f"{word} could be any of {', '.join(names)}")
-        raise ValueError(f"unknown option {word};{self._hint(word)}".rstrip(";"))
-
-    def _find_short(self, word: str) -> tuple[_Option, str | None]:
-        name, equal, value = word.partition("=")
+        name, equal, value = argument.partition("=")
+        if argument.startswith("--"):
+            return self._find_long(name), value if equal else None
         if name in self._short:
             return self._short[name], value if equal else None
-        # `-name x` is a slip for `--name x`, not `-n ame` and a word
-        if word[:2] in self._short and _fold(name) not in self._long:
-            option = self._short[word[:2]]
-            if not _is_flag(option):
-                return option, word[2:]
-        raise ValueError(f"unknown option {name};{self._hint(name)}".rstrip(";"))
+        # `-name x` is a slip for `--name x`, not `-n ame` and an argument
+        if argument[:2] in self._short and _folded(name) not in self._long:
+            option = self._short[argument[:2]]
+            if not option.is_flag:
+                return option, argument[2:]
+        raise self._unknown(name)
 
-    def _hint(self, word: str) -> str:
-        if len(word) == 2:
-            return " did you mean '--help'?" if word == "-h" else ""
-        known = [f"--{name}" for name in (*self._long, "help")]
-        return nearest(f"--{word.lstrip('-')}", known)
+    def _find_long(self, option: str) -> _Option:
+        name = _folded(option)
+        exact = self._long.get(name) or self._negated.get(name)
+        if exact:
+            return exact
+        if not name:
+            raise ValueError(f"'{option}' is not an option")
+        # an abbreviation of a negation begins with no_
+        tables = [self._long, self._negated] if name.startswith("no_") else [self._long]
+        matches = {key: table[key] for table in tables for key in table if key.startswith(name)}
+        is_help = "help".startswith(name)
+        if is_help and (name == "help" or not matches):
+            raise HelpWanted
+        if len({(o.parameter.name, o.negated) for o in matches.values()}) == 1 and not is_help:
+            return next(iter(matches.values()))
+        if matches:
+            names = sorted(f"--{key}" for key in (*matches, *(["help"] if is_help else [])))
+            raise ValueError(f"{option} could be any of {', '.join(names)}")
+        raise self._unknown(option)
+
+    def _unknown(self, option: str) -> ValueError:
+        if len(option) == 2:
+            hint = " did you mean '--help'?" if option == "-h" else ""
+        else:
+            known = [f"--{name}" for name in (*self._long, "help")]
+            hint = nearest(f"--{option.lstrip('-')}", known)
+        return ValueError(f"unknown option {option};{hint}".rstrip(";"))
 
 
-class ParsedWords(NamedTuple):
-    """What stood on the command line.
+class ParsedArguments(NamedTuple):
+    """The arguments of a command line.
 
     Attributes:
-        values: by parameter, what was given for it
-        varargs: the words for ``*args``, None if there were none
-        problems: what was wrong, each with the name of its parameter
+        values: Given values by parameter.
+        varargs: Arguments for ``*args``; None if there were none.
+        problems: Problems, each with the name of its parameter.
     """
 
     values: dict[str, Any]
@@ -149,80 +143,80 @@ class ParsedWords(NamedTuple):
     problems: list[tuple[str, str | None]]
 
 
-def parse_words(signature: ComponentSignature, words: Sequence[str]) -> ParsedWords:
-    """Reads the words after a component's name.
+def parse_arguments(signature: ComponentSignature, arguments: Sequence[str]) -> ParsedArguments:
+    """Parse the arguments after a component's name.
 
     Raises:
-        ComponentArgumentError: a word that cannot be made sense of
-        HelpWanted: ``--help`` was among the options
+        ComponentArgumentError: An argument is not an option of the component.
+        HelpWanted: ``--help`` was among the options.
     """
     options = Options(signature)
     given: dict[str, tuple[Any, str]] = {}
     problems: list[tuple[str, str | None]] = []
-    rest = list(words)
+    rest = list(arguments)
     varargs: list[str] | None = None
     while rest:
-        word = rest.pop(0)
-        if word == "--" and signature.varargs is None:
-            continue  # `torchx run COMPONENT -- --option`: there are no words it could set apart
-        if word == "--" or not _looks_like_option(word):
-            varargs = rest if word == "--" else [word, *rest]
+        argument = rest.pop(0)
+        if argument == "--" and signature.varargs is None:
+            continue  # `torchx run COMPONENT -- --option`: nothing to separate
+        if argument == "--" or not _looks_like_option(argument):
+            varargs = rest if argument == "--" else [argument, *rest]
             break
         try:
-            option, value = options.find(word)
-            text = _value_of(option, word, value, rest)
+            option, value = options.find(argument)
+            text = _value_of(option, argument, value, rest)
         except ValueError as e:
-            raise _refusal(f"{signature.name}: {e}") from None
-        shown = word.partition("=")[0] if value is not None and "=" in word else word
+            raise _error(f"{signature.name}: {e}") from None
+        shown = argument.partition("=")[0] if value is not None and "=" in argument else argument
         try:
-            _give(given, option, shown, text)
+            _store(given, option, shown, text)
         except ValueError as e:
             reason = f"{shown}: {e}"
-            if text and value is None and _is_flag(option) and signature.varargs is not None:
-                reason += f" (write '--' before words for *{signature.varargs.name})"
+            if text and value is None and option.is_flag and signature.varargs is not None:
+                reason += f" (write '--' before arguments for *{signature.varargs.name})"
             problems.append((reason, option.parameter.name))
     if signature.varargs is None and varargs:
-        raise _refusal(f"{signature.name} {_unexpected(signature, varargs[0])}")
+        hint = nearest(varargs[0], (f"--{name}" for name in signature.names))
+        reason = f"takes options only, not the argument '{varargs[0]}'"
+        raise _error(f"{signature.name} {reason}" + (f";{hint}" if hint else ""))
     values = {name: value for name, (value, _) in given.items()}
-    return ParsedWords(values, varargs, problems)
+    return ParsedArguments(values, varargs, problems)
 
 
-def _value_of(option: _Option, word: str, attached: str | None, rest: list[str]) -> str | None:
-    """Returns the text of an option's value; None for a flag that stands alone."""
+def _value_of(option: _Option, argument: str, attached: str | None, rest: list[str]) -> str | None:
+    """Return the text of an option's value; None for a flag that stands alone."""
     if option.negated:
         if attached is not None:
-            raise ValueError(f"{word}: a negated flag takes no value")
+            raise ValueError(f"{argument}: a negated flag takes no value")
         return None
     if attached is not None:
         return attached
     if rest and rest[0] != "--" and not _looks_like_option(rest[0]):
         return rest.pop(0)
-    if _is_flag(option):
+    if option.is_flag:
         return None
     if rest and rest[0] != "--":
+        import shlex
+
         raise ValueError(
-            f"{word} needs a value; if '{rest[0]}' is meant, write {word}={_shell_word(rest[0])}"
+            f"{argument} needs a value; if '{rest[0]}' is the value, write"
+            f" {argument}={shlex.quote(rest[0])}"
         )
-    raise ValueError(f"{word} needs a value")
+    raise ValueError(f"{argument} needs a value")
 
 
-def _is_flag(option: _Option) -> bool:
-    converter = option.parameter.converter
-    return converter is not None and converter.is_flag
-
-
-def _give(given: dict[str, tuple[Any, str]], option: _Option, shown: str, text: str | None) -> None:
-    """Notes the value of an option.
+def _store(
+    given: dict[str, tuple[Any, str]], option: _Option, shown: str, text: str | None
+) -> None:
+    """Store the value of an option.
 
     Raises:
-        ValueError: the text is none of its type, or another value was given before
+        ValueError: The text is not a value of its type, or the option has another value already.
     """
     parameter = option.parameter
+    value = not option.negated if text is None else _read(parameter, text)
     converter = parameter.converter
-    if converter is None:
-        raise ValueError(unsupported(parameter))
-    value = not option.negated if text is None else converter.from_text(text)
-    if parameter.name in given:
+    if parameter.name in given and converter is not None:
         earlier, earlier_shown = given[parameter.name]
         if converter.is_repeatable:
             value = converter.join(earlier, value)
@@ -234,16 +228,17 @@ def _give(given: dict[str, tuple[Any, str]], option: _Option, shown: str, text: 
 
 def bind(
     signature: ComponentSignature,
-    parsed: ParsedWords,
+    parsed: ParsedArguments,
     config: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Returns the value of every parameter, and those of ``*args``.
+    """Return the value of every parameter, and the values of ``*args``.
 
-    What was given explicitly wins, then ``config``, then ``defaults``, then the signature.
+    The command line wins over ``config``, ``config`` over ``defaults``, and ``defaults`` over the
+    signature.
 
     Raises:
-        ComponentArgumentError: everything that is wrong or missing, in one message
+        ComponentArgumentError: Arguments are wrong or missing; the text has all problems.
     """
     problems = list(parsed.problems)
     at_fault = {name for _, name in problems}
@@ -255,12 +250,10 @@ def bind(
             continue
         if name in parsed.values:
             values[name] = parsed.values[name]
-            continue
-        if name in config or name in defaults:
+        elif name in config or name in defaults:
             try:
                 values[name] = _from_sources(parameter, config, defaults)
             except ValueError as e:
-                # nobody looks for it among the words of the command line
                 where = name if name in config else f"{name} (a configured default)"
                 problems.append((f"{where}: {e}", name))
         elif not parameter.is_required:
@@ -277,18 +270,18 @@ def bind(
             problems.append((f"*{signature.varargs.name}: {e}", signature.varargs.name))
     if missing:
         names = ", ".join(f"--{name}" for name in missing)
-        what = "argument" if len(missing) == 1 else "arguments"
-        problems.append((f"missing required {what}: {names}", missing[0]))
+        noun = "argument" if len(missing) == 1 else "arguments"
+        problems.append((f"missing required {noun}: {names}", missing[0]))
     if problems:
-        raise _refusal(
+        raise _error(
             f"{signature.name}: " + "; ".join(text for text, _ in problems),
             problems[0][1] if len(problems) == 1 and len(missing) < 2 else None,
         )
     return values, varargs
 
 
-def _refusal(message: str, parameter: str | None = None) -> ComponentArgumentError:
-    # the words it cites may have line breaks; it has none
+def _error(message: str, parameter: str | None = None) -> ComponentArgumentError:
+    # arguments in the message may have line breaks; an error is one line
     return ComponentArgumentError("\\n".join(message.splitlines()), parameter)
 
 
@@ -302,28 +295,30 @@ def _from_sources(
 
 
 def _checked(parameter: ComponentParameter, value: Any) -> Any:
-    """Checks a typed value; one of an unsupported type is the component's business."""
-    if parameter.converter is not None:
-        return parameter.converter.from_value(value)
-    if isinstance(value, str):
-        raise ValueError(unsupported(parameter))
-    return value
+    """Check a typed value; a value of an unsupported type is passed to the component unchecked."""
+    if parameter.converter is None and not isinstance(value, str):
+        return value
+    return _converter_of(parameter).from_value(value)
 
 
 def _read(parameter: ComponentParameter, text: str) -> Any:
+    return _converter_of(parameter).from_text(text)
+
+
+def _converter_of(parameter: ComponentParameter) -> Converter:
     if parameter.converter is None:
         raise ValueError(unsupported(parameter))
-    return parameter.converter.from_text(text)
+    return parameter.converter
 
 
 def _bind_varargs(
     parameter: ComponentParameter,
-    words: list[str] | None,
+    arguments: list[str] | None,
     config: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> list[Any]:
-    if words is not None:
-        return [_read(parameter, word) for word in words]
+    if arguments is not None:
+        return [_read(parameter, argument) for argument in arguments]
     source = config if parameter.name in config else defaults
     given = source.get(parameter.name)
     if given is None:
@@ -331,19 +326,19 @@ def _bind_varargs(
     if isinstance(given, str):
         import shlex
 
-        return [_read(parameter, word) for word in shlex.split(given)]
+        return [_read(parameter, argument) for argument in shlex.split(given)]
     if not isinstance(given, (list, tuple)):
         raise ValueError(f"expected a list, got {given!r} ({type(given).__name__})")
     return [_checked(parameter, value) for value in given]
 
 
 def unsupported(parameter: ComponentParameter) -> str:
-    """Returns why values of this parameter cannot be read."""
+    """Return the reason why values of this parameter cannot be read."""
     return f"type '{parameter.type_name}' is not supported; supported types: {SUPPORTED_TYPES}"
 
 
 def unknown_names(signature: ComponentSignature, names: Iterable[str]) -> list[str]:
-    """Returns one line for each name that is no parameter."""
+    """Return a line for each name that is not a parameter."""
     return [
         f"{signature.name} has no parameter '{name}';{nearest(name, signature.names)}".rstrip(";")
         for name in names
@@ -351,24 +346,13 @@ def unknown_names(signature: ComponentSignature, names: Iterable[str]) -> list[s
     ]
 
 
-def _unexpected(signature: ComponentSignature, word: str) -> str:
-    hint = nearest(word, (f"--{name}" for name in signature.names))
-    return f"takes options only, not the word '{word}'" + (f";{hint}" if hint else "")
-
-
-def _looks_like_option(word: str) -> bool:
-    """Returns False for negative numbers too: no parameter can be called like one."""
-    if len(word) < 2 or word[0] != "-":
+def _looks_like_option(argument: str) -> bool:
+    """Return False for negative numbers too, because no parameter has such a name."""
+    if len(argument) < 2 or argument[0] != "-":
         return False
-    digits = word[2:] if word[1] == "." else word[1:]
-    return not digits[:1].isdigit() and word.lower() not in ("-inf", "-nan")
+    digits = argument[2:] if argument[1] == "." else argument[1:]
+    return not digits[:1].isdigit() and argument.lower() not in ("-inf", "-nan")
 
 
-def _fold(option: str) -> str:
+def _folded(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
-
-
-def _shell_word(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)

@@ -1,4 +1,4 @@
-"""What a component takes: its parameters, each with the converter for its type."""
+"""The parameters of a component, each with the converter for its type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torchx_specs.components.converters import (
-    AnyConverter,
     Converter,
     UnsupportedTypeError,
     converter_for,
@@ -26,12 +25,12 @@ class ComponentParameter(NamedTuple):
     """One parameter of a component.
 
     Attributes:
-        name: as it is written in the signature
-        converter: how its values are read; None if its type is not supported
-        type_name: the type, as help shows it
-        default: ``REQUIRED`` if there is none
-        aliases: further option strings, from ``Annotated[T, "-x"]``
-        keyword_only: whether the component takes it by name only
+        name: Name in the signature.
+        converter: Reads the values; None if the type is not supported.
+        type_name: The type, as help shows it.
+        default: The default, or ``REQUIRED``.
+        aliases: Further option strings, from ``Annotated[T, "-x"]``.
+        keyword_only: Whether the component takes it by name only.
     """
 
     name: str
@@ -43,6 +42,7 @@ class ComponentParameter(NamedTuple):
 
     @property
     def is_required(self) -> bool:
+        """Whether the parameter has no default."""
         return self.default is REQUIRED
 
 
@@ -50,9 +50,9 @@ class ComponentSignature(NamedTuple):
     """The parameters of a component.
 
     Attributes:
-        name: name of the function or class
-        parameters: all but the variable ones, in order
-        varargs: ``*args``, or None
+        name: Name of the function or class.
+        parameters: The parameters except ``*args``, in order.
+        varargs: ``*args``, or None.
     """
 
     name: str
@@ -60,30 +60,35 @@ class ComponentSignature(NamedTuple):
     varargs: ComponentParameter | None = None
 
     def get(self, name: str) -> ComponentParameter | None:
-        """Returns the parameter of that name, the variable one included; ``-`` counts as ``_``."""
+        """Return the parameter of that name, or None; ``-`` counts as ``_``."""
         wanted = name.replace("-", "_")
-        every = self.parameters if self.varargs is None else (*self.parameters, self.varargs)
-        return next((parameter for parameter in every if parameter.name == wanted), None)
+        return next((p for p in self._all if p.name == wanted), None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        every = self.parameters if self.varargs is None else (*self.parameters, self.varargs)
-        return tuple(parameter.name for parameter in every)
+        """The names of the parameters, ``*args`` last."""
+        return tuple(parameter.name for parameter in self._all)
+
+    @property
+    def _all(self) -> tuple[ComponentParameter, ...]:
+        return self.parameters if self.varargs is None else (*self.parameters, self.varargs)
 
 
 def component_name(fn: Callable[..., Any]) -> str:
-    """Returns what messages call a component."""
+    """Return the name of a component for messages."""
     name = getattr(fn, "__name__", None) or getattr(getattr(fn, "func", None), "__name__", None)
     return name or type(fn).__name__
 
 
 def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
-    """Reads the signature of a component: a function, or a class whose instances have ``build()``.
+    """Return the signature of a component: a function, or a class with a method ``build()``.
 
-    Annotations may be strings. A parameter without one has the type of its default, or is a str.
+    Annotations may be strings. A parameter without an annotation has the type of its default, or
+    is a str.
 
     Raises:
-        ComponentTypeError: it has no signature, an annotation that names nothing, or ``**kwargs``
+        ComponentTypeError: The component has no signature, an unknown name in an annotation, or
+            ``**kwargs``.
     """
     name = component_name(fn)
     try:
@@ -96,8 +101,8 @@ def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
     for parameter in parameters:
         if parameter.kind is parameter.VAR_KEYWORD:
             raise ComponentTypeError(
-                f"{name} cannot be a component: **{parameter.name} takes any name,"
-                " and a command line has no way to check those; name the parameters"
+                f"{name} cannot be a component: **{parameter.name} accepts any name,"
+                " which a command line cannot check; name the parameters"
             )
         read = _read_parameter(parameter, hints.get(parameter.name, REQUIRED))
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -131,11 +136,11 @@ def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParamet
 
 def _converter_of_default(default: Any) -> Converter:
     if default is REQUIRED or default is None:
-        return AnyConverter()
+        return converter_for(Any)
     try:
         return converter_for(type(default))
     except UnsupportedTypeError:
-        return AnyConverter()
+        return converter_for(Any)
 
 
 def _aliases(hint: Any) -> tuple[str, ...]:
@@ -151,17 +156,17 @@ def _aliases(hint: Any) -> tuple[str, ...]:
 def _resolved_annotations(
     fn: Callable[..., Any], name: str, parameters: list[inspect.Parameter]
 ) -> dict[str, Any]:
-    """Resolves annotations of parameters; that of the result need not even be importable."""
+    """Resolve the annotations of the parameters; the return annotation need not be importable."""
     annotations = {p.name: p.annotation for p in parameters if p.annotation is not REQUIRED}
     names = _global_names(fn)
     try:
         return _hints(annotations, names)
-    except Exception:  # whatever an annotation raises: find out which one it was
+    except Exception:  # an annotation may raise anything: find the one that does
         for key, annotation in annotations.items():
             try:
                 _hints({key: annotation}, names)
             except Exception as e:
-                # one that was a string already is quoted twice under the __future__ import
+                # a string annotation is quoted twice under the __future__ import
                 shown = annotation if isinstance(annotation, str) else type_name(annotation)
                 shown = shown.strip("'\"")
                 raise ComponentTypeError(
@@ -172,7 +177,7 @@ def _resolved_annotations(
 
 def _hints(annotations: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
     holder = types.SimpleNamespace(__annotations__=annotations)
-    # get_type_hints takes whatever has __annotations__, which its stub does not say
+    # get_type_hints accepts any object with __annotations__, unlike its stub
     return typing.get_type_hints(typing.cast(Any, holder), names, None, include_extras=True)
 
 

@@ -1,1 +1,1 @@
-"""AppDefs as JSON and YAML."""
+"""AppDefs as documents: JSON and YAML."""

@@ -1,1 +1,1 @@
-"""What a job is: apps, roles, resources, mounts, macros, handles and statuses."""
+"""A job as data: apps, roles, resources, mounts, macros, handles and statuses."""

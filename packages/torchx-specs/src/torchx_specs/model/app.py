@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class RetryPolicy(str, Enum):
-    """What is started again when a replica of a role fails.
+    """The part of an app that restarts when a replica fails.
 
-    A failure is a non-zero exit code, a crash of the host, a preemption or an eviction. Schedulers
-    support APPLICATION; whether they support the others is said on their pages.
+    A failure is a non-zero exit code, a crash of the host, a preemption or an eviction. All
+    schedulers support APPLICATION; see their documentation for the others.
 
-    1. REPLICA: replaces the failed replica; surviving replicas are untouched. With ``dist.ddp``,
-       torchelastic coordinates restarts and membership changes; otherwise the application deals
-       with departures and arrivals.
+    1. REPLICA: replaces the failed replica; the other replicas continue. With ``dist.ddp``,
+       torchelastic coordinates restarts and membership changes. Otherwise the application has to
+       handle replicas that leave and join.
     2. APPLICATION: restarts the entire application.
-    3. ROLE: restarts the role in which the error occurred, not the whole job.
+    3. ROLE: restarts the role of the failed replica, not the whole job.
     """
 
     REPLICA = "REPLICA"
@@ -57,25 +57,25 @@ class Role:
     ... )
 
     Args:
-        name: name of the role
-        image: software bundle installed on the container (docker image, folder, ...)
-        min_replicas: minimum for elastic scaling; unset or unsupported by the scheduler, the job
-            runs at ``num_replicas``
-        entrypoint: command to invoke inside the container
-        args: arguments to the entrypoint
-        env: environment variables
-        num_replicas: number of container replicas
-        max_retries: how often to start again before giving up
-        retry_policy: what is started again upon a failure
-        resource: requirements per replica
-        port_map: named ports (``{"tensorboard": 8081}``)
-        metadata: scheduler-specific data under keys ``$scheduler.$key``
-        mounts: bind, volume or device mounts
-        workspace: local project directories to mirror on the remote job; the ``workspace`` argument
-            of the Runner's methods overrides it on ``roles[0]``
-        overrides: attribute name to a value or a callable, future or awaitable that gives it;
-            resolved once, when the attribute is first read (older code; prefer setting the
-            attribute)
+        name: Name of the role.
+        image: Software to run: a container image, or a directory, depending on the scheduler.
+        min_replicas: Minimum number of replicas for elastic scaling. If it is None, or the
+            scheduler does not support it, the job runs at ``num_replicas``.
+        entrypoint: Command to run in the container.
+        args: Arguments of the command.
+        env: Environment variables.
+        num_replicas: Number of replicas.
+        max_retries: Number of restarts before the job fails.
+        retry_policy: The part of the app that restarts upon a failure.
+        resource: Resource requirements per replica.
+        port_map: Ports by name (``{"tensorboard": 8081}``).
+        metadata: Scheduler-specific data under keys ``$scheduler.$key``.
+        mounts: Bind, volume or device mounts.
+        workspace: Local project directories to upload into the job. The argument ``workspace`` of
+            the Runner's methods overrides it on ``roles[0]``.
+        overrides: Values by attribute, or callables, futures and awaitables that return them. An
+            override is computed once, when the attribute is first read. For older programs; prefer
+            setting the attribute.
     """
 
     name: str
@@ -105,16 +105,15 @@ class Role:
             return _instance_dict(self, name)
 
     def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
-        """Hook for role-specific modifications of the scheduler request.
+        """Return the scheduler's request with changes for this role.
 
-        Called for each role, in the order of :attr:`AppDef.roles`, when a scheduler makes a dry
-        run.
+        A scheduler calls it in a dry run for each role, in the order of :attr:`AppDef.roles`.
         """
         return dryrun_info
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Role:
-        # written out because copies of jobs with hundreds of roles are on the path of every dry
-        # run; overrides are shared, so that what one copy resolved the others need not
+        # Every dry run copies the app; for hundreds of roles this is faster than the default copy.
+        # Copies share the overrides, so that each is computed once.
         source = _instance_dict(self, "__dict__")
         new = object.__new__(type(self))
         target = _instance_dict(new, "__dict__")
@@ -146,9 +145,9 @@ class AppDef:
     False
 
     Args:
-        name: name of the application
-        roles: its roles
-        metadata: scheduler-specific metadata (treatment varies by scheduler)
+        name: Name of the application.
+        roles: Its roles.
+        metadata: Scheduler-specific metadata.
     """
 
     name: str
@@ -156,10 +155,10 @@ class AppDef:
     metadata: dict[str, str] = field(default_factory=dict)
 
     def get_role(self, name: str) -> Role:
-        """Returns the role of that name.
+        """Return the role of that name.
 
         Raises:
-            KeyError: the text lists the roles there are
+            KeyError: The app has no such role; the text lists its roles.
         """
         for role in self.roles:
             if role.name == name:
@@ -175,5 +174,5 @@ class AppDef:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and any(role.name == name for role in self.roles)
 
-    # roles are looked up by name; without this, Python would try app[0], app[1] ... for a loop
+    # without this, a loop over the app would call app[0], app[1] and so on
     __iter__ = None

@@ -1,29 +1,28 @@
-"""Literal values with a meaning of their own, and well-known metadata keys."""
+"""Special values, and well-known metadata keys."""
 
 from __future__ import annotations
 
 from typing import Final
 
 ALL: Final = "all"
-#: Default of :attr:`Role.entrypoint <torchx_specs.Role>`: nobody set it.
+#: Default of :attr:`Role.entrypoint <torchx_specs.Role>`.
 MISSING: Final = "<MISSING>"
 NONE: Final = "<NONE>"
 UNKNOWN: Final = "<UNKNOWN>"
 NA: Final = "<<NA>>"
 
-#: Environment variable, in each replica, with the host of the first one: what the macro
-#: ``rank0_env`` names.
+#: Environment variable in each replica with the host of rank 0; the value of macro ``rank0_env``.
 ENV_RANK0_HOST: Final = "TORCHX_RANK0_HOST"
 
-#: Environment variable naming what started this process (the command sets ``cli_run``).
+#: Environment variable with the context of this process (the command sets ``cli_run``).
 TORCHX_CONTEXT_NAME: Final = "TORCHX_CONTEXT_NAME"
 
-#: memMB of one GiB.
+#: One GiB in MB.
 GiB: Final = 1024
 
 
 class app_metadata:  # noqa: N801 - a namespace of keys, spelt as upstream's module
-    """Keys under which the launcher describes itself in :attr:`AppDef.metadata`."""
+    """Keys of :attr:`AppDef.metadata` that the launcher sets."""
 
     CONTEXT: Final = "torchx/context"
     VERSION: Final = "torchx/version"

@@ -1,4 +1,4 @@
-"""What a scheduler would submit."""
+"""The result of a dry run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ T = TypeVar("T")
 
 
 class AppDryRunInfo(Generic[T]):
-    """Returned by :meth:`Scheduler.submit_dryrun
-    <torchx_specs.schedulers.Scheduler.submit_dryrun>`.
+    """The request that a scheduler would submit; ``print(info)`` shows it.
 
-    Wraps the request that would be submitted; ``print(info)`` shows it readably. Change ``request``
-    before ``schedule(info)`` to submit something else.
+    :meth:`Scheduler.submit_dryrun <torchx_specs.schedulers.Scheduler.submit_dryrun>` returns it.
+    Change ``request`` before ``schedule(info)`` to submit another request.
 
     Attributes:
-        request: the scheduler's native request
-        app: the app it was made from
-        cfg: the resolved scheduler options
+        request: The scheduler's native request.
+        app: The app of the request.
+        cfg: The resolved scheduler options.
     """
 
     def __init__(self, request: T, fmt: Callable[[T], str]) -> None:
@@ -33,7 +32,7 @@ class AppDryRunInfo(Generic[T]):
         self._scheduler: str | None = None
 
     def __class_getitem__(cls, params: Any) -> Any:
-        # AppDryRunInfo[Request] and AppDryRunInfo[Request, Cfg] are both written in the field
+        # programs use both AppDryRunInfo[Request] and AppDryRunInfo[Request, Cfg]
         first = params[0] if isinstance(params, tuple) else params
         return super().__class_getitem__(first)  # type: ignore[misc]
 

@@ -21,7 +21,7 @@ class ParsedAppHandle(NamedTuple):
 
 
 def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
-    """Parses ``{scheduler}://{session_name}/{app_id}``; the session may be empty.
+    """Parse ``{scheduler}://{session_name}/{app_id}``; the session may be empty.
 
     >>> parse_app_handle("k8s://default/foo_bar")
     ParsedAppHandle(scheduler_backend='k8s', session_name='default', app_id='foo_bar')
@@ -29,7 +29,7 @@ def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
     ParsedAppHandle(scheduler_backend='k8s', session_name='', app_id='foo_bar')
 
     Raises:
-        MalformedAppHandleException: for anything else
+        MalformedAppHandleException: The text has another form.
     """
     found = _HANDLE.match(app_handle)
     if not found:
@@ -38,5 +38,5 @@ def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
 
 
 def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> AppHandle:
-    """Returns the handle of an app; the inverse of :func:`parse_app_handle`."""
+    """Return the handle of an app; the inverse of :func:`parse_app_handle`."""
     return f"{scheduler_backend}://{session_name}/{app_id}"

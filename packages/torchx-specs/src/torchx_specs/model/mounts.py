@@ -1,9 +1,8 @@
-"""Mounts of a role, and the ``type=bind,src=...`` notation for them."""
+"""Mounts of a role, and their notation ``type=bind,src=...``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,7 +20,7 @@ class MountType(str, Enum):
 
 @dataclass
 class BindMount:
-    """Bind-mounts a host path into the worker container."""
+    """A host path that is mounted into the container."""
 
     src_path: str
     dst_path: str
@@ -30,7 +29,7 @@ class BindMount:
 
 @dataclass
 class VolumeMount:
-    """Mounts a persistent volume into the worker container."""
+    """A persistent volume that is mounted into the container."""
 
     src: str
     dst_path: str
@@ -39,9 +38,7 @@ class VolumeMount:
 
 @dataclass
 class DeviceMount:
-    """Mounts a host device into the container; ``permissions`` are any of ``r``, ``w`` and ``m``
-    (mknod).
-    """
+    """A host device in the container; ``permissions`` are any of ``r``, ``w`` and ``m`` (mknod)."""
 
     src_path: str
     dst_path: str
@@ -49,7 +46,7 @@ class DeviceMount:
 
 
 class MountOptionError(RequestError, KeyError):
-    """An option of a mount is unknown, missing or out of place."""
+    """A mount option is unknown, missing or misplaced."""
 
     def __str__(self) -> str:  # KeyError would print the repr
         return "; ".join(self.problems)
@@ -69,10 +66,9 @@ _CANONICAL = {
 
 
 def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]:
-    """Parses a list of options into typed mounts, in a notation like that of ``docker run
-    --mount``.
+    """Parse the options of ``docker run --mount`` into mounts.
 
-    Several mounts stand in one list; each begins with ``type``::
+    One list may have several mounts; each begins with ``type``::
 
         type=bind,src=<host path>,dst=<container path>[,readonly]
         type=volume,src=<name/id>,dst=<container path>[,readonly]
@@ -81,13 +77,9 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
     ``~`` at the start of a bind mount's source is the home directory.
 
     Raises:
-        RequestError: unknown type or permission (also a ValueError), unknown, missing or misplaced
-            option (also a KeyError)
+        RequestError: A type or permission is unknown (also a ValueError), or an option is unknown,
+            missing or misplaced (also a KeyError).
     """
-    return [_build(fields) for fields in _split(opts)]
-
-
-def _split(opts: Iterable[str]) -> list[dict[str, str]]:
     mounts: list[dict[str, str]] = []
     for opt in opts:
         key, _, value = opt.partition("=")
@@ -103,7 +95,7 @@ def _split(opts: Iterable[str]) -> list[dict[str, str]]:
         elif not mounts:
             raise MountOptionError(f"type must be specified first, before '{opt}'")
         mounts[-1][key] = value
-    return mounts
+    return [_build(fields) for fields in mounts]
 
 
 def _build(fields: dict[str, str]) -> BindMount | VolumeMount | DeviceMount:

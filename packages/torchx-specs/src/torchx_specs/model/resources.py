@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Tag under which a resource keeps the name it was registered with.
+#: Tag with the registered name of a resource.
 NAME_TAG = "torchx/named_resources.name"
 #: Tag that marks a fractional slice of a base resource.
 FRACTIONAL_TAG = "torchx/named_resources.is_fractional"
@@ -19,12 +19,12 @@ class Resource:
     Resource(cpu=4, gpu=1, memMB=8192, capabilities={}, devices={}, tags={})
 
     Args:
-        cpu: number of logical cpu cores
-        gpu: number of gpus
-        memMB: MB of ram
-        capabilities: additional hardware specs (interpreted by the scheduler)
-        devices: named devices with their quantities (``{"vpc.amazonaws.com/efa": 1}``)
-        tags: metadata that schedulers do not interpret
+        cpu: Number of logical CPU cores.
+        gpu: Number of GPUs.
+        memMB: Memory in MB.
+        capabilities: Further hardware properties, which the scheduler interprets.
+        devices: Quantities by device name (``{"vpc.amazonaws.com/efa": 1}``).
+        tags: Metadata that schedulers do not interpret.
     """
 
     cpu: int
@@ -36,7 +36,7 @@ class Resource:
 
     @staticmethod
     def copy(original: Resource, **capabilities: Any) -> Resource:
-        """Returns a copy of ``original`` with the given capabilities merged in."""
+        """Return a copy of ``original`` with the given capabilities added."""
         return Resource(
             cpu=original.cpu,
             gpu=original.gpu,
@@ -47,16 +47,16 @@ class Resource:
         )
 
     def get_resource_name(self) -> str | None:
-        """Returns the name this resource is registered under, or None."""
+        """Return the registered name of this resource, or None."""
         name = self.tags.get(NAME_TAG)
         return name if isinstance(name, str) else None
 
     def is_fractional(self) -> bool:
-        """Returns True if this is a fractional slice of a base resource."""
+        """Return True if this is a fraction of a base resource."""
         return bool(self.tags.get(FRACTIONAL_TAG, False))
 
 
-#: The resource of a role that asks for nothing.
+#: The resource of a role without requirements.
 NULL_RESOURCE = Resource(cpu=-1, gpu=-1, memMB=-1)
 
 DEFAULT_CPU = 2
@@ -70,19 +70,20 @@ def resource(
     memMB: int | None = None,  # noqa: N803 - the documented name
     h: str | None = None,
 ) -> Resource:
-    """Creates a resource from raw values, or from a named resource, which wins.
+    """Return a resource with the given values, or a named resource.
 
     >>> resource(cpu=4, gpu=1, memMB=8192)
     Resource(cpu=4, gpu=1, memMB=8192, capabilities={}, devices={}, tags={})
 
     Args:
-        cpu: cpu cores, 2 unless given
-        gpu: gpus, 0 unless given
-        memMB: MB of ram, 1024 unless given
-        h: name of a registered resource (``gpu.small``), in any letter case
+        cpu: CPU cores (default: 2).
+        gpu: GPUs (default: 0).
+        memMB: Memory in MB (default: 1024).
+        h: Name of a registered resource (``gpu.small``), in any letter case. It wins over the
+            other arguments.
 
     Raises:
-        NamedResourceNotFoundError: no resource ``h`` (also a KeyError)
+        NamedResourceNotFoundError: No resource has the name ``h`` (also a KeyError).
     """
     if h:
         from torchx_specs.resources.registry import lookup

@@ -11,11 +11,10 @@ from torchx_specs.model.constants import NONE
 
 
 class AppState(int, Enum):
-    """State of an application, ordered from not submitted to ended.
+    """State of an application, in the order of its life.
 
-    An app starts at UNSUBMITTED and moves through SUBMITTED, PENDING and RUNNING to one of the
-    terminal states SUCCEEDED, FAILED and CANCELLED. A preempted app goes back from RUNNING to
-    PENDING.
+    An app moves from UNSUBMITTED through SUBMITTED, PENDING and RUNNING to one of the terminal
+    states SUCCEEDED, FAILED and CANCELLED. A preempted app returns from RUNNING to PENDING.
 
     1. UNSUBMITTED - not yet submitted to the scheduler
     2. SUBMITTED - accepted by the scheduler
@@ -24,7 +23,7 @@ class AppState(int, Enum):
     5. SUCCEEDED - completed successfully
     6. FAILED - completed unsuccessfully
     7. CANCELLED - ended by a user before it completed
-    8. UNKNOWN - the scheduler cannot tell
+    8. UNKNOWN - the scheduler does not know
     """
 
     UNSUBMITTED = 0
@@ -53,12 +52,12 @@ _STARTED_STATES = _TERMINAL_STATES | {AppState.RUNNING}
 
 
 def is_terminal(state: AppState) -> bool:
-    """Returns True for SUCCEEDED, FAILED and CANCELLED."""
+    """Return True for SUCCEEDED, FAILED and CANCELLED."""
     return state in _TERMINAL_STATES
 
 
 def is_started(state: AppState) -> bool:
-    """Returns True for RUNNING and the terminal states."""
+    """Return True for RUNNING and the terminal states."""
     return state in _STARTED_STATES
 
 
@@ -67,17 +66,16 @@ class ReplicaStatus:
     """Status of one replica of a role.
 
     Args:
-        id: index of the replica within its role
-        state: its state
-        role: name of the role
-        hostname: name of the host it runs on, as the other replicas reach it
-        structured_error_msg: JSON of the error the replica left, or ``<NONE>``
-        hostaddr: address of the host, the host name unless known
-        reason: why it is in this state (``OOMKilled``, ``Unschedulable: ...``), empty if there is
-            nothing to say
-        exit_code: exit code of its process, negative for a signal, None while unknown
-        node: the scheduler's name of the machine, None while unknown
-        restarts: how often it was started again
+        id: Index of the replica within its role.
+        state: State of the replica.
+        role: Name of the role.
+        hostname: Name of its host, by which the other replicas reach it.
+        structured_error_msg: Error of the replica as JSON, or ``<NONE>``.
+        hostaddr: Address of the host (default: the host name).
+        reason: Reason of the state (``OOMKilled``, ``Unschedulable: ...``), or an empty string.
+        exit_code: Exit code of its process, negative for a signal; None if unknown.
+        node: The scheduler's name of the machine; None if unknown.
+        restarts: Number of restarts.
     """
 
     id: int
@@ -104,10 +102,9 @@ class RoleStatus:
     replicas: list[ReplicaStatus]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the status as a dict that ``json.dumps`` takes.
+        """Return the status as a dict for ``json.dumps``.
 
-        A replica's ``state`` is the number of the state, as scripts have it; ``state_name`` beside
-        it is its name.
+        ``state`` of a replica is a number, because scripts read it; ``state_name`` is its name.
         """
         replicas = [{**asdict(r), "state_name": r.state.name} for r in self.replicas]
         return {"role": self.role, "replicas": replicas}
@@ -115,7 +112,7 @@ class RoleStatus:
 
 @dataclass
 class AppStatus:
-    """Runtime status of an app; ``roles`` has the replicas of the most recent attempt only."""
+    """Status of an app; ``roles`` has only the replicas of the most recent attempt."""
 
     state: AppState
     num_restarts: int = 0
@@ -125,23 +122,23 @@ class AppStatus:
     roles: list[RoleStatus] = field(default_factory=list)
 
     def is_terminal(self) -> bool:
-        """Returns True if the app has ended."""
+        """Return True if the app has ended."""
         return is_terminal(self.state)
 
     def raise_for_status(self) -> None:
-        """Raises if the app did not succeed (a running app has not).
+        """Raise an error unless the app succeeded.
 
         Raises:
-            AppStatusError: its ``status`` is this object
+            AppStatusError: The app failed, was cancelled, or has not ended.
         """
         if self.state != AppState.SUCCEEDED:
             raise AppStatusError(self, f"job did not succeed: {self}")
 
     def to_json(self, filter_roles: list[str] | None = None) -> dict[str, Any]:
-        """Returns the status as a dict that ``json.dumps`` takes.
+        """Return the status as a dict for ``json.dumps``.
 
         Args:
-            filter_roles: the roles to include, all if None
+            filter_roles: Roles to include (default: all).
         """
         return {
             "state": str(self.state),
@@ -153,10 +150,10 @@ class AppStatus:
         }
 
     def format(self, filter_roles: list[str] | None = None) -> str:
-        """Returns the status for people to read.
+        """Return the status for people to read.
 
         Args:
-            filter_roles: the roles to include, all if None
+            filter_roles: Roles to include (default: all).
         """
         from torchx_specs.model.status_format import format_status
 

@@ -1,8 +1,8 @@
 """Template variables in ``Role.args``, ``Role.env`` and ``Role.metadata``.
 
-A string is a template if it contains one of the macros as ``$name`` or ``${name}``, escaped or not;
-then it is treated by the rules of :meth:`string.Template.safe_substitute`: unknown names stay,
-``$$`` becomes ``$``. Any other string reaches the job as it is, ``$$`` included.
+A string is a template if it contains a macro as ``$name`` or ``${name}``, escaped or not. The rules
+of :meth:`string.Template.safe_substitute` apply to a template: unknown names stay, and ``$$``
+becomes ``$``. Any other string reaches the job unchanged, including ``$$``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 
 _NAMES = ("img_root", "base_img_root", "app_id", "replica_id", "rank0_env")
 _MACRO = re.compile(r"\$(?:\{(?:%s)\}|(?:%s)(?![_a-zA-Z0-9]))" % (("|".join(_NAMES),) * 2))
-# the tokens of string.Template, which this module does not import: it costs a millisecond at every
-# start
+# the tokens of string.Template, whose import would take a millisecond at every start
 _TOKEN = re.compile(r"\$(?:(\$)|([_a-zA-Z][_a-zA-Z0-9]*)|\{([_a-zA-Z][_a-zA-Z0-9]*)\})")
 
 
 def is_template(text: str) -> bool:
-    """Returns True if ``text`` contains a macro, and so will be changed by substitution."""
+    """Return True if ``text`` contains a macro."""
     return "$" in text and _MACRO.search(text) is not None
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Replaces the macros in ``text`` by ``values``; text without a macro is returned unchanged."""
+    """Return ``text`` with its macros replaced; text without a macro is returned unchanged."""
     return _substitute(text, values) if is_template(text) else text
 
 
@@ -46,15 +45,14 @@ def _substitute(template: str, values: Mapping[str, str]) -> str:
 
 
 class macros:  # noqa: N801 - a namespace of names, lower-case in every user's code
-    """Template variables substituted at runtime in ``Role.args``, ``Role.env`` and
-    ``Role.metadata``, nowhere else.
+    """Variables that are substituted in ``Role.args``, ``Role.env`` and ``Role.metadata`` only.
 
     1. ``img_root`` - root directory of the pulled image
     2. ``app_id`` - application id as assigned by the scheduler
-    3. ``replica_id`` - index of the replica within its role (0, 1, ...), kept by a replacement
-       after a failure
-    4. ``rank0_env`` - name of the environment variable that holds the host of rank 0; resolve it in
-       a shell (``$${rank0_env}``) or in the application. Not available on all schedulers.
+    3. ``replica_id`` - index of the replica within its role (0, 1, ...); a replacement after a
+       failure has the same index
+    4. ``rank0_env`` - name of the environment variable with the host of rank 0; resolve it in a
+       shell (``$${rank0_env}``) or in the application. Not available on all schedulers.
     5. ``base_img_root`` - deprecated
 
     >>> from torchx_specs import AppDef, Role
@@ -76,7 +74,7 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
 
     @dataclass
     class Values:
-        """What the macros stand for in one replica; an omitted ``rank0_env`` stays a macro."""
+        """Values of the macros in one replica; an omitted ``rank0_env`` stays a macro."""
 
         img_root: str
         app_id: str
@@ -85,7 +83,7 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
         base_img_root: str = "DEPRECATED"
 
         def apply(self, role: Role) -> Role:
-            """Returns a deep copy of ``role`` with the macros substituted."""
+            """Return a deep copy of ``role`` with the macros substituted."""
             values = self.to_dict()
             new = copy.deepcopy(role)
             new.args = [substitute(arg, values) for arg in role.args]
@@ -94,11 +92,11 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
             return new
 
         def substitute(self, arg: str) -> str:
-            """Returns ``arg`` with the macros substituted."""
+            """Return ``arg`` with the macros substituted."""
             return substitute(arg, self.to_dict())
 
         def to_dict(self) -> dict[str, Any]:
-            """Returns the macros' values by name."""
+            """Return the values by name of macro."""
             values = {
                 "img_root": self.img_root,
                 "base_img_root": self.base_img_root,
@@ -121,10 +119,9 @@ def _substitute_nested(value: Any, values: Mapping[str, str]) -> Any:
 
 
 class RoleTemplate:
-    """A role searched for macros once, to be rendered for thousands of replicas.
+    """A role that is searched for macros once, and rendered for thousands of replicas.
 
-    The lists and dicts that :meth:`args`, :meth:`env` and :meth:`render` return are the caller's
-    own.
+    Callers may change the lists and dicts that :meth:`args`, :meth:`env` and :meth:`render` return.
     """
 
     def __init__(self, role: Role) -> None:
@@ -137,29 +134,27 @@ class RoleTemplate:
 
     @property
     def constant(self) -> bool:
-        """True if every replica gets the same arguments, environment and metadata."""
+        """True if all replicas have the same arguments, environment and metadata."""
         return not (self._arg_macros or self._env_macros or self._metadata_macros)
 
     def args(self, values: macros.Values) -> list[str]:
-        """Returns the arguments of one replica."""
+        """Return the arguments of one replica."""
         args = self._args.copy()
-        if self._arg_macros:
-            by_name = values.to_dict()
-            for i in self._arg_macros:
-                args[i] = _substitute(args[i], by_name)
+        by_name = values.to_dict() if self._arg_macros else {}
+        for i in self._arg_macros:
+            args[i] = _substitute(args[i], by_name)
         return args
 
     def env(self, values: macros.Values) -> dict[str, str]:
-        """Returns the environment of one replica."""
+        """Return the environment of one replica."""
         env = self._env.copy()
-        if self._env_macros:
-            by_name = values.to_dict()
-            for key in self._env_macros:
-                env[key] = _substitute(env[key], by_name)
+        by_name = values.to_dict() if self._env_macros else {}
+        for key in self._env_macros:
+            env[key] = _substitute(env[key], by_name)
         return env
 
     def render(self, values: macros.Values) -> Role:
-        """Returns the role of one replica; only arguments, environment and metadata are copies."""
+        """Return the role of one replica; only arguments, environment and metadata are copied."""
         role = copy.copy(self.role)
         role.args = self.args(values)
         role.env = self.env(values)

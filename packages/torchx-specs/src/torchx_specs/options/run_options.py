@@ -1,4 +1,4 @@
-"""The options a scheduler takes: their types, defaults, help, and how to read them from text."""
+"""The options of a scheduler: names, types, defaults and help, and how to read them from text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 
 
 def _type_name(tp: Any, full: bool = False) -> str:
-    """Returns the name of a type; of a list or dict with what is in it, if that is wanted."""
+    """Return the name of a type; ``full`` includes the types of items."""
     origin = get_origin(tp)
     if origin is Union or isinstance(tp, types.UnionType):
         names = (_type_name(arg, full) for arg in get_args(tp) if arg is not type(None))
@@ -28,10 +28,10 @@ class runopt:  # noqa: N801 - a documented name
     """One option of a scheduler.
 
     Args:
-        default: value when the option is not given
-        opt_type: ``str``, ``int``, ``float``, ``bool``, ``list[str]`` or ``dict[str, str]``
-        is_required: True if it must be given
-        help: what it does; a callable is asked when the text is first read
+        default: Value if the option is not given.
+        opt_type: ``str``, ``int``, ``float``, ``bool``, ``list[str]`` or ``dict[str, str]``.
+        is_required: Whether the option must be given.
+        help: Description, or a function that returns it when it is first read.
     """
 
     __slots__ = ("_help", "default", "is_required", "opt_type")
@@ -50,7 +50,7 @@ class runopt:  # noqa: N801 - a documented name
 
     @property
     def help(self) -> str:
-        """What the option does."""
+        """The description of the option."""
         if not isinstance(self._help, str):
             self._help = self._help()
         return self._help
@@ -105,7 +105,7 @@ class runopt:  # noqa: N801 - a documented name
 
 
 class runopts:  # noqa: N801 - a documented name
-    """Schema of a scheduler's run configuration: accepted keys, defaults and help.
+    """Options of a scheduler: accepted keys, types, defaults and help.
 
     >>> opts = runopts()
     >>> opts.add("cluster_id", type_=int, help="cluster to submit the job", required=True)
@@ -114,7 +114,7 @@ class runopts:  # noqa: N801 - a documented name
     >>> opts.resolve({"clusterId": 7})
     {'cluster_id': 7, 'priority': 0.5, 'preemptible': False}
 
-    New schedulers are better off with :class:`~torchx_specs.StructuredOpts`.
+    Prefer :class:`~torchx_specs.StructuredOpts` for new schedulers.
     """
 
     def __init__(self) -> None:
@@ -134,11 +134,11 @@ class runopts:  # noqa: N801 - a documented name
         default: CfgVal = None,
         required: bool = False,
     ) -> None:
-        """Registers an option.
+        """Register an option.
 
         Raises:
-            ValueError: a required option with a default
-            TypeError: a default of another type
+            ValueError: A required option has a default.
+            TypeError: The default is of another type.
         """
         if required and default is not None:
             raise ValueError(
@@ -152,32 +152,29 @@ class runopts:  # noqa: N801 - a documented name
         self._opts[cfg_key] = runopt(default, type_, required, help)
 
     def update(self, other: runopts) -> None:
-        """Adds the options of ``other``; its options win."""
+        """Add the options of ``other``, which win."""
         self._opts.update(other._opts)
 
     def get(self, name: str) -> runopt | None:
-        """Returns the option of that name (``camelCase`` accepted), or None."""
+        """Return the option of that name (``camelCase`` accepted), or None."""
         key = self.canonical_key(name)
         return None if key is None else self._opts[key]
 
     def canonical_key(self, name: str) -> str | None:
-        """Returns the key under which ``name`` (either case) is registered, or None."""
+        """Return the key under which ``name`` is registered (in either case), or None."""
         if name in self._opts:
             return name
-        for candidate in (camel_to_snake(name), snake_to_camel(name)):
-            if candidate in self._opts:
-                return candidate
-        # `efsID` is no camelCase of `efs_id`, but means it
+        if (camel := snake_to_camel(name)) in self._opts:
+            return camel
+        # `efsID` means `efs_id`, although it is not its camelCase
         snake = camel_to_snake(name)
         return next((key for key in self._opts if camel_to_snake(key) == snake), None)
 
     @staticmethod
     def is_type(obj: CfgVal, tp: Any) -> bool:
-        """Like :func:`isinstance`, for ``list[str]``, ``dict[str, str]`` and unions of types as
-        well.
-        """
+        """Like :func:`isinstance`, also for ``list[str]``, ``dict[str, str]`` and unions."""
         origin = get_origin(tp)
-        if origin is Union or isinstance(tp, getattr(types, "UnionType", ())):
+        if origin is Union or isinstance(tp, types.UnionType):
             return any(runopts.is_type(obj, arg) for arg in get_args(tp))
         if tp is type(None) or tp is None:
             return obj is None
@@ -192,19 +189,21 @@ class runopts:  # noqa: N801 - a documented name
         return isinstance(obj, tp)
 
     def resolve(self, cfg: Mapping[str, CfgVal], ignore_unknown: bool = False) -> dict[str, CfgVal]:
-        """Checks ``cfg`` against the options and fills in defaults; ``cfg`` itself stays as it is.
+        """Return a copy of ``cfg``, checked against the options and completed with defaults.
 
-        Keys may be ``camelCase``. A key that is present with None keeps None.
+        Keys may be ``camelCase``. A key with the value None keeps it.
 
         Args:
-            cfg: the given options
-            ignore_unknown: keep unknown options instead of refusing them
+            cfg: The given options.
+            ignore_unknown: Keep unknown options instead of refusing them.
 
         Raises:
-            InvalidRunConfigException: unknown or missing option, wrong type, or two spellings with
-                different values
+            InvalidRunConfigException: An option is unknown, missing or of the wrong type, or two
+                spellings of it have different values.
         """
-        resolved = self._canonical(cfg, ignore_unknown)
+        unknown = {k: v for k, v in cfg.items() if ignore_unknown and not self.canonical_key(k)}
+        resolved = self._canonical({k: v for k, v in cfg.items() if k not in unknown}, cfg)
+        resolved.update(unknown)
         for key, opt in self._opts.items():
             value = resolved.get(key)
             if opt.is_required and value is None:
@@ -223,37 +222,34 @@ class runopts:  # noqa: N801 - a documented name
         return resolved
 
     def cfg_from_str(self, cfg_str: str, ignore_unknown: bool = True) -> dict[str, CfgVal]:
-        """Parses ``k1=v1,k2=v2`` (or with ``;``) and casts the values to the options' types.
+        """Parse ``k1=v1,k2=v2`` (or with ``;``) and cast the values to the options' types.
 
-        A value may itself hold ``,`` or ``;``: the last one before the next ``key=`` separates the
-        options. Defaults and required options are :meth:`resolve`'s business.
+        A value may contain ``,`` or ``;``: the last one before the next ``key=`` separates the
+        options. :meth:`resolve` adds defaults and checks for required options.
 
         Args:
-            cfg_str: the options
-            ignore_unknown: drop unknown options with a warning instead of refusing them
+            cfg_str: The options.
+            ignore_unknown: Drop unknown options with a warning instead of refusing them.
 
         Raises:
-            InvalidRunConfigException: not of that form, a value of the wrong type, or an unknown
-                option and not ``ignore_unknown``
+            InvalidRunConfigException: The text has another form, a value is of the wrong type, or
+                an option is unknown and ``ignore_unknown`` is False.
         """
-        cfg: dict[str, CfgVal] = {}
         given = self._split_cfg(cfg_str)
+        known: dict[str, str] = {}
         for key, value in given.items():
-            canonical = self.canonical_key(key)
-            if canonical is None:
-                if not ignore_unknown:
-                    raise self._unknown(key, given)
+            if self.canonical_key(key) is None and ignore_unknown:
                 _warn_unknown(key, self._opts)
-                continue
-            self._put(cfg, canonical, self._cast(canonical, value, given), given)
-        return cfg
+            else:
+                known[key] = value
+        return self._canonical(known, given, self._cast)
 
     def cfg_from_json_repr(self, json_repr: str, ignore_unknown: bool = False) -> dict[str, CfgVal]:
-        """Reads options from a JSON object; elements of lists and dicts become strings.
+        """Return the options in a JSON object; items of lists and dicts become strings.
 
         Raises:
-            InvalidRunConfigException: not a JSON object, or an unknown option and not
-                ``ignore_unknown``
+            InvalidRunConfigException: The text is not a JSON object, or an option is unknown and
+                ``ignore_unknown`` is False.
         """
         import json
 
@@ -263,51 +259,38 @@ class runopts:  # noqa: N801 - a documented name
             raise InvalidRunConfigException(f"options are not valid JSON: {e}", "", {}) from None
         if not isinstance(data, dict):
             raise InvalidRunConfigException("options must be a JSON object", "", {})
-        cfg: dict[str, CfgVal] = {}
-        for key, value in data.items():
-            canonical = self.canonical_key(key)
-            if canonical is None:
-                if ignore_unknown:
-                    continue
-                raise self._unknown(key, data)
-            if isinstance(value, list):
-                value = [str(item) for item in value]
-            elif isinstance(value, dict):
-                value = {str(k): str(v) for k, v in value.items()}
-            self._put(cfg, canonical, value, data)
-        return cfg
+        known = {k: v for k, v in data.items() if not ignore_unknown or self.canonical_key(k)}
+        return self._canonical(known, data, _with_text_items)
 
-    def _canonical(self, cfg: Mapping[str, CfgVal], keep_unknown: bool) -> dict[str, CfgVal]:
+    def _canonical(
+        self,
+        cfg: Mapping[str, Any],
+        given: Mapping[str, Any],
+        convert: Callable[[str, Any, Mapping[str, Any]], CfgVal] = lambda key, value, given: value,
+    ) -> dict[str, CfgVal]:
+        """Return ``cfg`` with registered keys and converted values; ``given`` is for errors."""
         canonical: dict[str, CfgVal] = {}
         for name, value in cfg.items():
             key = self.canonical_key(name)
             if key is None:
-                if not keep_unknown:
-                    raise self._unknown(name, cfg)
-                canonical[name] = value
-            else:
-                self._put(canonical, key, value, cfg)
+                raise self._unknown(name, given)
+            converted = convert(key, value, given)
+            if canonical.setdefault(key, converted) != converted:
+                earlier = canonical[key]
+                raise InvalidRunConfigException(
+                    f"Run option: {key} is given twice, as {earlier!r} and as {converted!r}",
+                    key,
+                    given,
+                )
         return canonical
-
-    def _put(
-        self, cfg: dict[str, CfgVal], key: str, value: CfgVal, given: Mapping[str, Any]
-    ) -> None:
-        if key in cfg and cfg[key] != value:
-            raise InvalidRunConfigException(
-                f"Run option: {key} is given twice, as {cfg[key]!r} and as {value!r}", key, given
-            )
-        cfg[key] = value
 
     def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
         return InvalidRunConfigException(
             f"Unknown run option `{name}`.{nearest(name, self._opts)}"
-            f" Valid options are: {self._valid_options()}",
+            f" Valid options are: {_names(self._opts)}",
             name,
             cfg,
         )
-
-    def _valid_options(self) -> str:
-        return ", ".join(sorted(self._opts)) or "(none declared)"
 
     def _cast(self, key: str, value: str, given: Mapping[str, Any]) -> CfgVal:
         try:
@@ -344,6 +327,16 @@ class runopts:  # noqa: N801 - a documented name
         return out
 
 
+def _with_text_items(key: str, value: Any, given: Mapping[str, Any]) -> CfgVal:
+    if isinstance(value, list):
+        return [str(item) for item in value]
+    return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _names(opts: Mapping[str, object]) -> str:
+    return ", ".join(sorted(opts)) or "(none declared)"
+
+
 def _warn_unknown(key: str, known: Mapping[str, object]) -> None:
     import logging
 
@@ -351,5 +344,5 @@ def _warn_unknown(key: str, known: Mapping[str, object]) -> None:
         "unknown run option `%s` dropped;%s valid options: %s",
         key,
         nearest(key, known),
-        ", ".join(sorted(known)) or "(none declared)",
+        _names(known),
     )

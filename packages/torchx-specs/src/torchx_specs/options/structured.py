@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -19,15 +20,15 @@ _EXTRA = "_extra_cfg"
 
 
 class StructuredOpts(Mapping[str, CfgVal]):
-    """Base class for typed scheduler options; subclasses are dataclasses with one field per option.
+    """Base class for typed scheduler options; a subclass is a dataclass with a field per option.
 
-    - :meth:`as_runopts` makes the :class:`~torchx_specs.runopts` from the fields
-    - :meth:`from_cfg` makes an instance from a plain dict, ``snake_case`` or ``camelCase``
-    - a string after a field is its help
-    - a field of another StructuredOpts class is a group: its options have dotted names
-      (``k8s.context``)
-    - ``field(metadata={"cfg_key": "..."})`` names the option something else than the field
-    - fields whose names begin with ``_`` are no options
+    - :meth:`as_runopts` returns the fields as :class:`~torchx_specs.runopts`.
+    - :meth:`from_cfg` makes an instance from a plain dict, ``snake_case`` or ``camelCase``.
+    - A string after a field is its help.
+    - A field of another StructuredOpts class is a group: its options have dotted names
+      (``k8s.context``).
+    - ``field(metadata={"cfg_key": "..."})`` gives the option another name than the field.
+    - Fields whose names begin with ``_`` are not options.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -44,16 +45,14 @@ class StructuredOpts(Mapping[str, CfgVal]):
 
     @classmethod
     def from_cfg(cls, cfg: Mapping[str, CfgVal]) -> Self:
-        """Returns an instance made from ``cfg``; keys that are no options stay reachable by
-        ``opts[key]``.
+        """Return an instance with the values of ``cfg``; ``opts[key]`` also returns other keys.
 
         Raises:
-            InvalidRunConfigException: one option in two spellings with different values
-            TypeError: an option without a default is missing
+            InvalidRunConfigException: Two spellings of an option have different values.
+            TypeError: An option without a default is missing.
         """
         used: set[str] = set()
-        kwargs = cls._kwargs_from(cfg, "", used)
-        self = cls(**kwargs)
+        self = cls(**cls._kwargs_from(cfg, "", used))
         extra = {key: value for key, value in cfg.items() if key not in used}
         if extra:
             object.__setattr__(self, _EXTRA, extra)
@@ -64,55 +63,49 @@ class StructuredOpts(Mapping[str, CfgVal]):
         kwargs: dict[str, Any] = {}
         for f in _option_fields(cls):
             group = _group_type(cls, f)
+            spellings = [prefix + name for name in _spellings(f)]
             if group is None:
-                spellings = [s for s in _spellings(f, prefix) if s in cfg]
-                used.update(spellings)
-                if spellings:
-                    _check_same(spellings, cfg)
-                    value = cfg[spellings[0]]
+                given = [s for s in spellings if s in cfg]
+                used.update(given)
+                if given:
+                    _check_equal(given, cfg)
+                    value = cfg[given[0]]
                     if value is not None or not _needs_factory(cls, f):
                         kwargs[f.name] = value
                 continue
-            given = group._kwargs_for_group(cfg, _group_prefixes(f, prefix), used)
-            if _is_required(f) or _says_something(group, given):
-                kwargs[f.name] = group(**_without_unset(group, given))
-        return kwargs
-
-    @classmethod
-    def _kwargs_for_group(
-        cls, cfg: Mapping[str, CfgVal], prefixes: list[str], used: set[str]
-    ) -> dict[str, Any]:
-        kwargs: dict[str, Any] = {}
-        for prefix in prefixes:
-            for key, value in cls._kwargs_from(cfg, prefix, used).items():
-                kwargs.setdefault(key, value)
+            values: dict[str, Any] = {}
+            for spelling in spellings:
+                values = {**group._kwargs_from(cfg, f"{spelling}.", used), **values}
+            if _is_required(f) or _differs_from_defaults(group, values):
+                unset = {g.name for g in _option_fields(group) if _is_required(g)}
+                kwargs[f.name] = group(
+                    **{k: v for k, v in values.items() if v is not None or k not in unset}
+                )
         return kwargs
 
     @classmethod
     def as_runopts(cls) -> runopts:
-        """Returns the options as :class:`~torchx_specs.runopts`."""
+        """Return the options as :class:`~torchx_specs.runopts`."""
         opts = runopts()
         for key, owner, f, required in _flat_fields(cls, "", True):
-            default = f.default if f.default is not MISSING else None
             opts.add(
                 key,
                 type_=_unwrap_optional(_hints(owner)[f.name]),
                 help=partial(_help_of, owner, f.name),
-                default=default,
+                default=f.default if f.default is not MISSING else None,
                 required=required,
             )
         return opts
 
     @classmethod
     def get_docstrings(cls) -> dict[str, str]:
-        """Returns the text after each field, by the field's name."""
+        """Return the string after each field, by the field's name."""
         return _docstrings(cls)
 
     def __getitem__(self, key: str) -> CfgVal:
-        extra = self.__dict__.get(_EXTRA)
         head, dot, rest = key.partition(".")
         for f in _option_fields(type(self)):
-            spellings = _spellings(f, "")
+            spellings = _spellings(f)
             if dot and head in spellings:
                 group = getattr(self, f.name)
                 if isinstance(group, StructuredOpts):
@@ -120,10 +113,8 @@ class StructuredOpts(Mapping[str, CfgVal]):
             elif key in spellings:
                 value: CfgVal = getattr(self, f.name)
                 return value
-        if extra and key in extra:
-            found: CfgVal = extra[key]
-            return found
-        raise KeyError(key)
+        extra: Mapping[str, CfgVal] = self.__dict__.get(_EXTRA, {})
+        return extra[key]
 
     def __iter__(self) -> Iterator[str]:
         for f in _option_fields(type(self)):
@@ -153,29 +144,20 @@ class StructuredOpts(Mapping[str, CfgVal]):
 
 
 def is_structured_opts(tp: object) -> bool:
-    """Returns True for a dataclass that derives from :class:`StructuredOpts`."""
-    if get_origin(tp) is not None:  # to Python 3.10, Mapping[str, int] is an instance of type
+    """Return True for a dataclass that derives from :class:`StructuredOpts`."""
+    if get_origin(tp) is not None:  # in Python 3.10, Mapping[str, int] is an instance of type
         return False
     return isinstance(tp, type) and issubclass(tp, StructuredOpts) and is_dataclass(tp)
 
 
-_fields_of: dict[type, list[Field[Any]]] = {}
-_hints_of: dict[type, dict[str, Any]] = {}
-_docs_of: dict[type, dict[str, str]] = {}
-
-
+@functools.cache
 def _option_fields(cls: type) -> list[Field[Any]]:
-    found = _fields_of.get(cls)
-    if found is None:
-        found = [f for f in fields(cls) if not f.name.startswith("_")]
-        _fields_of[cls] = found
-    return found
+    return [f for f in fields(cls) if not f.name.startswith("_")]
 
 
+@functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    if cls not in _hints_of:
-        _hints_of[cls] = get_type_hints(cls)
-    return _hints_of[cls]
+    return get_type_hints(cls)
 
 
 def _unwrap_optional(tp: Any) -> Any:
@@ -187,7 +169,7 @@ def _unwrap_optional(tp: Any) -> Any:
 
 
 def _group_type(cls: type, f: Field[Any]) -> type[StructuredOpts] | None:
-    if isinstance(f.type, str) and "." not in f.type and f.type in _PLAIN_ANNOTATIONS:
+    if isinstance(f.type, str) and f.type in _PLAIN_ANNOTATIONS:
         return None  # spares the evaluation of annotations on every start
     tp = _unwrap_optional(_hints(cls)[f.name])
     return tp if is_structured_opts(tp) else None
@@ -204,13 +186,9 @@ def _cfg_key(f: Field[Any]) -> str:
     return str(f.metadata.get("cfg_key", f.name))
 
 
-def _spellings(f: Field[Any], prefix: str) -> list[str]:
+def _spellings(f: Field[Any]) -> list[str]:
     names = [_cfg_key(f), f.name, camel_to_snake(f.name), snake_to_camel(f.name)]
-    return list(dict.fromkeys(prefix + name for name in names))
-
-
-def _group_prefixes(f: Field[Any], prefix: str) -> list[str]:
-    return [f"{spelling}." for spelling in _spellings(f, prefix)]
+    return list(dict.fromkeys(names))
 
 
 def _is_required(f: Field[Any]) -> bool:
@@ -220,8 +198,9 @@ def _is_required(f: Field[Any]) -> bool:
 def _flat_fields(
     cls: type, prefix: str, required: bool
 ) -> Iterator[tuple[str, type, Field[Any], bool]]:
-    """Yields key, class and field of each option, and whether it must be given: what a group needs
-    is needed only if the group is.
+    """Yield key, class and field of each option, and whether it is required.
+
+    An option of a group is required only if the group is.
     """
     for f in _option_fields(cls):
         group = _group_type(cls, f)
@@ -232,8 +211,8 @@ def _flat_fields(
             yield from _flat_fields(group, f"{prefix}{_cfg_key(f)}.", needed)
 
 
-def _says_something(group: type[StructuredOpts], given: Mapping[str, Any]) -> bool:
-    """Returns True if ``given`` is more than the defaults that :meth:`runopts.resolve` fills in."""
+def _differs_from_defaults(group: type[StructuredOpts], given: Mapping[str, Any]) -> bool:
+    """Return True if ``given`` has more than the defaults that :meth:`runopts.resolve` adds."""
     return any(
         given[f.name] is not None and given[f.name] != f.default
         for f in _option_fields(group)
@@ -241,19 +220,14 @@ def _says_something(group: type[StructuredOpts], given: Mapping[str, Any]) -> bo
     )
 
 
-def _without_unset(group: type[StructuredOpts], given: Mapping[str, Any]) -> dict[str, Any]:
-    required = {f.name for f in _option_fields(group) if _is_required(f)}
-    return {k: v for k, v in given.items() if v is not None or k not in required}
-
-
 def _needs_factory(cls: type, f: Field[Any]) -> bool:
-    """Returns True for an option that cannot be None, and whose default is made anew each time."""
+    """Return True for an option that cannot be None and has a default factory."""
     if f.default_factory is MISSING:
         return False
     return type(None) not in get_args(_hints(cls)[f.name])
 
 
-def _check_same(spellings: list[str], cfg: Mapping[str, CfgVal]) -> None:
+def _check_equal(spellings: list[str], cfg: Mapping[str, CfgVal]) -> None:
     for other in spellings[1:]:
         if cfg[other] != cfg[spellings[0]]:
             raise InvalidRunConfigException(
@@ -268,18 +242,17 @@ def _help_of(cls: type, field_name: str) -> str:
     return _docstrings(cls).get(field_name, field_name)
 
 
+@functools.cache
 def _docstrings(cls: type) -> dict[str, str]:
-    if cls not in _docs_of:
-        docs: dict[str, str] = {}
-        for base in reversed(cls.__mro__):
-            if base is not StructuredOpts and issubclass(base, StructuredOpts):
-                docs.update(_own_docstrings(base))
-        _docs_of[cls] = docs
-    return _docs_of[cls]
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base is not StructuredOpts and issubclass(base, StructuredOpts):
+            docs.update(_own_docstrings(base))
+    return docs
 
 
 def _own_docstrings(cls: type) -> dict[str, str]:
-    """Reads the strings that follow the fields from the class's source, if there is any."""
+    """Read the strings after the fields from the source of the class, if it is available."""
     import ast
     import inspect
     import itertools

@@ -6,7 +6,7 @@ from typing import Any, get_args, get_origin
 
 
 def get_type_name(tp: Any) -> str:
-    """Returns ``int`` for :class:`int` and the full notation for generic types."""
+    """Return the name of a type, such as ``int`` or ``list[str]``."""
     if get_origin(tp) is not None or get_args(tp):
         return str(tp).replace("typing.", "")
     return str(getattr(tp, "__name__", tp))

@@ -1,1 +1,1 @@
-"""Named resources: the registry, and typed capabilities."""
+"""Named resources, and typed capabilities."""

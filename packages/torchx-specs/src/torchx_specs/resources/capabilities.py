@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class CapabilityKey(Generic[V]):
-    """A capability with a namespace, a name and the type of its values.
+    """A key of capabilities, with a namespace, a name and the type of its values.
 
     >>> key = CapabilityKey("example.com", "nic_count", int)
     >>> res = Resource(cpu=1, gpu=0, memMB=512)
@@ -31,10 +31,10 @@ class CapabilityKey(Generic[V]):
         return f"{self.namespace}.{self.name}"
 
     def set(self, resource: Resource, value: V) -> None:
-        """Stores ``value`` in the resource's capabilities.
+        """Store ``value`` in the capabilities of a resource.
 
         Raises:
-            TypeError: if it is of another type
+            TypeError: The value is of another type.
         """
         self._check(value)
         resource.capabilities[self.key] = value
@@ -44,10 +44,10 @@ class CapabilityKey(Generic[V]):
     @overload
     def get(self, resource: Resource, default: V) -> V: ...
     def get(self, resource: Resource, default: V | None = None) -> V | None:
-        """Returns the resource's value, or ``default`` if it has none.
+        """Return the capability of a resource, or ``default``.
 
         Raises:
-            TypeError: if what is stored is of another type
+            TypeError: The stored value is of another type.
         """
         if self.key not in resource.capabilities:
             return default
@@ -56,7 +56,7 @@ class CapabilityKey(Generic[V]):
         return value
 
     def _check(self, value: object) -> None:
-        # bool is an int to isinstance, but `True` network cards are a mistake
+        # bool is a subclass of int, but `True` is not a number of network cards
         if not isinstance(value, self.type) or (
             isinstance(value, bool) and self.type is not bool and self.type is not object
         ):

@@ -1,4 +1,4 @@
-"""Resources by name: generic ones, plugins', and those a program adds itself."""
+"""Resources by name: generic ones, those of plugins, and those that a program adds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NULL_NAMES = ("NULL", "MISSING")
 
 
 class _Factories(MutableMapping[str, ResourceFactory]):
-    """Every factory by name; writing adds or replaces one for this process.
+    """The factories by name; a program may add or replace one for its process.
 
-    From the lowest to the highest: generic, the module named by ``$TORCHX_CUSTOM_NAMED_RESOURCES``,
-    plugins, what this process wrote.
+    The sources, from the lowest to the highest priority: the generic resources, the module in
+    ``$TORCHX_CUSTOM_NAMED_RESOURCES``, plugins, and this process.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class _Factories(MutableMapping[str, ResourceFactory]):
         if plugin is not None:
             factory: ResourceFactory = plugin.load()
             return factory
-        return self._lower()[name]
+        return self._lower_priority()[name]
 
     def __setitem__(self, name: str, factory: ResourceFactory) -> None:
         self._written[name] = factory
@@ -46,20 +46,20 @@ class _Factories(MutableMapping[str, ResourceFactory]):
         del self._written[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._lower(), *_plugins().names(), *self._written]))
+        return iter(dict.fromkeys([*self._lower_priority(), *_plugins().names(), *self._written]))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._written or name in _plugins().names() or name in self._lower()
+        return name in self._written or name in _plugins().names() or name in self._lower_priority()
 
     def clear_written(self) -> None:
-        """Forgets what this process wrote."""
+        """Remove the factories that this process added."""
         self._written.clear()
 
     @staticmethod
-    def _lower() -> Mapping[str, ResourceFactory]:
+    def _lower_priority() -> Mapping[str, ResourceFactory]:
         from torchx_specs.named_resources_generic import NAMED_RESOURCES
 
         custom = os.environ.get(ENV_TORCHX_CUSTOM_NAMED_RESOURCES)
@@ -82,7 +82,7 @@ def _custom(module: str) -> Mapping[str, ResourceFactory]:
     except (ImportError, AttributeError) as e:
         raise ConfigError(
             f"{ENV_TORCHX_CUSTOM_NAMED_RESOURCES}={module}: {e};"
-            " it must name a module with a mapping NAMED_RESOURCES"
+            " it must be a module with a mapping NAMED_RESOURCES"
         ) from None
     return found
 
@@ -91,10 +91,10 @@ _named_resource_factories: MutableMapping[str, ResourceFactory] = _Factories()
 
 
 def lookup(name: str) -> Resource:
-    """Returns a new resource of that name, in any letter case.
+    """Return a new resource of that name, in any letter case.
 
     Raises:
-        NamedResourceNotFoundError: there is none, or letter case decides between several
+        NamedResourceNotFoundError: No resource has that name, or several in other letter cases.
     """
     if name in _NULL_NAMES:
         return NULL_RESOURCE
@@ -126,7 +126,7 @@ def _fold(name: str) -> str:
 
 
 class NamedResources(Mapping[str, Resource]):
-    """The named resources as a read-only mapping; each look-up makes a new resource."""
+    """The named resources as a read-only mapping; each lookup returns a new resource."""
 
     def __getitem__(self, name: str) -> Resource:
         import warnings
@@ -153,15 +153,15 @@ class NamedResources(Mapping[str, Resource]):
         return len(_named_resource_factories) + len(_NULL_NAMES)
 
     def items(self) -> Any:
-        """Returns all names with their resources, made now."""
+        """Return all names with new resources."""
         return {name: lookup(name) for name in self}.items()
 
     def values(self) -> Any:
-        """Returns all resources, made now."""
+        """Return new resources of all names."""
         return {name: lookup(name) for name in self}.values()
 
     def reset(self) -> None:
-        """Forgets what this process registered, and the plugins found so far (for tests)."""
+        """Remove the resources that this process added, and forget the plugins (for tests)."""
         from torchx_specs.plugins.manager import set_manager
 
         assert isinstance(_named_resource_factories, _Factories)  # noqa: S101 - for type checkers
@@ -176,10 +176,10 @@ named_resources = NamedResources()
 
 
 def get_named_resources(res: str) -> Resource:
-    """Returns the resource registered as ``res``; prefer :func:`torchx_specs.resource`.
+    """Return the resource registered as ``res``; prefer :func:`torchx_specs.resource`.
 
     Raises:
-        NamedResourceNotFoundError: there is none (also a KeyError)
+        NamedResourceNotFoundError: No resource has that name (also a KeyError).
     """
     import warnings
 

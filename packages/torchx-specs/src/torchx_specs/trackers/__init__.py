@@ -1,4 +1,4 @@
-"""Trackers: the contract, and how one is found by name."""
+"""Trackers: the contract, and the lookup by name."""
 
 from __future__ import annotations
 

@@ -11,18 +11,18 @@ from torchx_specs.errors import TrackerError
 
 
 class TrackerValueError(TrackerError, ValueError):
-    """Something that a tracker cannot record or ask for; the text names the key."""
+    """A tracker cannot record or query a value; the text has its key."""
 
 
 class TrackerBackendError(TrackerError, RuntimeError):
-    """The store behind a tracker failed, refused or vanished; the text names the store."""
+    """The store of a tracker failed or refused a request; the text names the store."""
 
     exit_code: ClassVar[int] = 3
 
 
 @dataclass
 class TrackerSource:
-    """A run, or one of its artifacts, that another run was made from."""
+    """A run, or one of its artifacts, from which another run was made."""
 
     source_run_id: str
     artifact_name: str | None
@@ -30,7 +30,7 @@ class TrackerSource:
 
 @dataclass
 class TrackerArtifact:
-    """A named artifact of a run: where it lies, and what is known of it."""
+    """A named artifact of a run, with its path and its metadata."""
 
     name: str
     path: str
@@ -40,7 +40,7 @@ class TrackerArtifact:
 class LineageLink(NamedTuple):
     """One step of a lineage: ``run_id`` was made from ``source_run_id``.
 
-    ``artifact_name`` is the artifact of the source that was used, None for the run as a whole.
+    ``artifact_name`` is the artifact of the source that was used, or None for the whole run.
     """
 
     run_id: str
@@ -50,13 +50,13 @@ class LineageLink(NamedTuple):
 
 @dataclass
 class Lineage:
-    """Which runs a run comes from, and which came from it.
+    """The ancestors and descendants of a run.
 
     Args:
-        run_id: the run itself
-        sources: what it was made from, the nearest first
-        descendants: ids of the runs made from it, the nearest first
-        links: every step between these runs, from which the graph can be drawn
+        run_id: The run.
+        sources: Runs and artifacts from which it was made, the nearest first.
+        descendants: Ids of the runs that were made from it, the nearest first.
+        links: The steps between these runs, from which the graph can be drawn.
     """
 
     run_id: str = ""
@@ -66,46 +66,46 @@ class Lineage:
 
 
 class TrackerBase(ABC):
-    """A store of what runs leave behind; runs are known by their id.
+    """A store of the artifacts, metadata and lineage of runs, which have ids.
 
-    Many processes write to one run at the same time; what one call records appears whole or not at
-    all. A run that nothing was recorded of is no error to read: it has nothing.
+    Many processes may write to one run at the same time; the record of one call is complete or
+    absent. Reading a run without records is not an error: it returns empty results.
 
     Raises:
-        TrackerValueError: by any method: what was given cannot be recorded
-        TrackerBackendError: by any method: the store failed
+        TrackerValueError: By any method: a value cannot be recorded.
+        TrackerBackendError: By any method: the store failed.
     """
 
     @abstractmethod
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Records an artifact; one of the same name is replaced."""
+        """Record an artifact; it replaces one of the same name."""
 
     @abstractmethod
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
-        """Returns the artifacts of a run by name."""
+        """Return the artifacts of a run by name."""
 
     @abstractmethod
     def add_metadata(self, run_id: str, **kwargs: object) -> None:
-        """Records key-value pairs; a key that exists is replaced."""
+        """Record key-value pairs; they replace existing keys."""
 
     @abstractmethod
     def metadata(self, run_id: str) -> Mapping[str, object]:
-        """Returns the metadata of a run."""
+        """Return the metadata of a run."""
 
     @abstractmethod
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Records that a run was made from another run, or from one artifact of it."""
+        """Record that a run was made from another run, or from an artifact of it."""
 
     @abstractmethod
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Returns what a run was made from, only by that artifact if one is named."""
+        """Return the sources of a run, or only those with the artifact ``artifact_name``."""
 
     @abstractmethod
     def lineage(self, run_id: str) -> Lineage:
-        """Returns ancestors and descendants of a run."""
+        """Return the ancestors and descendants of a run."""
 
     @abstractmethod
     def run_ids(self, **kwargs: str) -> Iterable[str]:
-        """Returns the ids of the runs; ``parent_run_id=...`` only those made from that run."""
+        """Return the ids of all runs, or with ``parent_run_id=...`` of those made from that run."""

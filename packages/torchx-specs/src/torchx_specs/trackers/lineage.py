@@ -1,4 +1,4 @@
-"""Where runs come from: the graph that sources make, walked both ways."""
+"""Lineage: walk the graph of runs and their sources in both directions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torchx_specs.trackers.api import Lineage, LineageLink, TrackerBase, Tracker
 
 
 def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
-    """Returns the lineage of a run, out of links that may concern other runs too.
+    """Return the lineage of a run, from links that may include other runs.
 
-    Every run is visited once, so a cycle ends where it closes; the run itself is neither its own
-    source nor its own descendant.
+    Every run is visited once, so a cycle ends. The run is neither its own source nor its own
+    descendant.
 
     >>> links = [LineageLink("child", "run"), LineageLink("run", "parent", "model")]
     >>> found = lineage_from_links("run", links)
@@ -19,8 +19,8 @@ def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
     ([TrackerSource(source_run_id='parent', artifact_name='model')], ['child'])
 
     Args:
-        run_id: the run to begin at
-        links: steps in any order; equal ones count once
+        run_id: The run.
+        links: Steps in any order; equal ones count once.
     """
     up: dict[str, list[LineageLink]] = {}
     down: dict[str, list[LineageLink]] = {}
@@ -43,10 +43,10 @@ def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
 
 
 def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
-    """Returns the lineage of a run by asking a tracker run by run.
+    """Return the lineage of a run with one query per run.
 
-    What a tracker's ``lineage`` may be where its store has no faster way: each ancestor costs one
-    ``sources``, each descendant one ``run_ids(parent_run_id=...)`` and one ``sources``.
+    For trackers whose store has no faster way. An ancestor takes one call of ``sources``, a
+    descendant one of ``run_ids(parent_run_id=...)`` and one of ``sources``.
     """
     links: list[LineageLink] = []
     seen: set[str] = set()
@@ -55,9 +55,9 @@ def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
         run = todo.pop()
         if run not in seen:
             seen.add(run)
-            found = _links_of(tracker, run)
-            links += found
-            todo += [link.source_run_id for link in found]
+            links_of_run = _links_of(tracker, run)
+            links += links_of_run
+            todo += [link.source_run_id for link in links_of_run]
     seen = set()
     todo = [run_id]
     while todo:
@@ -80,7 +80,7 @@ def _links_of(tracker: TrackerBase, run_id: str) -> list[LineageLink]:
 def _reach(
     run_id: str, links_of: dict[str, list[LineageLink]], *, forward: bool
 ) -> list[LineageLink]:
-    """The links met on the way from a run, breadth first: the nearest come first."""
+    """Return the links that lead from a run, breadth first: the nearest come first."""
     reached: list[LineageLink] = []
     seen = {run_id}
     front = [run_id]

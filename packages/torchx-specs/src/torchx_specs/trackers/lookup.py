@@ -1,7 +1,7 @@
-"""Trackers by name: which are configured, how one is made, and what a job needs to find them.
+"""Find trackers by name, and pass their names and configurations from the launcher to the job.
 
-Names and configurations travel from launcher to job in environment variables:
-``TORCHX_TRACKERS=fsspec,mlflow`` and ``TORCHX_TRACKER_FSSPEC_CONFIG=...``.
+The job's environment has them: ``TORCHX_TRACKERS=fsspec,mlflow`` and
+``TORCHX_TRACKER_FSSPEC_CONFIG=...``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torchx_specs.text_values import TRUE_VALUES, split_list
 if TYPE_CHECKING:
     from torchx_specs.trackers.api import TrackerBase
 
-#: Set to 1, a tracker that cannot be made or that fails takes the job down.
+#: If set to 1, a tracker that cannot be created or that fails also fails the job.
 ENV_TORCHX_TRACKER_STRICT = "TORCHX_TRACKER_STRICT"
 
 TrackerFactory = Callable[["str | None"], "TrackerBase"]
 
 
 def tracker_names(text: str) -> list[str]:
-    """Returns the names in a comma-separated list, each once.
+    """Return the names in a list such as ``fsspec,mlflow``, without duplicates.
 
     >>> tracker_names("fsspec, mlflow,,fsspec")
     ['fsspec', 'mlflow']
@@ -33,13 +33,13 @@ def tracker_names(text: str) -> list[str]:
 
 
 def find_factory(name: str) -> TrackerFactory:
-    """Returns the factory of a tracker.
+    """Return the factory of a tracker.
 
     Args:
-        name: what a plugin registered it as, else ``module:attribute``
+        name: Name under which a plugin registers it, or ``module:attribute``.
 
     Raises:
-        TrackerError: there is none of that name, or it fails to import
+        TrackerError: No tracker has that name, or its plugin cannot be imported.
     """
     from torchx_specs.plugins.records import load_object
 
@@ -53,29 +53,29 @@ def find_factory(name: str) -> TrackerFactory:
     except PluginError as e:
         raise TrackerError(str(e)) from e
     if not callable(found):
-        raise TrackerError(f"tracker '{name}' is no factory, but a {type(found).__name__}")
+        raise TrackerError(f"tracker '{name}' must be a factory, not a {type(found).__name__}")
     factory: TrackerFactory = found
     return factory
 
 
 def unknown_tracker(name: str) -> str:
-    """Returns what there is to say about a name that no tracker has."""
+    """Return the error message for a name that no tracker has."""
     known = sorted(_registered())
     return (
         f"unknown tracker '{name}';{nearest(name, known)} installed trackers:"
-        f" {', '.join(known) or 'none'}; a factory of your own is named as module:attribute"
+        f" {', '.join(known) or 'none'}; name your own factory as module:attribute"
     )
 
 
 def build_tracker(name: str, config: str | None) -> TrackerBase:
-    """Makes a tracker.
+    """Return a new tracker.
 
     Args:
-        name: see :func:`find_factory`
-        config: what its factory takes; for many the path of a file
+        name: See :func:`find_factory`.
+        config: Argument of its factory, for many trackers the path of a file.
 
     Raises:
-        TrackerError: there is no such tracker, or it refuses its configuration
+        TrackerError: No tracker has that name, or it refuses its configuration.
     """
     from torchx_specs.trackers.api import TrackerBase
 
@@ -85,24 +85,24 @@ def build_tracker(name: str, config: str | None) -> TrackerBase:
     except TorchXError:
         raise
     except Exception as e:
-        # the configuration stays out of the text: it may hold credentials
-        raise TrackerError(f"tracker '{name}' cannot be made: {type(e).__name__}: {e}") from e
+        # without the configuration, which may contain credentials
+        raise TrackerError(f"tracker '{name}' cannot be created: {type(e).__name__}: {e}") from e
     if not isinstance(made, TrackerBase):
-        raise TrackerError(f"the factory of tracker '{name}' made a {type(made).__name__}")
+        raise TrackerError(f"the factory of tracker '{name}' returned a {type(made).__name__}")
     return made
 
 
 def build_trackers(
     factory_and_config: Mapping[str, str | None], *, strict: bool | None = None
 ) -> list[TrackerBase]:
-    """Makes trackers; one that cannot be made is left out with a warning.
+    """Return new trackers; a tracker that cannot be created is left out with a warning.
 
     Args:
-        factory_and_config: configurations by name
-        strict: raise instead of leaving one out; None: as ``$TORCHX_TRACKER_STRICT`` has it
+        factory_and_config: Configurations by name.
+        strict: Raise instead of leaving a tracker out (None: as ``$TORCHX_TRACKER_STRICT``).
 
     Raises:
-        TrackerError: ``strict``, and one cannot be made
+        TrackerError: ``strict`` is set and a tracker cannot be created.
     """
     made = []
     for name, config in factory_and_config.items():
@@ -116,22 +116,22 @@ def build_trackers(
 
 
 def trackers_from_environ(environ: Mapping[str, str] | None = None) -> list[TrackerBase]:
-    """Makes the trackers that a job's environment names, none if it names none."""
+    """Return new trackers for the names in a job's environment."""
     return build_trackers(configs_from_environ(environ))
 
 
 def configs_from_environ(environ: Mapping[str, str] | None = None) -> dict[str, str | None]:
-    """Returns the configurations of the trackers that an environment names, by name."""
+    """Return the configurations of the trackers in an environment, by name."""
     env = os.environ if environ is None else environ
     names = tracker_names(env.get(ENV_TORCHX_TRACKERS, ""))
     return {name: config_from_environ(name, env) for name in names}
 
 
 def config_from_environ(name: str, environ: Mapping[str, str]) -> str | None:
-    """Returns the configuration of one tracker, from either spelling of its variable.
+    """Return the configuration of a tracker, from either spelling of its variable.
 
-    For ``my-tracker`` that is ``TORCHX_TRACKER_MY_TRACKER_CONFIG``, else what older launchers set:
-    ``TORCHX_TRACKER_MY-TRACKER_CONFIG``.
+    For ``my-tracker`` these are ``TORCHX_TRACKER_MY_TRACKER_CONFIG``, and
+    ``TORCHX_TRACKER_MY-TRACKER_CONFIG``, which older launchers set.
     """
     for variable in (tracker_config_env_var_name(name), f"TORCHX_TRACKER_{name.upper()}_CONFIG"):
         config = environ.get(variable)
@@ -141,106 +141,25 @@ def config_from_environ(name: str, environ: Mapping[str, str]) -> str | None:
 
 
 def is_strict(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether a failing tracker takes the job down."""
+    """Return whether a failing tracker fails the job."""
     env = os.environ if environ is None else environ
     return env.get(ENV_TORCHX_TRACKER_STRICT, "").strip().lower() in TRUE_VALUES
 
 
-def resolve_configs(
-    names: Mapping[str, str | None],
-    sections: Mapping[str, Mapping[str, str | None]],
-    environ: Mapping[str, str] | None = None,
-) -> dict[str, str | None]:
-    """Returns the launcher's trackers with their configurations.
-
-    ``TORCHX_TRACKERS`` of the launcher replaces the names in its files; a configuration in its
-    environment wins over the file's.
-
-    Args:
-        names: section ``[torchx:tracker]``: the keys are names; a value ``module:attribute`` is the
-            factory, and then what the job is told instead of the key
-        sections: sections ``[tracker:NAME]`` by name: the key ``config`` is the configuration; if
-            it is missing, the other keys are, for a tracker that can have one inlined
-        environ: the launcher's environment, that of this process if None
-    """
-    env = os.environ if environ is None else environ
-    if env.get(ENV_TORCHX_TRACKERS, "").strip():
-        chosen = {name: names.get(name) for name in tracker_names(env[ENV_TORCHX_TRACKERS])}
-    else:
-        chosen = {name.strip(): value for name, value in names.items()}
-    resolved: dict[str, str | None] = {}
-    for name, value in chosen.items():
-        factory = value.strip() if value and ":" in value else name
-        section = sections.get(name, {})
-        resolved[factory] = (
-            config_from_environ(name, env)
-            or section.get("config")
-            or _config_from_keys(factory, section)
-        )
-    return resolved
-
-
-def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | None:
-    """The other keys of a section as a configuration, for a tracker that takes one inlined."""
-    lines = [f"{key}={value}" for key, value in section.items() if key != "config" and value]
-    try:
-        if not lines or not callable(getattr(find_factory(name), "inline_config", None)):
-            return None
-    except TrackerError:
-        return None
-    from torchx_specs.trackers.inline import to_data_uri
-
-    return to_data_uri("\n".join(lines))
-
-
-def job_environment(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """Returns the variables by which a job finds the launcher's trackers, wherever it runs.
-
-    Configurations that are files are inlined where the tracker knows how (:func:`inline_config`).
-    A name that is not installed here is passed on: the job's image may have it. So is
-    ``TORCHX_TRACKER_STRICT=1`` of the launcher.
-
-    Args:
-        configs: configurations by name, e.g. from :func:`resolve_configs`
-
-    Raises:
-        TrackerError: two names share a variable
-    """
-    if not configs:
-        return {}
-    variables = {ENV_TORCHX_TRACKERS: ",".join(configs)}
-    if is_strict():
-        variables[ENV_TORCHX_TRACKER_STRICT] = "1"
-    owner: dict[str, str] = {}
-    for name, config in configs.items():
-        if not config:
-            continue
-        variable = tracker_config_env_var_name(name)
-        if variable in owner:
-            raise TrackerError(
-                f"trackers '{owner[variable]}' and '{name}' both have their configuration in"
-                f" {variable}: rename one"
-            )
-        owner[variable] = name
-        variables[variable] = inline_config(name, config)
-    return variables
-
-
 def inline_config(name: str, config: str) -> str:
-    """Returns a configuration that holds without the launcher's files, if the tracker can make one.
+    """Return a configuration that does not need the launcher's files, if the tracker can make one.
 
-    A tracker says how by an attribute ``inline_config`` of its factory: it takes the configuration
-    and returns its replacement, e.g. a ``data:`` URI of the file's text. Anything else stays as it
-    is.
+    The factory of such a tracker has an attribute ``inline_config``: a function that returns the
+    replacement of a configuration, such as a ``data:`` URI of a file's text.
 
     Args:
-        name: the tracker
-        config: its configuration
+        name: The tracker.
+        config: Its configuration.
     """
     try:
         inline = getattr(find_factory(name), "inline_config", None)
     except TrackerError as e:
-        _warn("%s; the job gets its name as it is", e)
+        _warn("%s; the job gets the configuration unchanged", e)
         return config
     return str(inline(config)) if callable(inline) else config
 

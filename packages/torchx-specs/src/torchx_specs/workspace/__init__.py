@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
-    from torchx_specs.workspace.api import MultiWorkspaceMixin as MultiWorkspaceMixin
     from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
     from torchx_specs.workspace.api import pin_workspace_images as pin_workspace_images
     from torchx_specs.workspace.builder import Built as Built
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "torchx_specs.workspace.api": "MultiWorkspaceMixin WorkspaceMixin pin_workspace_images",
+        "torchx_specs.workspace.api": "WorkspaceMixin pin_workspace_images",
         "torchx_specs.workspace.builder": "Built BuiltReference WorkspaceBuilder",
         "torchx_specs.workspace.spec": "Workspace",
     },

@@ -1,4 +1,4 @@
-"""Which local directories a job takes along."""
+"""The local directories that a job uploads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Workspace:
-    """Maps local project directories to places in the remote workspace.
+    """Maps local project directories to directories of the remote workspace.
 
     >>> ws = Workspace(projects={"~/github/torch": "torch"})  # to $REMOTE_ROOT/torch/**
     >>> ws = Workspace(projects={"~/github/torch": ""})  # to $REMOTE_ROOT/**
@@ -25,16 +25,16 @@ class Workspace:
     Where ``$REMOTE_ROOT`` is depends on the scheduler.
 
     Args:
-        projects: ``{local path: remote sub-directory}``
+        projects: ``{local path: remote sub-directory}``.
     """
 
     projects: dict[str, str]
 
-    #: False if it only goes along where the scheduler can take it.
+    #: False if a scheduler that cannot upload workspaces may ignore it.
     required: ClassVar[bool] = True
 
     def __bool__(self) -> bool:
-        """False if there are no projects."""
+        """Return False if there are no projects."""
         return bool(self.projects)
 
     def __eq__(self, other: object) -> bool:
@@ -44,18 +44,18 @@ class Workspace:
         return hash(frozenset(self.projects.items()))
 
     def __str__(self) -> str:
-        """The path of an unmapped single project, else ``src:dst;src2``."""
+        """Return the path of a single unmapped project, else ``src:dst;src2``."""
         return ";".join(f"{src}:{dst}" if dst else src for src, dst in self.projects.items())
 
     def is_unmapped_single_project(self) -> bool:
-        """True if this is a single project without a target sub-directory."""
+        """Return True for a single project without a target sub-directory."""
         return len(self.projects) == 1 and not next(iter(self.projects.values()))
 
     def merge_into(self, outdir: str | Path) -> None:
-        """Copies each project into ``{outdir}/{target}``; ``~`` in a project is the home directory.
+        """Copy each project into ``{outdir}/{target}``; ``~`` in a project is the home directory.
 
         Raises:
-            WorkspaceError: a project does not exist
+            WorkspaceError: A project does not exist.
         """
         import shutil
 
@@ -72,13 +72,12 @@ class Workspace:
 
     @staticmethod
     def from_str(workspace: str | None) -> Workspace:
-        """Parses a path, or a YAML mapping of local paths to sub-directories; nothing gives an
-        empty workspace.
+        """Parse a path, or a YAML mapping of local paths to sub-directories.
 
-        A plain path needs no YAML library.
+        An empty string means no workspace. A plain path needs no YAML library.
 
         Raises:
-            WorkspaceError: neither a path nor such a mapping
+            WorkspaceError: The text is neither a path nor such a mapping.
         """
         if not workspace:
             return Workspace({})
@@ -106,13 +105,13 @@ class Workspace:
 
 
 class WorkingDirectory(Workspace):
-    """The working directory, which nobody asked for: the command takes it along if it can."""
+    """The working directory as the default workspace, which is not required."""
 
     required: ClassVar[bool] = False
 
     @classmethod
     def now(cls) -> WorkingDirectory:
-        """Returns that of this process."""
+        """Return the working directory of this process."""
         return cls({os.getcwd(): ""})
 
 

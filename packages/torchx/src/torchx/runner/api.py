@@ -10,7 +10,7 @@ forward(
     "torchx_specs",
     "torchx_specs.schedulers.api",
     names={
-        "none_throws": "torchx_specs.components.types",
+        "none_throws": "torchx._legacy_types",
         "get_component": "torchx_runner.components.finder",
         "get_config": "torchx_runner.config.api",
         "get_configs": "torchx_runner.config.api",

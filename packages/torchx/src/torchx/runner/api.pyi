@@ -10,7 +10,7 @@ from torchx_runner.config.trackers import get_configured_trackers as get_configu
 from torchx_runner.events.api import log_event as log_event
 from torchx_runner.session import get_session_id_or_create_new as get_session_id_or_create_new
 from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
-from torchx_specs.components.types import none_throws as none_throws
+from torchx._legacy_types import none_throws as none_throws
 from torchx_specs.errors import UnknownAppException as UnknownAppException
 from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerException
 from torchx_specs.model.app import AppDef as AppDef

@@ -11,7 +11,7 @@ forward(
     "torchx_specs",
     "torchx_kit.names.ids",
     names={
-        "none_throws": "torchx_specs.components.types",
+        "none_throws": "torchx._legacy_types",
         "Tee": "torchx_kit.logs.streams",
         "Opts": "torchx_sched_local.scheduler:LocalOpts",
     },

@@ -13,7 +13,7 @@ forward(
     "torchx_specs.model.role_overrides",
     names={
         "_null_resource": "torchx._legacy_specs",
-        "to_dict": "torchx_specs.components.types",
+        "to_dict": "torchx._legacy_types",
         "get_type_name": "torchx_specs.options.type_names",
         "T": "torchx_specs.model.dryrun",
         "YELLOW_BOLD": "torchx._legacy_specs",

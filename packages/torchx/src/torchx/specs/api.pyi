@@ -2,7 +2,7 @@
 from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
 from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
 from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
-from torchx_specs.components.types import to_dict as to_dict
+from torchx._legacy_types import to_dict as to_dict
 from torchx_specs.errors import AppStatusError as AppStatusError
 from torchx_specs.errors import BackendError as BackendError
 from torchx_specs.errors import ComponentArgumentError as ComponentArgumentError

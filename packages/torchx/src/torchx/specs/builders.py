@@ -7,13 +7,13 @@ from torchx._forward import forward
 forward(
     __name__,
     "torchx_specs.components",
-    "torchx_specs.components.types",
+    "torchx._legacy_types",
     "torchx_specs.model.mounts",
     "torchx_specs",
     names={
         "make_app_handle": "torchx_specs.model.handles",
         "get_fn_docstring": "torchx_specs.file_linter",
-        "TorchXArgumentHelpFormatter": "torchx_specs.file_linter",
+        "TorchXArgumentHelpFormatter": "torchx._legacy_linter",
         "_create_args_parser": "torchx._argparse",
         "parse_args": "torchx._argparse",
         "_MOUNT_OPT_MAP": "torchx_specs.model.mounts:_CANONICAL",

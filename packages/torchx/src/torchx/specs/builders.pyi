@@ -13,10 +13,10 @@ from torchx_specs.components.parser import ComponentHelpRequested as ComponentHe
 from torchx_specs.components.signature import ComponentParameter as ComponentParameter
 from torchx_specs.components.signature import ComponentSignature as ComponentSignature
 from torchx_specs.components.signature import read_signature as read_signature
-from torchx_specs.components.types import decode as decode
-from torchx_specs.components.types import decode_optional as decode_optional
-from torchx_specs.components.types import get_argparse_param_type as get_argparse_param_type
-from torchx_specs.components.types import is_bool as is_bool
+from torchx._legacy_types import decode as decode
+from torchx._legacy_types import decode_optional as decode_optional
+from torchx._legacy_types import get_argparse_param_type as get_argparse_param_type
+from torchx._legacy_types import is_bool as is_bool
 from torchx_specs.file_linter import get_fn_docstring as get_fn_docstring
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.handles import make_app_handle as make_app_handle

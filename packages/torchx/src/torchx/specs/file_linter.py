@@ -9,7 +9,7 @@ forward(
     "torchx_specs.file_linter",
     "torchx._legacy_linter",
     names={
-        "none_throws": "torchx_specs.components.types",
+        "none_throws": "torchx._legacy_types",
         "read_conf_file": "torchx.util.io",
     },
 )

@@ -8,7 +8,7 @@ forward(
     __name__,
     "torchx_runner.components.finder",
     names={
-        "none_throws": "torchx_specs.components.types",
+        "none_throws": "torchx._legacy_types",
         "AppDef": "torchx_specs",
         "ComponentNotFoundException": "torchx_specs",
         "ComponentValidationException": "torchx_specs",

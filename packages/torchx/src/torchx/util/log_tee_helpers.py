@@ -8,7 +8,7 @@ forward(
     __name__,
     "torchx_cli.logs.api",
     names={
-        "none_throws": "torchx_specs.components.types",
+        "none_throws": "torchx._legacy_types",
         "_find_role_replicas": "torchx_cli.logs.replicas:find_role_replicas",
         "_prefix_line": "torchx_cli.logs.reader:prefix_line",
     },

@@ -6,5 +6,5 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_specs.components.types",
+    "torchx._legacy_types",
 )

@@ -7,7 +7,10 @@ from torchx._forward import forward
 forward(
     __name__,
     "torchx_specs.workspace",
-    names={"walk_workspace": "torchx_kit.workspace"},
+    names={
+        "MultiWorkspaceMixin": "torchx._legacy_workspace",
+        "walk_workspace": "torchx_kit.workspace",
+    },
     exported=(
         "MultiWorkspaceMixin",
         "WorkspaceMixin",

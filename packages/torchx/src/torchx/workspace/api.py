@@ -11,6 +11,7 @@ forward(
     "torchx_specs.workspace",
     "torchx_specs",
     names={
+        "MultiWorkspaceMixin": "torchx._legacy_workspace",
         "PkgInfo": "torchx._legacy_workspace",
         "WorkspaceBuilder": "torchx._legacy_workspace",
         "PackageType": "torchx._legacy_workspace",

@@ -1,4 +1,4 @@
-"""The words after a component's name: how they are taken apart, and what is said of wrong ones."""
+"""Parsing of the arguments after a component's name."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_options(words: str, expected: dict[str, Any] | None) -> None:
         assert given(comp, *words.split()) == expected
 
 
-def test_values_arrive_as_they_are() -> None:
+def test_values_are_passed_unchanged() -> None:
     for value in ("", " ", "a b", "$HOME", "`x`", "é日\n'\"", "\\"):
         assert values(comp, "--name", value)["name"] == value
         assert values(comp, f"--name={value}")["name"] == value
@@ -144,9 +144,9 @@ def test_values_arrive_as_they_are() -> None:
         ("--name --", "comp: --name needs a value"),
         (
             "--name --debug",
-            "comp: --name needs a value; if '--debug' is meant, write --name=--debug",
+            "comp: --name needs a value; if '--debug' is the value, write --name=--debug",
         ),
-        ("-j -x", "comp: -j needs a value; if '-x' is meant, write -j=-x"),
+        ("-j -x", "comp: -j needs a value; if '-x' is the value, write -j=-x"),
         ("--num_replicas two", "comp: --num_replicas: 'two' is not an int"),
         ("--num-replicas=two", "comp: --num-replicas: 'two' is not an int"),
         ("-jx --num x", "comp: --num: 'x' is not an int"),
@@ -160,23 +160,23 @@ def test_values_arrive_as_they_are() -> None:
         ("-j 1 --j 2", "comp: --j: given twice: '1' (by -j) and '2'"),
         ("--debug --no-debug", "comp: --no-debug: given twice: True (by --debug) and False"),
         ("--shape 1,1 --shape 2,2", "comp: --shape: given twice: (1, 1) and (2, 2)"),
-        ("hello", "comp takes options only, not the word 'hello'"),
-        ("nmae", "comp takes options only, not the word 'nmae'"),
-        ("--name x y", "comp takes options only, not the word 'y'"),
-        ("-- word", "comp takes options only, not the word 'word'"),
+        ("hello", "comp takes options only, not the argument 'hello'"),
+        ("nmae", "comp takes options only, not the argument 'nmae'"),
+        ("--name x y", "comp takes options only, not the argument 'y'"),
+        ("-- word", "comp takes options only, not the argument 'word'"),
         ("-- --nmae x", "comp: unknown option --nmae; did you mean '--name'?"),
     ],
 )
-def test_mistakes(words: str, message: str) -> None:
+def test_wrong_arguments_are_refused(words: str, message: str) -> None:
     assert message in error(comp, *words.split())
 
 
-def test_dashes_before_options_of_a_component_that_takes_no_words() -> None:
+def test_dashes_before_options_are_ignored_without_varargs() -> None:
     assert values(comp, "--", "--name", "test app")["name"] == "test app"
     assert values(comp, "-jx", "--", "--name=y")["name"] == "y"
 
 
-def test_everything_wrong_with_values_is_said_at_once() -> None:
+def test_all_wrong_values_are_named() -> None:
     def needy(a: int, b: float, c: str, d: str) -> AppDef:
         return AppDef("x")
 
@@ -218,25 +218,25 @@ class TestVarargs:
             ("--name x -- lr=1 a=b,c=d ''", {"name": "x", "*": ["lr=1", "a=b,c=d", "''"]}),
         ],
     )
-    def test_begin_at_the_first_word_or_after_dashes(
+    def test_varargs_begin_at_the_first_positional_or_after_dashes(
         self, words: str, expected: dict[str, Any]
     ) -> None:
         assert given(with_varargs, *words.split()) == expected
 
-    def test_every_word_arrives_as_it_is(self) -> None:
+    def test_varargs_are_passed_unchanged(self) -> None:
         words = ["", " ", "a b", "$X", "--", "-x", "é\n", "'\"'"]
         assert component_args_from_str(with_varargs, ["--", *words]).var_args == words
         assert component_args_from_str(with_varargs, words).var_args == words
 
-    def test_an_unknown_option_before_them_is_an_error(self) -> None:
+    def test_unknown_option_before_varargs_is_an_error(self) -> None:
         assert "unknown option --nmae" in error(with_varargs, "--nmae", "x", "a")
 
-    def test_a_word_after_a_flag_is_no_guess(self) -> None:
+    def test_argument_after_a_flag_is_its_value(self) -> None:
         message = error(with_varargs, "--debug", "echo", "hi")
         assert "--debug: 'echo' is not a bool" in message
-        assert "(write '--' before words for *args)" in message
+        assert "(write '--' before arguments for *args)" in message
 
-    def test_are_converted_too(self) -> None:
+    def test_varargs_are_converted(self) -> None:
         def numbers(*n: int) -> AppDef:
             return AppDef("x")
 
@@ -297,37 +297,37 @@ class TestHelp:
     @pytest.mark.parametrize(
         "words", ["--help", "--name x --help", "--he", "--help hello", "--help=1"]
     )
-    def test_is_asked_for_before_varargs_begin(self, words: str) -> None:
+    def test_help_after_varargs_begin_is_an_argument(self, words: str) -> None:
         with pytest.raises(ComponentHelpRequested) as asked:
             component_args_from_str(with_varargs, words.split())
         assert asked.value.exit_code == 0
         assert asked.value.text.startswith("usage: with_varargs")
         assert asked.value.component is with_varargs
 
-    def test_needs_none_of_the_required_arguments(self) -> None:
+    def test_help_needs_no_required_arguments(self) -> None:
         def needy(a: int) -> AppDef:
             return AppDef("x")
 
         with pytest.raises(ComponentHelpRequested):
             component_args_from_str(needy, ["--help"])
 
-    def test_is_the_parameters_own_where_it_is_called_so(self) -> None:
+    def test_parameter_named_help_wins(self) -> None:
         def helpful(help: str = "") -> AppDef:
             return AppDef("x")
 
         assert values(helpful, "--help", "me") == {"help": "me"}
 
-    def test_an_abbreviation_that_could_be_more_is_an_error(self) -> None:
+    def test_ambiguous_abbreviation_is_an_error(self) -> None:
         def hosts(host: str = "") -> AppDef:
             return AppDef("x")
 
         assert "--h could be any of --help, --host" in error(hosts, "--h", "x")
 
-    def test_a_free_h_is_no_help(self) -> None:
+    def test_h_is_not_help(self) -> None:
         assert "unknown option -h; did you mean '--help'?" in error(with_varargs, "-h")
 
 
-def test_every_parameter_kind_lands_where_it_belongs() -> None:
+def test_every_kind_of_parameter_is_bound() -> None:
     def kinds(a: int, /, b: int, *rest: str, c: int, d: int = 4) -> AppDef:
         return AppDef("x")
 
@@ -339,7 +339,7 @@ def test_every_parameter_kind_lands_where_it_belongs() -> None:
     assert args == (args.positional_args, args.var_args, args.kwargs)
 
 
-def test_line_breaks_in_words_are_none_in_messages() -> None:
+def test_messages_have_no_line_breaks() -> None:
     assert error(comp, "--num_replicas", "a\nb") == r"comp: --num_replicas: 'a\nb' is not an int"
 
 
@@ -353,7 +353,7 @@ WORDS = st.sampled_from(
 
 
 @given_any(st.lists(WORDS, max_size=6), st.sampled_from([comp, with_varargs, TestAliases.aliased]))
-def test_any_words_are_read_or_refused_in_one_line(
+def test_any_arguments_are_parsed_or_refused_in_one_line(
     words: list[str], component: Callable[..., Any]
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Components in a module whose annotations are not postponed: objects and strings, mixed."""
+"""Components whose annotations are objects and strings."""
 
 import enum
 import typing as t

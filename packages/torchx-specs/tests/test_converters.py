@@ -1,3 +1,5 @@
+"""Converters from text and typed values to the types of parameters."""
+
 from __future__ import annotations
 
 import collections.abc
@@ -16,6 +18,11 @@ from torchx_specs.components.converters import UnsupportedTypeError, converter_f
 class Color(enum.Enum):
     RED = "r"
     GREEN = 2
+
+
+class Switch(enum.Enum):
+    ON = "on"
+    ENABLED = "on"  # noqa: PIE796 - an alias
 
 
 class Level(enum.IntEnum):
@@ -80,6 +87,7 @@ Count = NewType("Count", int)
         (Literal[Color.RED, "x"], "RED", Color.RED),
         (Optional[Literal["a"]], "a", "a"),
         (Color, "RED", Color.RED),
+        (Switch, "ENABLED", Switch.ON),
         (Color, "r", Color.RED),
         (Color, "2", Color.GREEN),
         (Level, "HIGH", Level.HIGH),

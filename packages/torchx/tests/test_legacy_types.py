@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import argparse
 import inspect
 from typing import Any, Dict, List, Optional, Union
 
 import pytest
 
-from torchx_specs.components.types import (
+from torchx._legacy_linter import TorchXArgumentHelpFormatter
+from torchx._legacy_types import (
     decode,
     decode_from_string,
     decode_optional,
@@ -108,3 +110,14 @@ def test_none_throws() -> None:
         none_throws(None)
     with pytest.raises(AssertionError, match="no app"):
         none_throws(None, "no app")
+
+
+def test_the_argparse_formatter_shows_types_and_defaults() -> None:
+    parser = argparse.ArgumentParser(
+        "x", description="a\n  b", formatter_class=TorchXArgumentHelpFormatter
+    )
+    parser.add_argument("--n", type=int, default=3, help="how many")
+    text = parser.format_help()
+    assert "a\n  b" in text
+    assert "--n int" in text
+    assert "how many (default: 3)" in text

@@ -1,4 +1,4 @@
-"""Calling a component: where its values come from, what it may be, what it may return."""
+"""Calls of components: sources of values, kinds of components, results."""
 
 from __future__ import annotations
 
@@ -107,24 +107,24 @@ TEXTS_AND_VALUES: dict[str, tuple[str, Any]] = {
 VALUES = {name: value for name, (_, value) in TEXTS_AND_VALUES.items()}
 
 
-def test_every_type_arrives_right_from_words() -> None:
+def test_command_line_gives_every_type() -> None:
     words = [w for name, (text, _) in TEXTS_AND_VALUES.items() for w in (f"--{name}", text)]
     app = materialize_appdef(every_type, [*words, "--", "-n", "a", "-n", "b"])
     assert app.metadata == {**VALUES, "words": ("-n", "a", "-n", "b")}
 
 
-def test_every_type_arrives_right_from_a_configuration_file() -> None:
+def test_configuration_file_gives_every_type() -> None:
     texts = {name: text for name, (text, _) in TEXTS_AND_VALUES.items()}
     app = materialize_appdef(every_type, [], {**texts, "words": "a 'b c' \"d\""})
     assert app.metadata == {**VALUES, "words": ("a", "b c", "d")}
 
 
-def test_every_type_arrives_right_typed() -> None:
+def test_typed_values_are_accepted_for_every_type() -> None:
     app = materialize_appdef(every_type, [], None, {**VALUES, "words": ["a", "b c"]})
     assert app.metadata == {**VALUES, "words": ("a", "b c")}
 
 
-def test_text_among_typed_values_is_read() -> None:
+def test_text_among_typed_values_is_parsed() -> None:
     config = {name: text for name, (text, _) in TEXTS_AND_VALUES.items() if name != "union"}
     app = materialize_appdef(every_type, [], None, config)
     assert app.metadata == {**VALUES, "union": 0, "words": ()}
@@ -135,7 +135,7 @@ def test_text_in_a_union_with_str_is_text_when_typed_and_a_number_when_not() -> 
     assert materialize_appdef(every_type, [], {"union": "5"}).metadata["union"] == 5
 
 
-def test_defaults_are_passed_as_they_are() -> None:
+def test_signature_defaults_are_passed_unchanged() -> None:
     default = object()
 
     def odd(x: int = default, y: list[str] = ("a",)) -> AppDef:
@@ -159,7 +159,7 @@ class TestPrecedence:
             (["--a", ""], {"a": "config"}, {"a": "file"}, ""),
         ],
     )
-    def test_words_then_config_then_file_then_signature(
+    def test_command_line_wins_over_config_over_file_over_signature(
         self,
         words: list[str],
         config: dict[str, Any] | None,
@@ -184,7 +184,7 @@ class TestPrecedence:
             (["--"], {"rest": ["c"]}, {"rest": "a b"}, ()),
         ],
     )
-    def test_varargs_follow_the_same_rule(
+    def test_varargs_have_the_same_precedence(
         self,
         words: list[str],
         config: dict[str, Any] | None,
@@ -194,7 +194,7 @@ class TestPrecedence:
         app = materialize_appdef(self.comp, words, defaults, config)
         assert app.metadata["rest"] == expected
 
-    def test_what_any_source_gives_is_not_missing(self) -> None:
+    def test_any_source_satisfies_a_required_parameter(self) -> None:
         def needy(a: int, b: int, c: int) -> AppDef:
             return received(a=a, b=b, c=c)
 
@@ -221,9 +221,7 @@ class TestPrecedence:
             "comp has no parameter 'zzz' (ignored)",
         ]
 
-    def test_nothing_is_logged_where_all_names_are_known(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_known_names_log_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         materialize_appdef(self.comp, [], {"a": "x", "rest": "y"})
         assert not caplog.records
 
@@ -256,13 +254,13 @@ class TestPrecedence:
             materialize_appdef(every_type, [], defaults, config)
         assert str(error.value) == message
 
-    def test_a_better_source_makes_a_wrong_value_harmless(self) -> None:
+    def test_wrong_value_is_ignored_if_another_source_wins(self) -> None:
         app = materialize_appdef(every_type, ["--i", "2"], {"i": "x"})
         assert app.metadata["i"] == 2
 
 
 class TestRequired:
-    def test_all_that_is_missing_is_named_at_once(self) -> None:
+    def test_all_missing_parameters_are_named(self) -> None:
         def needy(src: str, dst: str, *, image: str, n: int = 1) -> AppDef:
             return received()
 
@@ -271,7 +269,7 @@ class TestRequired:
         assert str(error.value) == "needy: missing required arguments: --src, --dst, --image"
         assert error.value.parameter is None
 
-    def test_a_single_one_is_the_parameter_at_fault(self) -> None:
+    def test_single_missing_parameter_is_an_attribute_of_the_error(self) -> None:
         def needy(src: str) -> AppDef:
             return received()
 
@@ -280,11 +278,11 @@ class TestRequired:
         assert e.value.parameter == "src"
 
 
-class TestWordsFromPython:
+class TestArgumentsFromPython:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            ("--i 5", "the arguments must be a list of str, got '--i 5'; shlex.split() makes"),
+            ("--i 5", "the arguments must be a list of str, got '--i 5'; split a line with"),
             (None, "the arguments must be a list of str, got None"),
             (5, "the arguments must be a list of str, got 5"),
             ({"i"}, "the arguments must be a list of str, got {'i'}"),
@@ -292,17 +290,17 @@ class TestWordsFromPython:
             ([b"--i"], "arguments[0] must be a str, got b'--i'"),
         ],
     )
-    def test_that_are_none_are_an_error_of_ours(self, words: Any, message: str) -> None:
+    def test_arguments_of_wrong_types_are_refused(self, words: Any, message: str) -> None:
         with pytest.raises(ComponentArgumentError) as error:
             materialize_appdef(every_type, words)
         assert str(error.value).startswith(f"every_type: {message}")
 
-    def test_may_be_a_tuple(self) -> None:
+    def test_arguments_may_be_a_tuple(self) -> None:
         assert materialize_appdef(every_type, ("--i", "5")).metadata["i"] == 5
 
 
 class TestAnnotations:
-    def test_without_one_the_default_tells_the_type(self) -> None:
+    def test_default_determines_the_type_without_annotation(self) -> None:
         def comp(a, b=1, c=0.5, d=False, e=None, f=Color.RED, g=("x",), h=NO_TYPE_OF_OURS):
             return received(a=a, b=b, c=c, d=d, e=e, f=f, g=g, h=h)
 
@@ -318,13 +316,13 @@ class TestAnnotations:
             "h": "x",
         }
 
-    def test_the_result_may_have_one_that_cannot_be_imported(self) -> None:
+    def test_return_annotation_need_not_be_importable(self) -> None:
         def comp(a: int) -> Result:
             return received(a=a)
 
         assert materialize_appdef(comp, ["--a", "1"]).metadata == {"a": 1}
 
-    def test_one_that_cannot_be_resolved_is_named(self) -> None:
+    def test_unresolvable_annotation_is_named(self) -> None:
         def comp(a: int, b: NoSuchType) -> AppDef:  # noqa: F821
             return received()
 
@@ -339,7 +337,7 @@ class TestAnnotations:
             "comp: the annotation 'NoSuchType' of parameter 'b' cannot be resolved: name 'NoSuch"
         )
 
-    def test_of_an_unsupported_type_names_parameter_and_supported_types(self) -> None:
+    def test_unsupported_type_error_names_parameter_and_supported_types(self) -> None:
         def comp(data: bytes) -> AppDef:
             return received()
 
@@ -352,7 +350,7 @@ class TestAnnotations:
         with pytest.raises(ComponentArgumentError, match=r"default\): type 'bytes' is not"):
             materialize_appdef(comp, [], {"data": "x"})
 
-    def test_of_an_unsupported_type_can_be_left_alone_or_given_from_python(self) -> None:
+    def test_unsupported_type_can_have_a_default_or_a_python_value(self) -> None:
         def comp(data: bytes = b"x", call: Optional[Callable[[], int]] = None) -> AppDef:
             return received(data=data)
 
@@ -368,7 +366,7 @@ class TestAnnotations:
         assert isinstance(error.value, ComponentError)
 
 
-class TestWhatCanBeAComponent:
+class TestKindsOfComponents:
     def test_a_class_with_build(self) -> None:
         class Trainer:
             def __init__(self, script: str, *args: str, n: int = 1) -> None:
@@ -450,7 +448,7 @@ class TestResult:
             (Role("x", image="y"), "an object of type Role"),
         ],
     )
-    def test_other_than_an_appdef_is_named(self, result: Any, what: str) -> None:
+    def test_result_of_another_type_is_named(self, result: Any, what: str) -> None:
         def comp() -> AppDef:
             app: AppDef = result
             return app
@@ -460,7 +458,7 @@ class TestResult:
         assert str(error.value) == f"comp must return an AppDef, but it returned {what}"
         assert isinstance(error.value, ComponentError)
 
-    def test_of_build_is_named_as_such(self) -> None:
+    def test_wrong_result_of_build_is_named(self) -> None:
         class Wrong:
             def build(self) -> None:
                 pass
@@ -469,14 +467,14 @@ class TestResult:
             materialize_appdef(Wrong, [])
 
     @pytest.mark.filterwarnings("error")
-    def test_of_an_async_function_is_explained(self) -> None:
+    def test_async_component_is_explained(self) -> None:
         async def comp() -> AppDef:
             return received()
 
         with pytest.raises(ComponentTypeError, match="comp is async"):
             materialize_appdef(comp, [])
 
-    def test_what_a_component_raises_is_passed_on(self) -> None:
+    def test_errors_of_the_component_are_unchanged(self) -> None:
         problem = ValueError("exactly one of --script and -m")
 
         def comp() -> AppDef:
@@ -496,14 +494,14 @@ class TestResult:
         assert component_error_location(info.value) == f"{__file__}:{line}"
         assert component_error_location(KeyError("of somebody else")) is None
 
-    def test_a_subclass_of_appdef_is_one(self) -> None:
+    def test_subclass_of_appdef_is_accepted(self) -> None:
         class Mine(AppDef):
             pass
 
         assert type(materialize_appdef(lambda: Mine("x"), [])) is Mine
 
 
-def test_nothing_ever_exits() -> None:
+def test_bad_arguments_do_not_exit_the_process() -> None:
     for words in (["--bad"], ["--help"], ["--i", "x"], ["--i"]):
         with pytest.raises((ComponentArgumentError, ComponentHelpRequested)):
             materialize_appdef(every_type, words)
@@ -525,7 +523,7 @@ def test_parse_args_gives_a_namespace() -> None:
     assert vars(args) == {"a": 1, "rest": ["y"], "k": "z"}
 
 
-def test_the_callers_words_and_mappings_are_left_alone() -> None:
+def test_callers_arguments_and_mappings_are_not_changed() -> None:
     words, defaults, config = ["--i", "1", "x", "y"], {"s": "a"}, {"f": 1}
     materialize_appdef(every_type, words, defaults, config)
     assert (words, defaults, config) == (["--i", "1", "x", "y"], {"s": "a"}, {"f": 1})

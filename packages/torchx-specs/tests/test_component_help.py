@@ -1,3 +1,5 @@
+"""The help of a component."""
+
 from __future__ import annotations
 
 import enum
@@ -64,7 +66,7 @@ options:
   --callback str          (default: None)
   --raw bytes             (from Python only)
 
-words after the options (or after '--'):
+arguments after the options (or after '--'):
   script_args ...         passed to the script (each: str)
 """
 
@@ -73,17 +75,17 @@ def test_shows_docstring_types_and_defaults() -> None:
     assert component_help(trainer, "torchx run trainer") == EXPECTED
 
 
-def test_is_called_by_the_components_name_unless_told_otherwise() -> None:
+def test_usage_shows_the_components_name_by_default() -> None:
     assert component_help(trainer).startswith("usage: trainer --script str")
 
 
-def test_help_among_the_words_raises_it() -> None:
+def test_help_option_raises_the_help() -> None:
     with pytest.raises(ComponentHelpRequested) as asked:
         materialize_appdef(trainer, ["--help"])
     assert asked.value.text == component_help(trainer)
 
 
-def test_without_a_docstring_there_is_still_the_signature() -> None:
+def test_help_without_a_docstring_shows_the_signature() -> None:
     def plain(msg: str = "hi") -> AppDef:
         raise AssertionError
 
@@ -92,7 +94,7 @@ def test_without_a_docstring_there_is_still_the_signature() -> None:
     )
 
 
-def test_a_class_shows_its_constructor() -> None:
+def test_help_of_a_class_shows_its_constructor() -> None:
     class Trainer:
         """Trains."""
 
@@ -111,7 +113,7 @@ def test_a_class_shows_its_constructor() -> None:
     )
 
 
-def test_nothing_to_give_is_nothing_to_list() -> None:
+def test_help_without_parameters_lists_no_options() -> None:
     def bare() -> AppDef:
         """Does it."""
         raise AssertionError

@@ -1,0 +1,97 @@
+"""Find the launcher's tracker configurations, and pass them to jobs in environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from torchx_specs.errors import TrackerError
+from torchx_specs.settings import ENV_TORCHX_TRACKERS, tracker_config_env_var_name
+from torchx_specs.trackers.lookup import (
+    ENV_TORCHX_TRACKER_STRICT,
+    config_from_environ,
+    find_factory,
+    inline_config,
+    is_strict,
+    tracker_names,
+)
+
+
+def resolve_configs(
+    names: Mapping[str, str | None],
+    sections: Mapping[str, Mapping[str, str | None]],
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, str | None]:
+    """Return the launcher's trackers with their configurations.
+
+    ``TORCHX_TRACKERS`` of the launcher replaces the names in its files. A configuration in its
+    environment wins over one in a file.
+
+    Args:
+        names: Section ``[torchx:tracker]``: the keys are names. A value ``module:attribute`` is the
+            factory, and becomes the name in the job.
+        sections: Sections ``[tracker:NAME]`` by name. The key ``config`` is the configuration. If
+            it is missing, the other keys are, for a tracker whose configuration can be inlined.
+        environ: The launcher's environment (default: of this process).
+    """
+    env = os.environ if environ is None else environ
+    if env.get(ENV_TORCHX_TRACKERS, "").strip():
+        chosen = {name: names.get(name) for name in tracker_names(env[ENV_TORCHX_TRACKERS])}
+    else:
+        chosen = {name.strip(): value for name, value in names.items()}
+    resolved: dict[str, str | None] = {}
+    for name, value in chosen.items():
+        factory = value.strip() if value and ":" in value else name
+        section = sections.get(name, {})
+        resolved[factory] = (
+            config_from_environ(name, env)
+            or section.get("config")
+            or _config_from_keys(factory, section)
+        )
+    return resolved
+
+
+def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | None:
+    """Return the other keys of a section as an inlined configuration, if the tracker accepts it."""
+    lines = [f"{key}={value}" for key, value in section.items() if key != "config" and value]
+    try:
+        if not lines or not callable(getattr(find_factory(name), "inline_config", None)):
+            return None
+    except TrackerError:
+        return None
+    from torchx_specs.trackers.inline import to_data_uri
+
+    return to_data_uri("\n".join(lines))
+
+
+def job_environment(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the environment variables by which a job finds the launcher's trackers.
+
+    Configurations in files are inlined if the tracker supports it (:func:`inline_config`). A name
+    that is not installed here is passed on, because the job's image may have it. So is
+    ``TORCHX_TRACKER_STRICT=1``.
+
+    Args:
+        configs: Configurations by name, from :func:`resolve_configs`.
+
+    Raises:
+        TrackerError: Two names have the same variable.
+    """
+    if not configs:
+        return {}
+    variables = {ENV_TORCHX_TRACKERS: ",".join(configs)}
+    if is_strict():
+        variables[ENV_TORCHX_TRACKER_STRICT] = "1"
+    owner: dict[str, str] = {}
+    for name, config in configs.items():
+        if not config:
+            continue
+        variable = tracker_config_env_var_name(name)
+        if variable in owner:
+            raise TrackerError(
+                f"trackers '{owner[variable]}' and '{name}' both have their configuration in"
+                f" {variable}: rename one"
+            )
+        owner[variable] = name
+        variables[variable] = inline_config(name, config)
+    return variables
