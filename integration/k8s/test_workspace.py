@@ -139,7 +139,9 @@ def test_a_workspace_without_a_repository_is_refused(torchx: Torchx, tmp_path: P
     assert "option image_repo" in done.stderr
 
 
-def test_the_image_of_the_configuration(torchx: Torchx, double: Double, tmp_path: Path) -> None:
+def test_the_image_of_the_configuration_is_used(
+    torchx: Torchx, double: Double, tmp_path: Path
+) -> None:
     (tmp_path / "work" / ".torchxconfig").write_text(
         "[kubernetes]\nimage = busybox:local\nimage_pull_policy = IfNotPresent\n"
     )

@@ -91,7 +91,7 @@ class _Anywhere:
                 (line,) = scheduler.log_iter(app_id, which, k)
                 assert line == f"try 1 at {name}-trainer-0.{name}\n"
 
-    def test_no_restart_is_left(
+    def test_the_app_fails_when_no_restart_is_left(
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
         app_id = submit(
@@ -99,7 +99,7 @@ class _Anywhere:
         )
         found = described(scheduler, app_id, seconds=self.seconds)
         assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
-        assert "role 'trainer' failed after it was started again once" in found.msg
+        assert "role 'trainer' failed after 1 restart" in found.msg
         assert "trainer/0: exit code 3" in found.msg
         # a pod that is just leaving has a reason of its own
         because = "ended because role 'trainer' failed after"
@@ -124,7 +124,7 @@ class _Anywhere:
         assert "role 'a' failed: " in found.msg
         assert "exit code 4" in found.msg
 
-    def test_a_follower_reads_on(
+    def test_a_follower_continues_after_a_restart(
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
         app_id = submit(
@@ -190,7 +190,7 @@ def kill(double: Double, pod: dict[str, Any]) -> None:
 # -- what is in the cluster
 
 
-def test_everything_belongs_to_the_supervisor(
+def test_the_supervisor_owns_all_objects(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -221,7 +221,7 @@ def test_everything_belongs_to_the_supervisor(
     assert scheduler.list() == []
 
 
-def test_its_rights_are_no_more_than_it_needs(
+def test_the_supervisor_has_only_the_rights_it_needs(
     scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
 ) -> None:
     other = scheduler.submit(app(role("exec sleep 60", "a")), {}).partition(":")[2]
@@ -254,7 +254,7 @@ def test_its_rights_are_no_more_than_it_needs(
     assert 'cannot list resource "jobs" in API group "batch"' in told["message"]
 
 
-def test_a_pod_has_no_rights_by_itself(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_a_replica_has_no_rights(scheduler: KubernetesScheduler, double: Double) -> None:
     code = (
         "import json, os, ssl, urllib.error, urllib.request\n"
         f"folder = os.environ[{ACCOUNT_VARIABLE!r}]\n"
@@ -280,14 +280,14 @@ def test_a_pod_has_no_rights_by_itself(scheduler: KubernetesScheduler, double: D
     )
 
 
-def test_time_to_live(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+def test_ttl_deletes_the_app(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
     cfg = {**CFG, "ttl_seconds": 1}
     app_id = scheduler.submit(app(role("true", "a"), role("true", "b")), cfg)
     until(lambda: scheduler.describe(app_id) is None)
     until(lambda: double.left() == [])
 
 
-def test_what_a_dry_run_prints_may_be_made_by_others(
+def test_the_printed_dry_run_works_with_kubectl(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     info = scheduler.submit_dryrun(
@@ -308,7 +308,7 @@ def test_what_a_dry_run_prints_may_be_made_by_others(
 # -- what happens meanwhile
 
 
-def test_where_an_app_stands_while_it_starts_again(
+def test_status_during_a_restart(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -338,7 +338,7 @@ def test_where_an_app_stands_while_it_starts_again(
     assert set(last) == set(first)
 
 
-def test_attempts_do_not_overlap(
+def test_an_attempt_starts_after_the_last_pod_has_ended(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
     # a second attempt that finds one of the first's processes fails, for there is no retry left
@@ -359,7 +359,7 @@ def test_attempts_do_not_overlap(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1), found.msg
 
 
-def test_cancel_while_the_app_starts_again(
+def test_cancel_during_a_restart(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -376,7 +376,7 @@ def test_cancel_while_the_app_starts_again(
     until(lambda: double.left() == [])
 
 
-def test_delete_while_the_app_starts_again(
+def test_delete_during_a_restart(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -433,7 +433,7 @@ def test_a_supervisor_that_dies_is_replaced(
     assert list(scheduler.log_iter(app_id, "a")) == ["made\n"]
 
 
-def test_the_api_server_restarts_meanwhile(
+def test_a_restart_of_the_api_server_during_a_restart(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -466,7 +466,7 @@ def test_a_quota_delays_a_restart(
     assert "quota" not in found.msg
 
 
-def test_an_eviction_is_no_failure(
+def test_an_eviction_is_not_a_failure(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -486,7 +486,9 @@ def test_an_eviction_is_no_failure(
     until(lambda: "Complete" in json.dumps(jobs(double)[""]["status"]))
 
 
-def test_queues_of_kueue(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+def test_restarted_jobs_wait_in_kueue(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
     double.kueue()
     cfg = {**CFG, "job_api": "batch", "queue": "users"}
     app_id = scheduler.submit(
@@ -511,7 +513,7 @@ def test_queues_of_kueue(scheduler: KubernetesScheduler, double: Double, until: 
 # -- what keeps it from its work
 
 
-def test_who_may_not_create_roles_is_told_what_to_do(
+def test_a_user_without_rights_to_create_roles_gets_a_remedy(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     double.deny("create", "roles")
@@ -526,7 +528,7 @@ def test_who_may_not_create_roles_is_told_what_to_do(
     until(lambda: double.left() == [])
 
 
-def test_who_may_bind_what_is_his_own_only(
+def test_a_user_cannot_grant_rights_he_lacks(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     # such a user's binding is looked at together with its role, which a dry run does not make
@@ -575,7 +577,7 @@ def documented_rights() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("rights", ["all", "without accounts", "less than it gives"])
-def test_the_rights_that_the_readme_names(
+def test_the_rights_in_the_readme_are_enough_and_needed(
     double: Double, until: Until, monkeypatch: pytest.MonkeyPatch, rights: str
 ) -> None:
     every, more = documented_rights()
@@ -622,7 +624,7 @@ def test_the_rights_that_the_readme_names(
     scheduler.close()
 
 
-def test_an_account_that_is_there(
+def test_an_existing_service_account_is_used(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     for kind in ACCOUNT_KINDS:
@@ -639,7 +641,7 @@ def test_an_account_that_is_there(
     until(lambda: sorted(double.left()) == before)
 
 
-def test_the_token_is_found_where_clusters_put_it(
+def test_the_token_is_read_from_the_pod(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
     # the double's pods are told of another folder: here the program has mounts as in a pod
@@ -687,7 +689,7 @@ def test_the_token_is_found_where_clusters_put_it(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
-def test_an_account_without_the_rights(
+def test_status_shows_missing_rights_of_the_account(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     account(double, ["get", "patch"])
@@ -707,7 +709,7 @@ def test_an_account_without_the_rights(
         ({"restarts_service_account": "nobody"}, 'serviceaccount "nobody" not found'),
     ],
 )
-def test_a_supervisor_that_cannot_run_is_told(
+def test_status_shows_why_the_supervisor_cannot_run(
     scheduler: KubernetesScheduler, double: Double, cfg: dict[str, Any], words: str
 ) -> None:
     app_id = scheduler.submit(
@@ -718,7 +720,7 @@ def test_a_supervisor_that_cannot_run_is_told(
     assert "the app's supervisor" in found.msg
 
 
-def test_an_image_without_python(
+def test_status_shows_an_image_without_python(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     info = scheduler.submit_dryrun(app(role("sleep 1; exit 3", "a"), role("sleep 60", "b")), CFG)
@@ -745,7 +747,7 @@ def test_an_image_without_python(
         ("jobs", 2),
     ],
 )
-def test_a_submission_that_fails_half_way_removes_what_it_made(
+def test_a_failed_submission_deletes_its_objects(
     scheduler: KubernetesScheduler, double: Double, until: Until, which: str, after: int
 ) -> None:
     path = f"/{which}[?](?!.*dryRun)"
@@ -755,7 +757,7 @@ def test_a_submission_that_fails_half_way_removes_what_it_made(
     until(lambda: double.left() == [])
 
 
-def test_a_submission_whose_last_step_fails_removes_what_it_made(
+def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     double.fault(403, method="PATCH", path="/jobs/", message="no more today")
@@ -764,7 +766,7 @@ def test_a_submission_whose_last_step_fails_removes_what_it_made(
     until(lambda: double.left() == [])
 
 
-def test_kubectl_itself(
+def test_kubectl_applies_the_request(
     scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
 ) -> None:
     if shutil.which("kubectl") is None:
