@@ -1,4 +1,4 @@
-"""The double's API: what it takes, what it refuses and in which words, with the real client."""
+"""The double's API with the real client: accepted objects, refusals and their messages."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_quota_refuses_pods(k8s: Client, double: Double) -> None:
         'jobs.batch "two" is forbidden: exceeded quota: small, requested: count/jobs.batch=1,'
         " used: count/jobs.batch=1, limited: count/jobs.batch=1"
     )
-    # a Job's pods are the controller's to create: the refusal is an event
+    # the controller creates a Job's pods, so the refusal is an event
     events = until(
         lambda: [e for e in double.objects("events", "default") if e["reason"] == "FailedCreate"]
     )

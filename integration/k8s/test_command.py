@@ -1,4 +1,4 @@
-"""The command, as a user calls it, on the double."""
+"""The command ``torchx`` on the double."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HANDLE = re.compile(r"kubernetes(?:_mcad)?://torchx/default:[a-z0-9-]+")
 
 @pytest.fixture
 def environment(environment: dict[str, str], double: Double) -> dict[str, str]:
-    """A user whose kubeconfig names the double."""
+    """Environment of a user whose kubeconfig names the double."""
     return {**environment, "KUBECONFIG": str(double.path)}
 
 
-# the folder that the command is called in stays where it is: no image is made of it
+# no workspace: the working directory does not become an image
 HERE = "--workspace="
 
 

@@ -1,4 +1,4 @@
-"""Logs of ``kubernetes``: every line once, whatever happens on the way; on the double."""
+"""Logs of ``kubernetes`` on the double: each line arrives once, whatever fails."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import Stream
 
 COUNT = 240
-# two and a half seconds, in bursts: many lines of one second, and of one time where the clock is
-# coarse
+# 2.5 seconds in bursts: many lines have one second, or one time if the clock is coarse
 SPEAK = (
     f"i=0; while [ $i -lt {COUNT} ]; do echo line $i; i=$((i+1));"
     " [ $((i % 10)) = 0 ] && sleep 0.1; done"
@@ -31,7 +30,7 @@ Until = Callable[..., Any]
 
 
 class Follower(threading.Thread):
-    """Follows a log in a thread of its own."""
+    """Follows a log in its own thread."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         super().__init__(daemon=True)
@@ -98,7 +97,7 @@ def test_a_follower_through_cuts_and_faults(
 def test_a_follower_reads_lines_with_unordered_times(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
-    """Two streams are written into one log by one node, each with times of its own."""
+    """A node writes two streams into one log, each with its own times."""
     double.log_skew(300_000_000)
     script = SPEAK.replace("echo line $i;", "echo line $i; echo err $i >&2;")
     app_id = scheduler.submit(app(script), {})
@@ -201,7 +200,7 @@ def test_the_log_continues_after_a_preemption(
 def test_the_log_before_a_container_restart_is_read(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    """A container that is started again in its pod: with Volcano, where a pod may do so."""
+    """With Volcano a container may restart in its pod."""
     double.play_operator("jobs.batch.volcano.sh", pods=True)
     job = app("test -e once && { echo second; exit 0; }; touch once; echo first; exit 5")
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "OnFailure"}})
@@ -219,7 +218,7 @@ def test_since_and_until_are_exact(scheduler: KubernetesScheduler, double: Doubl
 
     pod = double.objects("pods")[0]["metadata"]["name"]
     stamped = Client(str(double.path)).log(pod, timestamps=True).splitlines()
-    # clocks of Python have microseconds: between two lines, not on one
+    # Python's times have microseconds, so choose one between two lines
     times = [
         datetime.fromisoformat(line[:26] + "+00:00") - timedelta(milliseconds=1) for line in stamped
     ]
@@ -255,7 +254,7 @@ def test_one_stream_needs_a_cluster_that_splits_streams(
 ) -> None:
     app_id = scheduler.submit(app("echo out; echo err >&2"), {})
     described(scheduler, app_id)
-    with pytest.raises(RequestError, match="keeps stdout and stderr of a container in one log"):
+    with pytest.raises(RequestError, match="stores stdout and stderr of a container in one log"):
         list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR))
     double.split_streams()
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == ["out\n"]

@@ -1,4 +1,4 @@
-"""What ``kubernetes`` makes on ``batch``, as the double has it."""
+"""Objects that ``kubernetes`` creates with ``job_api=batch``, on the double."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Until = Callable[..., Any]
 
 
 def test_host_names_match_the_service(scheduler: KubernetesScheduler, double: Double) -> None:
-    # cluster DNS is not here: what it would go by is
+    # there is no cluster DNS: check the objects from which it makes host names
     name = macros.rank0_env
     roles = [
         shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "one", num_replicas=2),
@@ -115,7 +115,7 @@ def test_an_invalid_overlay_is_refused(scheduler: KubernetesScheduler, double: D
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"tolerationz": []}})
     with pytest.raises(RequestError, match="tolerationz"):
         scheduler.submit(job, {})
-    # what this version cannot know, the cluster does
+    # the cluster knows fields that this version does not
     job = app("true")
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "Sometimes"}})
     with pytest.raises(RequestError) as caught:

@@ -1,6 +1,6 @@
-"""JobSet, Volcano and AppWrappers on the double, which stores them and plays what they show.
+"""JobSet, Volcano and AppWrappers on the double.
 
-No operator ran here: the objects are checked by schemas written from the projects' documentation.
+The double stores their objects and plays their states.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = [(VOLCANO, {"queue": "default"}), (JOBSET, {"job_api": "jobset"}), (MCAD
 
 @pytest.fixture
 def of(double: Double) -> Iterator[Callable[[str], Scheduler[Any]]]:
-    """Gives the scheduler of a kind of object."""
+    """Return the scheduler for a kind of object."""
     made: list[Scheduler[Any]] = []
 
     def get(kind: str) -> Scheduler[Any]:
@@ -216,7 +216,7 @@ def test_a_cluster_without_mcad_is_an_error(
 
 
 def test_invalid_operator_objects_are_refused(double: Double) -> None:
-    """The double's schemas refuse what the operators' would."""
+    """The double's schemas refuse the same objects as the operators' own."""
     from double_client import Client
 
     client = Client(str(double.path))

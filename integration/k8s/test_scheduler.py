@@ -1,4 +1,4 @@
-"""``kubernetes`` on ``batch``: what it tells, ends, removes and refuses, on the double."""
+"""``kubernetes`` with ``job_api=batch`` on the double: status, cancel, delete and errors."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_eviction_is_not_a_failure(
 def test_status_names_a_disruption(
     scheduler: KubernetesScheduler, double: Double, sequence: str, words: str
 ) -> None:
-    # a Volcano Job whose pods are as they are: no other takes their place
+    # the double replaces no pods of a Volcano Job
     double.play(sequence, stays=60)
     double.play_operator("jobs.batch.volcano.sh", pods=True)
     app_id = scheduler.submit(app("true"), {"queue": "default"})
@@ -179,7 +179,7 @@ def test_a_thousand_pods_in_three_requests(
         "from torchx_sched_k8s.scheduler import create_scheduler\n"
         "found = create_scheduler('x').describe(sys.argv[1])\n"
         "print(found.state.name, len(found.roles_statuses[0].replicas))\n"
-        # getrusage knows the most of who started it, too
+        # getrusage includes the peak of the parent process
         "status = open('/proc/self/status').read()\n"
         "print(int(re.search(r'VmHWM:\\s+(\\d+) kB', status)[1]) // 1024)\n"
     )
@@ -206,7 +206,7 @@ def test_cancel(scheduler: KubernetesScheduler, double: Double, until: Until) ->
     jobs = {j["metadata"]["name"]: j for j in double.objects("jobs.batch")}
     assert len(jobs) == 2
     assert [j["spec"]["suspend"] for n, j in jobs.items() if n.endswith("-main")] == [True]
-    # an app that is cancelled stays so, and can be deleted
+    # a cancelled app stays cancelled, and can be deleted
     assert described(scheduler, app_id).state == AppState.CANCELLED
     assert [a.state for a in scheduler.list()] == [AppState.CANCELLED]
     scheduler.delete(app_id)
@@ -290,7 +290,7 @@ def test_list_reads_all_pages(
 ) -> None:
     monkeypatch.setattr(connection, "PAGE_SIZE", 2)
     ids = {scheduler.submit(app("true"), {}) for _ in range(7)}
-    # what is there that isn't ours
+    # a Job that TorchX did not create
     body = double.objects("jobs.batch")[0]
     spec = {key: value for key, value in body["spec"].items() if key != "selector"}
     spec["template"]["metadata"].pop("labels")
@@ -302,7 +302,7 @@ def test_list_reads_all_pages(
         r for r in double.requests(before) if r["path"].endswith("batch/v1/namespaces/default/jobs")
     ]
     assert len(pages) == 4
-    # a page that expires under our hands
+    # a page expires between two requests
     double.fault(410, path="continue=", after=1)
     assert {a.app_id for a in scheduler.list()} == ids
     assert {a.app_handle for a in scheduler.list()} == {f"kubernetes://test/{i}" for i in ids}
@@ -361,7 +361,7 @@ def test_a_missing_right_is_named(scheduler: KubernetesScheduler, double: Double
 def test_the_rights_in_the_readme_are_enough_and_needed(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
-    """They are enough, and all of them are needed."""
+    """The rights are enough, and each is needed."""
     readme = Path(__file__).parents[2] / "packages" / "torchx-sched-k8s" / "README.md"
     role = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", readme.read_text(), re.S)[0])
     named = {

@@ -1,7 +1,7 @@
-"""Stories from submission to deletion: on the cluster of ``KUBECONFIG``, otherwise on the double.
+"""Stories from submission to deletion, on the cluster of ``KUBECONFIG`` or the double.
 
-A real cluster needs the two images on its nodes and nothing else: no registry, no operator. What
-the double cannot show is skipped there, with the reason.
+A real cluster needs only the two images on its nodes: no registry, no operator. A story that the
+double cannot show is skipped there, with the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from torchx_testing.hostile import HOSTILE_VALUES
 
 Torchx = Callable[..., "CompletedProcess[str]"]
 
-#: A first process gets SIGTERM only if it wants it, and else is waited for, half a minute.
+#: Process 1 of a container ignores SIGTERM without a handler, and would run on for 30 seconds.
 SLEEP = "trap 'exit 143' TERM; sleep 600 & wait"
 
 
@@ -56,7 +56,7 @@ def site(
 
 @pytest.fixture
 def environment(environment: dict[str, str], site: Site) -> dict[str, str]:
-    """A user of that cluster."""
+    """Environment of a user of the site's cluster."""
     return {**environment, "KUBECONFIG": site.kubeconfig}
 
 
@@ -65,7 +65,7 @@ def environment(environment: dict[str, str], site: Site) -> dict[str, str]:
 
 @pytest.fixture
 def component(tmp_path: Path, site: Site) -> str:
-    """A component with little need, as a user writes one."""
+    """A user's component with a small resource."""
     path = tmp_path / "story.py"
     path.write_text(
         f"""import torchx_specs as specs
@@ -89,7 +89,7 @@ def job(script: str, replicas: int = 1) -> specs.AppDef:
 
 @pytest.fixture
 def run(torchx: Torchx, site: Site, component: str) -> Callable[..., tuple[Any, str]]:
-    """Runs the component; gives what came of it, and the app's handle."""
+    """Run the component; return the finished process and the app's handle."""
 
     def call(script: str, *flags: str, replicas: int = 1, **cfg: str) -> tuple[Any, str]:
         options = ",".join(f"{key}={value}" for key, value in {**site.cfg, **cfg}.items())
@@ -99,7 +99,7 @@ def run(torchx: Torchx, site: Site, component: str) -> Callable[..., tuple[Any, 
         )  # fmt: skip
         found = re.search(rf"kubernetes://torchx/({site.namespace}:[a-z0-9-]+)", done.stdout)
         if found and done.returncode in (0, 1):
-            site.note(found[1])
+            site.register(found[1])
         return done, found[0] if found else ""
 
     return call
@@ -273,7 +273,7 @@ def test_a_failed_replica_restarts(site: Site) -> None:
     good, bad = found.roles_statuses[0].replicas
     assert (good.state, good.restarts, good.exit_code) == (AppState.SUCCEEDED, 0, 0)
     assert (bad.state, bad.restarts, bad.exit_code) == (AppState.FAILED, 1, 5)
-    # what an earlier attempt has written comes before what the last one has
+    # the log of an earlier attempt comes before the last one's
     assert site.lines(app_id, k=0) == ["attempt of 0"]
     assert site.lines(app_id, k=1) == ["attempt of 1"] * 2
     assert site.lines(app_id, k=1, should_tail=True) == ["attempt of 1"] * 2
@@ -321,7 +321,7 @@ def test_a_follower_ends_with_its_app(site: Site) -> None:
 
 
 def test_since_and_until_select_lines(site: Site) -> None:
-    # the node's clock, not ours
+    # use the node's clock
     app_id = site.submit("date +%s; sleep 3; date +%s; sleep 3; date +%s")
     site.until(app_id)
     stamps = site.lines(app_id)
@@ -432,7 +432,7 @@ print("connected to", host)
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_replicas_reach_the_rank0_host(site: Site, ready: bool) -> None:
-    """Also while its pod is not ready, as a trainer's is that waits for the others."""
+    """The host resolves also before its pod is ready, as for a trainer that waits for others."""
     site.only_real("cluster DNS and a network of pods")
     code = f"import os\nexec({SERVE!r} if os.environ['TORCHX_REPLICA_ID'] == '0' else {CONNECT!r})"
     role = site.program(code, num_replicas=2)
@@ -449,11 +449,11 @@ def test_replicas_reach_the_rank0_host(site: Site, ready: bool) -> None:
     ]
 
 
-# -- what the cluster takes
+# -- what the cluster accepts
 
 
 def test_all_options_together_are_accepted(site: Site) -> None:
-    """Asked by the server's dry run: nothing is made."""
+    """The server's dry run accepts them; nothing is created."""
     role = site.shell(
         f"echo {macros.replica_id}",
         num_replicas=3,

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 KubernetesMCADJob = KubernetesJob
 Opts = KubernetesMCADOpts
 
-#: States of an AppWrapper's pods, by the words of its status.
+#: States of an AppWrapper's pods, by the names in its status.
 TASK_STATE: dict[str, AppState] = {
     "Pending dispatch": AppState.PENDING,
     "pending": AppState.PENDING,

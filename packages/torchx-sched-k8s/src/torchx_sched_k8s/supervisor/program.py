@@ -108,7 +108,7 @@ class Server:
             RefusedError: A retry may not help.
             ChangedError: A precondition failed, or an object of that name exists.
         """
-        what = f"{method} {path}"
+        request = f"{method} {path}"
         headers = {"Accept": "application/json", "Authorization": "Bearer " + self._token()}
         data = None
         if body is not None:
@@ -128,18 +128,18 @@ class Server:
             raw = answer.read()
         except (OSError, http.client.HTTPException) as e:
             self.close()
-            raise UnreachableError(f"{what}: {type(e).__name__}: {e}") from e
+            raise UnreachableError(f"{request}: {type(e).__name__}: {e}") from e
         found: Any = None
         try:
             found = json.loads(raw.decode("utf-8"))
-            words = str(found.get("message") or "")
+            message = str(found.get("message") or "")
         except (ValueError, AttributeError):
-            words = raw.decode("utf-8", "replace")
+            message = raw.decode("utf-8", "replace")
         if answer.status < 300 and isinstance(found, dict):
             return found
         if answer.status == 404 and isinstance(found, dict) and found.get("reason") == "NotFound":
             return None
-        text = f"{what}: {answer.status} {' '.join(words.split())}"
+        text = f"{request}: {answer.status} {' '.join(message.split())}"
         if answer.status == 409:
             raise ChangedError(text)
         # 404 without that reason comes from a proxy, or from an API server that is starting
@@ -324,17 +324,17 @@ class Supervisor:
         if self._server.call("POST", self._job(), job) is None:
             raise RefusedError(f"POST {self._job()}: 404 the namespace was deleted")
 
-    def report_problem(self, words: str) -> None:
+    def report_problem(self, problem: str) -> None:
         """Annotate what keeps this program from its work, for the app's status.
 
         Args:
-            words: The problem; empty if there is none.
+            problem: The problem; empty if there is none.
         """
-        if words == self._trouble:
+        if problem == self._trouble:
             return
         try:
-            self._note(self._app, {"annotations": {TROUBLE: words or None}})
-            self._trouble = words
+            self._note(self._app, {"annotations": {TROUBLE: problem or None}})
+            self._trouble = problem
         except (UnreachableError, RefusedError, ChangedError):
             pass  # it is in the log
 
