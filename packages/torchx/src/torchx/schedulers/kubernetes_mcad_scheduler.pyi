@@ -11,7 +11,7 @@ from torchx_sched_k8s.cluster.labels import LABEL_KUBE_APP_NAME as LABEL_KUBE_AP
 from torchx_sched_k8s.cluster.labels import LABEL_ORGANIZATION as LABEL_ORGANIZATION
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NAME
 from torchx_sched_k8s.cluster.labels import object_labels as object_labels
-from torchx_sched_k8s.compat import sanitize_for_serialization as sanitize_for_serialization
+from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
 from torchx_sched_k8s.mcad.appwrapper import JOB_STATE as JOB_STATE
 from torchx_sched_k8s.mcad.options import KubernetesMCADOpts as KubernetesMCADOpts
 from torchx_sched_k8s.mcad.scheduler import KubernetesMCADScheduler as KubernetesMCADScheduler
@@ -31,7 +31,7 @@ from torchx_sched_k8s.mcad.scheduler import pod_labels as pod_labels
 from torchx_sched_k8s.mcad.scheduler import role_to_pod as role_to_pod
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
-from torchx_sched_k8s.request.request import KubernetesJob as _KubernetesMCADJob_
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as _KubernetesMCADJob_
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
