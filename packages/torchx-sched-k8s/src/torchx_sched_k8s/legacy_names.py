@@ -5,6 +5,7 @@ Some return classes of the kubernetes library, and import it when called.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
 from torchx_specs.model.templates import RoleTemplate
+from torchx_specs.overlays import apply_overlay
 
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
@@ -110,8 +112,6 @@ def prefix_container_name(container_name: str, role_name: str, replica_id: int) 
 
 def _apply_pod_overlay(pod: V1Pod, overlay: Mapping[str, Any]) -> None:
     """Apply an overlay, in the API's field names, to a pod in place."""
-    from torchx_specs.overlays import apply_overlay
-
     data: Any = sanitize_for_serialization(pod)
     apply_overlay(data, overlay)
     merged: V1Pod = to_model(data, "V1Pod")
@@ -125,8 +125,6 @@ def to_model(data: Mapping[str, Any], kind: str) -> Any:
         data: The plain data.
         kind: Name of the library's class, such as ``V1Pod``.
     """
-    import json
-
     from kubernetes.client import ApiClient, Configuration
 
     client: Any = ApiClient(Configuration())

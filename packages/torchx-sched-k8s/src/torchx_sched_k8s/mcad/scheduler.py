@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.names.ids import make_unique as make_unique
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
 from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
@@ -19,8 +20,9 @@ from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NA
 from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_k8s.cluster.labels import object_labels as object_labels
 from torchx_sched_k8s.cluster.labels import pod_labels as _pod_labels
+from torchx_sched_k8s.cluster.paths import MCAD, object_path
 from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
-from torchx_sched_k8s.legacy_names import to_model
+from torchx_sched_k8s.legacy_names import to_model, verbatim
 from torchx_sched_k8s.mcad.appwrapper import (
     JOB_STATE as JOB_STATE,
 )
@@ -139,8 +141,6 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     # -- submitted apps
 
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
-        from torchx_sched_k8s.cluster.paths import MCAD, object_path
-
         namespace, name = parse_app_id(app_id)
         path = object_path(MCAD, namespace, "appwrappers", name)
         found = self._cluster.get_or_none(path, f"find the app {name}")
@@ -161,9 +161,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         Args:
             cfg: The options ``namespace`` (by default the context's) and ``context``.
         """
-        from torchx_sched_k8s.cluster.errors import ApiError
         from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
-        from torchx_sched_k8s.cluster.paths import MCAD, object_path
 
         cfg = cfg or {}
         self._remember_context(cfg)
@@ -277,8 +275,6 @@ def role_to_pod(
     network: str | None,
 ) -> V1Pod:
     """Return the pod of one replica of a role whose macros are substituted."""
-    from torchx_sched_k8s.legacy_names import verbatim
-
     opts = KubernetesMCADOpts(
         namespace=namespace,
         service_account=service_account,
