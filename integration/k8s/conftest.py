@@ -1,4 +1,4 @@
-"""The cluster of ``KUBECONFIG`` where that is set, otherwise a double that says so."""
+"""Fixtures: the cluster that ``KUBECONFIG`` names, or a double of Kubernetes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # of apps whose test does not say which
+    # the default images of the tests' apps
     k8s_apps.IMAGE = config.getoption("--k8s-image")
     k8s_apps.PYTHON = config.getoption("--k8s-python-image")
 
@@ -52,10 +52,10 @@ def namespace(request: pytest.FixtureRequest) -> str:
 def _running_double(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Double]:
-    # tests of the double itself name these, whatever the options name
+    # tests of the double itself use these two, whatever the options name
     images = {k8s_apps.IMAGE, k8s_apps.PYTHON, "busybox:local", "local/python:3.11"}
     folder = tmp_path_factory.mktemp("k8s-double")
-    options = [word for image in images for word in ("--image", image)]
+    options = [argument for image in images for argument in ("--image", image)]
     double = Double(folder, *options, "--namespace", request.config.getoption("--k8s-namespace"))
     yield double
     double.close()
@@ -65,7 +65,7 @@ def _running_double(
 def double(
     _running_double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Double]:
-    """The double, as new for each test; it must not have failed itself."""
+    """The double, reset for each test. The test fails if the double had a fault of its own."""
     _running_double.reset()
     monkeypatch.setenv("KUBECONFIG", str(_running_double.path))
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
@@ -77,7 +77,7 @@ def double(
 
 @pytest.fixture
 def scheduler(double: Double) -> Iterator[KubernetesScheduler]:
-    """``kubernetes`` on the double."""
+    """The scheduler ``kubernetes`` on the double."""
     scheduler = create_scheduler("test")
     yield scheduler
     scheduler.close()
@@ -85,5 +85,5 @@ def scheduler(double: Double) -> Iterator[KubernetesScheduler]:
 
 @pytest.fixture
 def until() -> Callable[..., Any]:
-    """Asks again until the answer is true, and gives it."""
+    """A function that polls until a value is true, and returns it."""
     return double_client.until

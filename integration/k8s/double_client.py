@@ -1,4 +1,4 @@
-"""Objects and waits that several tests of the double share, with the real ``kubernetes`` client."""
+"""Objects and polls that tests of the double share, with the real ``kubernetes`` client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubernetes.client.rest import ApiException
 
 
 class Client:
-    """The library's APIs on one kubeconfig."""
+    """The library's APIs for one kubeconfig."""
 
     def __init__(self, kubeconfig: str) -> None:
         self.api = config.new_client_from_config(kubeconfig)
@@ -31,10 +31,10 @@ class Client:
     def raw(
         self, method: str, path: str, body: Any = None, type_: str = "application/json"
     ) -> tuple[int, dict[str, Any], Any]:
-        """Asks without the library, which has an opinion of its own on what may be asked.
+        """Send a request without the library, which would refuse some requests itself.
 
         Returns:
-            code, answer and headers
+            Status code, parsed response and headers.
         """
         answer = self._pool.request(
             method,
@@ -47,16 +47,16 @@ class Client:
         return answer.status, json.loads(answer.data), answer.headers
 
     def job(self, name: str, script: str = "true", **spec: Any) -> Any:
-        """Creates a Job."""
+        """Create a Job."""
         return self.batch.create_namespaced_job("default", job(name, script, **spec))
 
     def pods(self, name: str) -> list[Any]:
-        """Returns the pods of a Job, by index."""
+        """Return the pods of a Job, sorted by index."""
         found = self.core.list_namespaced_pod("default", label_selector=f"job-name={name}").items
         return sorted(found, key=lambda pod: pod.metadata.name)
 
     def ended(self, name: str, seconds: float = 20.0) -> Any:
-        """Waits for the end of a Job; returns it."""
+        """Wait for the end of a Job; return it."""
         return until(
             lambda: (
                 (found := self.batch.read_namespaced_job(name, "default"))
@@ -67,7 +67,7 @@ class Client:
         )
 
     def log(self, pod: str, **options: Any) -> str:
-        """Returns a log as text."""
+        """Return a log as text."""
         answer = self.core.read_namespaced_pod_log(
             pod, "default", _preload_content=False, **options
         )

@@ -1,4 +1,4 @@
-"""Apps and waits that the tests of the schedulers share."""
+"""Apps and polls that tests of the schedulers share."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse, Scheduler
 
-#: With sh, and with python; the suite's options name others.
+#: Images with sh and with python; the suite's options set others.
 IMAGE = "busybox:local"
 PYTHON = "local/python:3.11"
 
 
 def shell(script: str, name: str = "main", **fields: Any) -> Role:
-    """A role that runs a shell script."""
+    """Return a role that runs a shell script."""
     fields.setdefault("image", IMAGE)
     fields.setdefault("resource", Resource(cpu=0.2, gpu=0, memMB=64))
     return Role(name=name, entrypoint="sh", args=["-c", script], **fields)
 
 
 def app(*roles: Role | str, name: str = "app") -> AppDef:
-    """An app of roles, or of scripts."""
+    """Return an app of roles or of scripts."""
     return AppDef(name, [shell(role) if isinstance(role, str) else role for role in roles])
 
 
@@ -32,7 +32,7 @@ def described(
     test: Callable[[DescribeAppResponse], Any] = lambda found: is_terminal(found.state),
     seconds: float = 20.0,
 ) -> DescribeAppResponse:
-    """Describes an app until the answer passes a test, or the app has ended."""
+    """Poll an app until its description passes a test (by default, it has ended); return it."""
     deadline = time.monotonic() + seconds
     while True:
         found = scheduler.describe(app_id)
@@ -44,11 +44,11 @@ def described(
 
 
 def running(found: DescribeAppResponse) -> bool:
-    """Whether every replica runs."""
+    """Return whether every replica runs."""
     replicas = [replica for role in found.roles_statuses for replica in role.replicas]
     return all(replica.state == AppState.RUNNING for replica in replicas)
 
 
 def reason(found: DescribeAppResponse) -> str:
-    """Returns what is told of the first replica."""
+    """Return the reason of the first replica."""
     return str(found.roles_statuses[0].replicas[0].reason)

@@ -1,4 +1,4 @@
-"""Where a story happens: on the cluster of ``KUBECONFIG`` where that is set, else on the double."""
+"""The site of a story: the cluster that ``KUBECONFIG`` names, or the double."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse
 
-#: Set by the user before the suite begins: tests of the double point the variable at that.
+#: The user's cluster, read at import: tests of the double change the variable.
 KUBECONFIG = os.environ.get("KUBECONFIG", "")
 
 
@@ -23,10 +23,10 @@ class Site:
     """A cluster, and the apps that a story has submitted to it.
 
     Args:
-        double: the double, None for the cluster of ``KUBECONFIG``
-        namespace: of the apps
-        image: an image with sh, on the nodes
-        python: an image with python, on the nodes
+        double: The double; None for the cluster of ``KUBECONFIG``.
+        namespace: Namespace of the apps.
+        image: An image with sh, on the nodes.
+        python: An image with python, on the nodes.
     """
 
     def __init__(self, double: Double | None, namespace: str, image: str, python: str) -> None:
@@ -35,7 +35,7 @@ class Site:
         self.namespace = namespace
         self.image = image
         self.python = python
-        #: How long anything may take: a real Job makes a failed pod anew after 10 seconds, then 20.
+        #: The longest wait, in seconds: a real Job replaces a failed pod after 10 seconds, then 20.
         self.seconds = 30.0 if double is not None else 300.0
         self.cfg: dict[str, Any] = {
             "job_api": "batch",
@@ -46,29 +46,29 @@ class Site:
         self._apps: list[str] = []
 
     def only_real(self, what: str) -> None:
-        """Skips what the double cannot show."""
+        """Skip the test on the double, which lacks a feature."""
         if self.double is not None:
-            pytest.skip(f"KUBECONFIG is not set, and the double has no such thing: {what}")
+            pytest.skip(f"KUBECONFIG is not set, and the double has none: {what}")
 
     def shell(self, script: str, name: str = "main", **fields: Any) -> Role:
-        """A role that runs a shell script."""
+        """Return a role that runs a shell script."""
         return shell(script, name, **{"image": self.image, **fields})
 
     def program(self, code: str, *args: str, **fields: Any) -> Role:
-        """A role that runs Python code."""
+        """Return a role that runs Python code."""
         role = self.shell("", **{"image": self.python, **fields})
         role.entrypoint, role.args = "python", ["-c", code, *args]
         return role
 
     def submit(self, *roles: Role | str, **cfg: Any) -> str:
-        """Submits an app of roles, or of scripts."""
+        """Submit an app of roles or of scripts; return its id."""
         made = [self.shell(role) if isinstance(role, str) else role for role in roles]
         app_id = self.scheduler.submit(AppDef("story", made), {**self.cfg, **cfg})
-        self.note(app_id)
+        self.register(app_id)
         return app_id
 
-    def note(self, app_id: str) -> None:
-        """Remembers an app, to be deleted when the story is over."""
+    def register(self, app_id: str) -> None:
+        """Register an app to be deleted at the end of the story."""
         self._apps.append(app_id)
 
     def until(
@@ -76,15 +76,15 @@ class Site:
         app_id: str,
         test: Callable[[DescribeAppResponse], Any] = lambda found: is_terminal(found.state),
     ) -> DescribeAppResponse:
-        """Describes an app until the answer passes a test, or the app has ended."""
+        """Poll an app until its description passes a test (by default, it has ended); return it."""
         return described(self.scheduler, app_id, test, self.seconds)
 
     def lines(self, app_id: str, role: str = "main", k: int = 0, **how: Any) -> list[str]:
-        """Returns log lines, without their newlines."""
+        """Return log lines without their newlines."""
         return [line.rstrip("\n") for line in self.scheduler.log_iter(app_id, role, k, **how)]
 
     def left(self, app_id: str) -> list[str]:
-        """Returns what the cluster has of an app."""
+        """Return the objects of an app in the cluster."""
         selector = f"app.kubernetes.io/instance={app_id.partition(':')[2]}"
         found = []
         for api, plural in (
@@ -94,19 +94,19 @@ class Site:
             ("api/v1", "configmaps"),
         ):
             path = f"/{api}/namespaces/{self.namespace}/{plural}"
-            listed = self.scheduler._cluster.get(path, "look", {"labelSelector": selector})
+            listed = self.scheduler._cluster.get(path, "list objects", {"labelSelector": selector})
             found += [f"{plural}/{one['metadata']['name']}" for one in listed["items"]]
         return found
 
     def until_gone(self, app_id: str) -> None:
-        """Waits until the cluster has nothing of an app."""
+        """Wait until the cluster has no object of an app."""
         deadline = time.monotonic() + self.seconds
         while left := self.left(app_id):
             assert time.monotonic() < deadline, f"left of {app_id}: {left}"
             time.sleep(0.2)
 
     def close(self) -> None:
-        """Deletes the apps."""
+        """Delete the apps."""
         for app_id in self._apps:
             self.scheduler.delete(app_id)
         for app_id in self._apps:

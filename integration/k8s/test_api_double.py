@@ -1,4 +1,4 @@
-"""The double's API: what it takes, what it refuses and in which words, with the real client."""
+"""The double's API with the real client: accepted objects, refusals and their messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refusal(caught: pytest.ExceptionInfo[ApiException]) -> dict[str, Any]:
     return found
 
 
-def test_an_object_from_creation_to_its_end(k8s: Client) -> None:
+def test_an_object_lives_from_creation_to_deletion(k8s: Client) -> None:
     made = k8s.job("one", suspend=True)
     assert made.metadata.uid
     assert made.spec.template.metadata.labels["batch.kubernetes.io/job-name"] == "one"
@@ -49,7 +49,7 @@ def test_an_object_from_creation_to_its_end(k8s: Client) -> None:
     }
 
 
-def test_a_dry_run_makes_nothing(k8s: Client, double: Double) -> None:
+def test_a_dry_run_creates_nothing(k8s: Client, double: Double) -> None:
     made = k8s.batch.create_namespaced_job("default", job("one"), dry_run="All")
     assert made.metadata.uid
     assert double.left() == []
@@ -130,7 +130,9 @@ def main(**fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_wrong_is_named(k8s: Client, body: dict[str, Any], words: str) -> None:
+def test_invalid_objects_are_refused_with_the_field(
+    k8s: Client, body: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ApiException) as caught:
         k8s.batch.create_namespaced_job("default", body)
     found = refusal(caught)
@@ -139,7 +141,7 @@ def test_what_is_wrong_is_named(k8s: Client, body: dict[str, Any], words: str) -
     assert found["details"]["causes"]
 
 
-def test_a_wrong_type_is_refused_as_the_decoder_does(k8s: Client) -> None:
+def test_a_wrong_type_is_refused_by_the_decoder(k8s: Client) -> None:
     body = spec({}, main(env=[{"name": "A", "value": 1}]))
     code, answer, _ = k8s.raw("POST", JOBS, body)
     assert (code, answer["reason"]) == (400, "BadRequest")
@@ -149,7 +151,7 @@ def test_a_wrong_type_is_refused_as_the_decoder_does(k8s: Client) -> None:
     )
 
 
-def test_a_field_that_no_schema_has(k8s: Client, double: Double) -> None:
+def test_an_unknown_field_is_refused(k8s: Client, double: Double) -> None:
     body = spec({"replicas": 3})
     code, answer, _ = k8s.raw("POST", f"{JOBS}?fieldValidation=Strict", body)
     assert code == 400
@@ -161,7 +163,7 @@ def test_a_field_that_no_schema_has(k8s: Client, double: Double) -> None:
     assert "replicas" not in double.objects("jobs.batch")[0]["spec"]
 
 
-def test_nobody_and_somebody_without_rights(k8s: Client, double: Double) -> None:
+def test_missing_credentials_and_missing_rights_are_refused(k8s: Client, double: Double) -> None:
     stranger = Client(double.kubeconfig("stranger", style="none"))
     with pytest.raises(ApiException) as caught:
         stranger.pods("one")
@@ -175,14 +177,14 @@ def test_nobody_and_somebody_without_rights(k8s: Client, double: Double) -> None
     )
 
 
-def test_a_namespace_that_is_missing(k8s: Client) -> None:
+def test_a_missing_namespace_is_an_error(k8s: Client) -> None:
     with pytest.raises(ApiException) as caught:
         k8s.batch.create_namespaced_job("nowhere", job("one"))
     assert refusal(caught)["message"] == 'namespaces "nowhere" not found'
     assert k8s.core.list_namespaced_pod("nowhere").items == []
 
 
-def test_quotas(k8s: Client, double: Double) -> None:
+def test_a_quota_refuses_pods(k8s: Client, double: Double) -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -197,7 +199,7 @@ def test_quotas(k8s: Client, double: Double) -> None:
         'jobs.batch "two" is forbidden: exceeded quota: small, requested: count/jobs.batch=1,'
         " used: count/jobs.batch=1, limited: count/jobs.batch=1"
     )
-    # a Job's pods are the controller's to create: the refusal is an event
+    # the controller creates a Job's pods, so the refusal is an event
     events = until(
         lambda: [e for e in double.objects("events", "default") if e["reason"] == "FailedCreate"]
     )
@@ -205,7 +207,7 @@ def test_quotas(k8s: Client, double: Double) -> None:
     assert len(k8s.pods("one")) == 1
 
 
-def test_webhooks_and_faults(k8s: Client, double: Double) -> None:
+def test_webhooks_and_faults_refuse_requests(k8s: Client, double: Double) -> None:
     double.webhook("policy.example.com", "images must come from registry.example.com")
     with pytest.raises(ApiException) as caught:
         k8s.job("one")
@@ -221,7 +223,7 @@ def test_webhooks_and_faults(k8s: Client, double: Double) -> None:
         assert k8s.pods("one") == []
 
 
-def test_sizes(k8s: Client) -> None:
+def test_large_objects_are_refused(k8s: Client) -> None:
     for size, code in ((2 << 20, 500), (4 << 20, 413)):
         with pytest.raises(ApiException) as caught:
             k8s.batch.create_namespaced_job("default", job("one", "x" * size))
@@ -229,7 +231,7 @@ def test_sizes(k8s: Client) -> None:
         assert "too large" in refusal(caught)["message"]
 
 
-def test_patches(k8s: Client) -> None:
+def test_patches_are_merged(k8s: Client) -> None:
     k8s.job("one", suspend=True)
     patch = {"metadata": {"annotations": {"a": "1", "b": "2"}}}
     found = k8s.batch.patch_namespaced_job("one", "default", patch)
@@ -252,7 +254,7 @@ def test_patches(k8s: Client) -> None:
     assert refusal(caught)["reason"] == "Conflict"
 
 
-def test_what_belongs_to_a_job_goes_with_it(k8s: Client, double: Double) -> None:
+def test_dependents_are_deleted_with_their_owner(k8s: Client, double: Double) -> None:
     owner = k8s.job("one", "sleep 60")
     reference = {
         "apiVersion": "batch/v1",
@@ -323,7 +325,7 @@ def test_selectors(k8s: Client) -> None:
     assert refusal(caught)["message"] == 'field label not supported: "spec.hostname"'
 
 
-def test_discovery(k8s: Client, double: Double) -> None:
+def test_discovery_lists_the_apis(k8s: Client, double: Double) -> None:
     from kubernetes import client
 
     assert client.VersionApi(k8s.api).get_code().git_version.startswith("v1.32")

@@ -1,4 +1,4 @@
-"""The command, as a user calls it, on the double."""
+"""The command ``torchx`` on the double."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HANDLE = re.compile(r"kubernetes(?:_mcad)?://torchx/default:[a-z0-9-]+")
 
 @pytest.fixture
 def environment(environment: dict[str, str], double: Double) -> dict[str, str]:
-    """A user whose kubeconfig names the double."""
+    """Environment of a user whose kubeconfig names the double."""
     return {**environment, "KUBECONFIG": str(double.path)}
 
 
-# the folder that the command is called in stays where it is: no image is made of it
+# no workspace: the working directory does not become an image
 HERE = "--workspace="
 
 
@@ -54,7 +54,7 @@ def test_a_job_from_run_to_delete(torchx: Torchx, double: Double) -> None:
     assert double.warnings() == []
 
 
-def test_a_job_that_fails_tells_why(torchx: Torchx) -> None:
+def test_status_shows_why_a_job_failed(torchx: Torchx) -> None:
     done = torchx(
         "run", HERE, "--wait", "-s", "kubernetes", "utils.sh", "--image", IMAGE, "exit", "3"
     )  # fmt: skip
@@ -67,7 +67,7 @@ def test_a_job_that_fails_tells_why(torchx: Torchx) -> None:
     assert "exit code 3" in status.stdout
 
 
-def test_a_job_that_waits_tells_why(
+def test_status_shows_why_a_job_waits(
     torchx: Torchx, double: Double, until: Callable[..., Any]
 ) -> None:
     _, handle = run(torchx, "utils.echo", "--image", "example.com/none:1", "--msg", "hi")
@@ -89,7 +89,7 @@ def test_cancel(torchx: Torchx, double: Double, until: Callable[..., Any]) -> No
     assert torchx("cancel", "kubernetes://torchx/default:none").returncode == 0
 
 
-def test_the_dry_run_is_what_the_server_takes(
+def test_the_server_accepts_the_printed_dry_run(
     torchx: Torchx, double: Double, tmp_path: Path
 ) -> None:
     import yaml
@@ -140,16 +140,16 @@ def test_logs_of_many_pods_use_a_bounded_pool(
         (["-cfg", "job_api=volcano"], 2, "queue"),
     ],
 )
-def test_what_is_wrong_is_one_clear_line(
-    torchx: Torchx, words: list[str], code: int, told: str
-) -> None:
+def test_an_error_is_one_line(torchx: Torchx, words: list[str], code: int, told: str) -> None:
     done = torchx("run", HERE, "-s", "kubernetes", *words, "utils.echo", "--image", IMAGE)
     assert done.returncode == code, done.stderr
     assert told in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_no_cluster(torchx: Torchx, environment: dict[str, str], double: Double) -> None:
+def test_a_missing_cluster_is_one_line(
+    torchx: Torchx, environment: dict[str, str], double: Double
+) -> None:
     double.revoke()
     done = torchx("run", HERE, "-s", "kubernetes", "utils.echo", "--image", IMAGE)
     assert done.returncode == 3
@@ -157,7 +157,7 @@ def test_no_cluster(torchx: Torchx, environment: dict[str, str], double: Double)
     environment.pop("KUBECONFIG")
     done = torchx("list", "-s", "kubernetes")
     assert done.returncode == 3
-    assert "no cluster is known" in done.stderr
+    assert "no cluster is configured" in done.stderr
     assert "Traceback" not in done.stderr
 
 

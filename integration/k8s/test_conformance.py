@@ -1,4 +1,4 @@
-"""The conformance suite on ``batch``: on the cluster of ``KUBECONFIG``, otherwise on the double."""
+"""The conformance suite with ``job_api=batch``, on the cluster of ``KUBECONFIG`` or the double."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class _Suite(SchedulerConformance):
         "streams": "the log of a container is one, unless PodLogsQuerySplitStreams is on",
         "not_utf8": "the API is JSON; such values are refused before submission",
     }
-    # no node has it: the pods stay pending
+    # no node has this image, so the pods stay pending
     pending_cfg = {"node_selector": {"torchx-test": "no-such-node"}}
 
     def resource(self) -> Resource:
-        # several at once on one small node
+        # several apps at once on one small node
         return Resource(cpu=0.2, gpu=0, memMB=64)
 
     @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ class _Suite(SchedulerConformance):
 if KUBECONFIG:
 
     class TestRealCluster(_Suite):
-        # a failed pod is made anew after 10 seconds, and again after 20
+        # a real cluster replaces a failed pod after 10 seconds, and again after 20
         timeout = 300.0
         poll_interval = 1.0
 
@@ -65,7 +65,7 @@ else:
 
         @pytest.fixture(autouse=True)
         def _nothing_left(self, double: Double) -> Iterator[None]:
-            # asked for before the runner, whose end deletes what was submitted
+            # requested before the runner fixture, which deletes the apps at its end
             yield
             assert double.warnings() == []
 

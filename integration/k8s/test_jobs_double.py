@@ -27,7 +27,7 @@ def conditions(found: Any) -> dict[str, tuple[str, str]]:
 # -- Jobs
 
 
-def test_an_indexed_job(k8s: Client) -> None:
+def test_an_indexed_job_has_a_pod_for_each_index(k8s: Client) -> None:
     k8s.job("one", "echo $JOB_COMPLETION_INDEX on $(hostname)", completions=3)
     found = k8s.ended("one")
     assert conditions(found)["Complete"][0] == "CompletionsReached"
@@ -43,7 +43,7 @@ def test_an_indexed_job(k8s: Client) -> None:
     assert pods[0].metadata.owner_references[0].controller
 
 
-def test_the_backoff_limit(k8s: Client) -> None:
+def test_the_backoff_limit_ends_a_job(k8s: Client) -> None:
     k8s.job("one", "exit 3", backoffLimit=2)
     found = k8s.ended("one")
     words = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
@@ -65,7 +65,7 @@ def test_the_backoff_limit_of_each_index(k8s: Client) -> None:
 
 
 @pytest.mark.parametrize(("action", "failed"), [("FailJob", 1), ("Count", 3)])
-def test_failure_policies(k8s: Client, action: str, failed: int) -> None:
+def test_a_pod_failure_policy_decides(k8s: Client, action: str, failed: int) -> None:
     rule = {"action": action, "onExitCodes": {"operator": "In", "values": [3]}}
     k8s.job("one", "exit 3", backoffLimit=2, podFailurePolicy={"rules": [rule]})
     found = k8s.ended("one")
@@ -77,7 +77,7 @@ def test_failure_policies(k8s: Client, action: str, failed: int) -> None:
 
 
 @pytest.mark.parametrize("sequence", ["preempted", "evicted"])
-def test_a_disruption_that_is_ignored(k8s: Client, double: Double, sequence: str) -> None:
+def test_an_ignored_disruption_replaces_the_pod(k8s: Client, double: Double, sequence: str) -> None:
     double.play(sequence, count=1)
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     k8s.job("one", "echo end", podFailurePolicy={"rules": [rule]})
@@ -86,7 +86,7 @@ def test_a_disruption_that_is_ignored(k8s: Client, double: Double, sequence: str
 
 
 @pytest.mark.parametrize("how", ["deleted", "evicted"])
-def test_a_pod_that_somebody_ends(k8s: Client, how: str) -> None:
+def test_a_pod_that_is_deleted_or_evicted_is_replaced(k8s: Client, how: str) -> None:
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     k8s.job("one", "echo up; exec sleep 60", podFailurePolicy={"rules": [rule]})
     until(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
@@ -109,7 +109,7 @@ def test_a_failed_job_deletes_the_pods_that_run(k8s: Client) -> None:
     assert [p.status.phase for p in k8s.pods("one")] == ["Failed"]
 
 
-def test_a_success_policy(k8s: Client) -> None:
+def test_a_success_policy_ends_the_job(k8s: Client) -> None:
     k8s.job(
         "one", 'test "$JOB_COMPLETION_INDEX" = 0 || exec sleep 60', completions=2,
         successPolicy={"rules": [{"succeededCount": 1}]},
@@ -118,7 +118,7 @@ def test_a_success_policy(k8s: Client) -> None:
     assert conditions(found)["Complete"] == ("SuccessPolicy", "Matched rules at index 0")
 
 
-def test_suspension(k8s: Client) -> None:
+def test_a_suspended_job_has_no_pods(k8s: Client) -> None:
     k8s.job("one", "exec sleep 60", completions=2)
     until(lambda: k8s.batch.read_namespaced_job("one", "default").status.ready == 2)
     k8s.batch.patch_namespaced_job("one", "default", {"spec": {"suspend": True}})
@@ -159,7 +159,7 @@ def test_kueue_holds_a_job_until_it_is_admitted(k8s: Client, double: Double) -> 
 # -- pods
 
 
-def test_what_a_process_is_given(k8s: Client, double: Double) -> None:
+def test_arguments_variables_and_files_reach_the_process(k8s: Client, double: Double) -> None:
     for kind, data in (
         ("Secret", {"stringData": {"key": "s3"}}),
         ("ConfigMap", {"data": {"a": "1"}}),
@@ -198,11 +198,11 @@ def test_what_a_process_is_given(k8s: Client, double: Double) -> None:
     [("$$", "$"), ("$$$", "$$"), ("$(A)", "1"), ("$$(A)", "$(A)"), ("$$$(A)", "$1"), ("$(", "$("),
      ("$(A", "$(A"), ("a$", "a$"), ("$()", "$()"), ("$(B)$(A)", "$(B)1"), ("${A}", "${A}")],
 )  # fmt: skip
-def test_expansion(text: str, expected: str) -> None:
+def test_variables_are_expanded(text: str, expected: str) -> None:
     assert expanded(text, {"A": "1"}) == expected
 
 
-def test_a_missing_secret_is_waited_for(k8s: Client, double: Double) -> None:
+def test_a_pod_waits_for_a_missing_secret(k8s: Client, double: Double) -> None:
     reference = {"secretKeyRef": {"name": "late", "key": "key"}}
     one = container("echo $S", env=[{"name": "S", "valueFrom": reference}])
     k8s.core.create_namespaced_pod("default", pod("one", containers=[one]))
@@ -219,7 +219,7 @@ def test_a_missing_secret_is_waited_for(k8s: Client, double: Double) -> None:
     assert k8s.log("one") == "there\n"
 
 
-def test_an_image_that_the_node_has_not(k8s: Client) -> None:
+def test_a_missing_image_keeps_the_pod_waiting(k8s: Client) -> None:
     one = container("true", image="example.com/none:1")
     k8s.core.create_namespaced_pod("default", pod("one", containers=[one]))
     reasons = set()
@@ -238,7 +238,7 @@ def test_an_image_that_the_node_has_not(k8s: Client) -> None:
     assert message.startswith('container "main" in pod "one" is waiting to start')
 
 
-def test_a_program_that_does_not_exist(k8s: Client) -> None:
+def test_a_missing_program_fails_the_container(k8s: Client) -> None:
     one = container("", command=["/no/such/program"])
     k8s.core.create_namespaced_pod("default", pod("one", containers=[one]))
     until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Failed")
@@ -248,7 +248,7 @@ def test_a_program_that_does_not_exist(k8s: Client) -> None:
     assert 'exec: "/no/such/program"' in ended.message
 
 
-def test_a_node_without_room(k8s: Client, double: Double) -> None:
+def test_a_full_node_keeps_the_pod_pending(k8s: Client, double: Double) -> None:
     one = container("true", resources={"limits": {"nvidia.com/gpu": "1"}})
     k8s.core.create_namespaced_pod("default", pod("one", containers=[one]))
 
@@ -264,7 +264,7 @@ def test_a_node_without_room(k8s: Client, double: Double) -> None:
     until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
 
 
-def test_a_container_that_is_started_again(k8s: Client) -> None:
+def test_a_container_restarts(k8s: Client) -> None:
     script = "test -e once && { echo second; exit 0; }; touch once; echo first; exit 5"
     k8s.core.create_namespaced_pod(
         "default", pod("one", restartPolicy="OnFailure", containers=[container(script)])
@@ -277,7 +277,7 @@ def test_a_container_that_is_started_again(k8s: Client) -> None:
     assert k8s.log("one", previous=True) == "first\n"
 
 
-def test_the_grace_period(k8s: Client) -> None:
+def test_a_process_gets_the_grace_period(k8s: Client) -> None:
     stubborn = "trap 'echo no' TERM; echo up; while :; do sleep 0.05; done"
     k8s.core.create_namespaced_pod("default", pod("one", stubborn, terminationGracePeriodSeconds=1))
     until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
@@ -309,7 +309,7 @@ def spoken(k8s: Client) -> str:
     return "one"
 
 
-def test_parts_of_a_log(k8s: Client, spoken: str) -> None:
+def test_log_options_select_lines(k8s: Client, spoken: str) -> None:
     everything = "line 1\nline 2\nline 3\nline 4\nend"
     assert k8s.log(spoken) == everything
     assert k8s.log(spoken, follow=True) == everything
@@ -345,7 +345,7 @@ def test_a_long_line_has_one_time(k8s: Client) -> None:
     assert second.split(" ")[1] == "end"
 
 
-def test_streams_apart(k8s: Client, double: Double) -> None:
+def test_one_stream_of_a_log(k8s: Client, double: Double) -> None:
     k8s.core.create_namespaced_pod("default", pod("one", "echo out; echo err >&2"))
     until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
     with pytest.raises(ApiException, match="stream: Forbidden: may not be specified"):

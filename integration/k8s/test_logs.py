@@ -1,4 +1,4 @@
-"""Logs of ``kubernetes``: every line once, whatever happens on the way; on the double."""
+"""Logs of ``kubernetes`` on the double: each line arrives once, whatever fails."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import Stream
 
 COUNT = 240
-# two and a half seconds, in bursts: many lines of one second, and of one time where the clock is
-# coarse
+# 2.5 seconds in bursts: many lines have one second, or one time if the clock is coarse
 SPEAK = (
     f"i=0; while [ $i -lt {COUNT} ]; do echo line $i; i=$((i+1));"
     " [ $((i % 10)) = 0 ] && sleep 0.1; done"
@@ -31,7 +30,7 @@ Until = Callable[..., Any]
 
 
 class Follower(threading.Thread):
-    """Follows a log in a thread of its own."""
+    """Follows a log in its own thread."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         super().__init__(daemon=True)
@@ -95,10 +94,10 @@ def test_a_follower_through_cuts_and_faults(
     assert follower.result() == EXPECTED
 
 
-def test_a_follower_where_times_are_not_in_order(
+def test_a_follower_reads_lines_with_unordered_times(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
-    """Two streams are written into one log by one node, each with times of its own."""
+    """A node writes two streams into one log, each with its own times."""
     double.log_skew(300_000_000)
     script = SPEAK.replace("echo line $i;", "echo line $i; echo err $i >&2;")
     app_id = scheduler.submit(app(script), {})
@@ -158,7 +157,7 @@ def test_a_follower_waits_for_a_pod(
     assert follower.result() == ["end\n"]
 
 
-def test_a_follower_of_what_never_starts_ends_with_the_app(
+def test_a_follower_ends_if_the_pod_never_starts(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.play("image-pull-back-off")
@@ -170,7 +169,7 @@ def test_a_follower_of_what_never_starts_ends_with_the_app(
     assert follower.result() == []
 
 
-def test_a_follower_of_an_app_that_is_deleted(
+def test_a_follower_ends_when_the_app_is_deleted(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(app("echo first; exec sleep 60"), {})
@@ -180,7 +179,7 @@ def test_a_follower_of_an_app_that_is_deleted(
     assert follower.result() == ["first\n"]
 
 
-def test_attempts_are_one_log(scheduler: KubernetesScheduler) -> None:
+def test_all_attempts_are_in_the_log(scheduler: KubernetesScheduler) -> None:
     script = "echo begin; sleep 0.3; echo end; exit 1"
     role = shell(script, max_retries=2, retry_policy=RetryPolicy.REPLICA)
     app_id = scheduler.submit(app(role), {})
@@ -190,14 +189,18 @@ def test_attempts_are_one_log(scheduler: KubernetesScheduler) -> None:
     assert list(scheduler.log_iter(app_id, "main")) == ["begin\n", "end\n"] * 3
 
 
-def test_a_preempted_pod_and_the_next_one(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_the_log_continues_after_a_preemption(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
     double.play("preempted", count=1, lines=["from the first"], seconds=1.5)
     app_id = scheduler.submit(app("echo from the second"), {})
     assert follow(scheduler, app_id).result() == ["from the first\n", "from the second\n"]
 
 
-def test_the_container_before(scheduler: KubernetesScheduler, double: Double) -> None:
-    """A container that is started again in its pod: with Volcano, where a pod may do so."""
+def test_the_log_before_a_container_restart_is_read(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    """With Volcano a container may restart in its pod."""
     double.play_operator("jobs.batch.volcano.sh", pods=True)
     job = app("test -e once && { echo second; exit 0; }; touch once; echo first; exit 5")
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "OnFailure"}})
@@ -208,14 +211,14 @@ def test_the_container_before(scheduler: KubernetesScheduler, double: Double) ->
     assert list(scheduler.log_iter(app_id, "main")) == ["first\n", "second\n"]
 
 
-def test_since_and_until_cut_exactly(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_since_and_until_are_exact(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(app("echo one; sleep 0.4; echo two; sleep 0.4; echo three"), {})
     described(scheduler, app_id)
     from double_client import Client
 
     pod = double.objects("pods")[0]["metadata"]["name"]
     stamped = Client(str(double.path)).log(pod, timestamps=True).splitlines()
-    # clocks of Python have microseconds: between two lines, not on one
+    # Python's times have microseconds, so choose one between two lines
     times = [
         datetime.fromisoformat(line[:26] + "+00:00") - timedelta(milliseconds=1) for line in stamped
     ]
@@ -233,7 +236,9 @@ def test_since_and_until_cut_exactly(scheduler: KubernetesScheduler, double: Dou
     assert words(regex="^t") == ["two", "three"]
 
 
-def test_long_and_odd_lines(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_long_and_unusual_lines_arrive_whole(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
     script = (
         "head -c 100000 /dev/zero | tr '\\0' z; echo; echo; printf 'a\\tb\\r\\n';"
         " printf 'x\\342\\200\\250y\\n'; printf 'no end'"
@@ -244,20 +249,22 @@ def test_long_and_odd_lines(scheduler: KubernetesScheduler, double: Double) -> N
     assert list(scheduler.log_iter(app_id, "main")) == expected
 
 
-def test_one_stream(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_one_stream_needs_a_cluster_that_splits_streams(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
     app_id = scheduler.submit(app("echo out; echo err >&2"), {})
     described(scheduler, app_id)
-    with pytest.raises(RequestError, match="keeps stdout and stderr of a container in one log"):
+    with pytest.raises(RequestError, match="stores stdout and stderr of a container in one log"):
         list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR))
     double.split_streams()
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == ["out\n"]
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR)) == ["err\n"]
 
 
-def test_unknown_roles_and_replicas(scheduler: KubernetesScheduler) -> None:
+def test_unknown_roles_and_replicas_are_errors(scheduler: KubernetesScheduler) -> None:
     app_id = scheduler.submit(app(shell("exec sleep 60", num_replicas=2)), {})
     described(scheduler, app_id, running)
     with pytest.raises(RequestError, match="did you mean 'main'"):
         scheduler.log_iter(app_id, "mian")
-    with pytest.raises(RequestError, match="no replica 5, it has 2"):
+    with pytest.raises(RequestError, match="has no replica 5; its replicas are 0 to 1"):
         scheduler.log_iter(app_id, "main", 5)

@@ -1,4 +1,4 @@
-"""What ``kubernetes`` makes on ``batch``, as the double has it."""
+"""Objects that ``kubernetes`` creates with ``job_api=batch``, on the double."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ from torchx_specs.overlays import set_overlay
 Until = Callable[..., Any]
 
 
-def test_host_names_are_those_that_the_service_publishes(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    # cluster DNS is not here: what it would go by is
+def test_host_names_match_the_service(scheduler: KubernetesScheduler, double: Double) -> None:
+    # there is no cluster DNS: check the objects from which it makes host names
     name = macros.rank0_env
     roles = [
         shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "one", num_replicas=2),
@@ -60,7 +58,7 @@ def test_host_names_are_those_that_the_service_publishes(
         assert pod["spec"]["subdomain"] == service["metadata"]["name"]
 
 
-def test_everything_at_once_is_taken(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_all_options_together_are_accepted(scheduler: KubernetesScheduler, double: Double) -> None:
     for kind, name, data in (("Secret", "keys", {"a": "MQ=="}), ("ConfigMap", "all", {"b": "2"})):
         body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "data": data}
         double.create(f"{kind.lower()}s", "default", body)
@@ -101,7 +99,7 @@ def test_everything_at_once_is_taken(scheduler: KubernetesScheduler, double: Dou
     assert {"/host", "/data", "/dev/here", "/keys"} <= mounts.keys()
 
 
-def test_a_container_beside_ours(scheduler: KubernetesScheduler) -> None:
+def test_a_sidecar_does_not_keep_a_replica_running(scheduler: KubernetesScheduler) -> None:
     job = app("sleep 0.3; echo ours")
     beside = {"name": "beside", "image": IMAGE, "command": ["sh", "-c", "echo beside; exit 0"]}
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"containers": [beside]}})
@@ -112,12 +110,12 @@ def test_a_container_beside_ours(scheduler: KubernetesScheduler) -> None:
     assert list(scheduler.log_iter(app_id, "main", should_tail=True)) == ["ours\n"]
 
 
-def test_an_overlay_that_is_wrong(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_an_invalid_overlay_is_refused(scheduler: KubernetesScheduler, double: Double) -> None:
     job = app("true")
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"tolerationz": []}})
     with pytest.raises(RequestError, match="tolerationz"):
         scheduler.submit(job, {})
-    # what this version cannot know, the cluster does
+    # the cluster knows fields that this version does not
     job = app("true")
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "Sometimes"}})
     with pytest.raises(RequestError) as caught:
@@ -126,14 +124,14 @@ def test_an_overlay_that_is_wrong(scheduler: KubernetesScheduler, double: Double
     assert double.left() == []
 
 
-def test_enough_replicas_are_enough(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_min_replicas_are_enough(scheduler: KubernetesScheduler, double: Double) -> None:
     index = {"batch.kubernetes.io/job-completion-index": "1"}
     double.play("unschedulable", labels=index)
     app_id = scheduler.submit(app(shell("true", num_replicas=2, min_replicas=1)), {})
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
 
 
-def test_waiting_is_told_by_the_cluster(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_wait_uses_a_watch(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(app("sleep 1.5"), {})
     before, looks, begun = double.counted(), 0, time.monotonic()
     while True:
@@ -148,7 +146,7 @@ def test_waiting_is_told_by_the_cluster(scheduler: KubernetesScheduler, double: 
     assert double.counted() - before < 40
 
 
-def test_waiting_through_an_expired_watch(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_wait_survives_an_expired_watch(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(app("exec sleep 60"), {})
     described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}}
@@ -162,7 +160,7 @@ def test_waiting_through_an_expired_watch(scheduler: KubernetesScheduler, double
     assert double.counted() - before < 20  # not asked again and again
 
 
-def test_the_native_request_can_be_made_again(
+def test_the_native_request_can_be_submitted_again(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     app_id = scheduler.submit(app("true"), {})
@@ -174,7 +172,7 @@ def test_the_native_request_can_be_made_again(
 
 @pytest.mark.filterwarnings("error:Unverified HTTPS")
 @pytest.mark.parametrize("how", ["no authority", "not checked"])
-def test_certificates(
+def test_client_certificates_are_used(
     double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
 ) -> None:
     config = yaml.safe_load(double.path.read_text())

@@ -1,6 +1,6 @@
-"""JobSet, Volcano and AppWrappers on the double, which stores them and plays what they show.
+"""JobSet, Volcano and AppWrappers on the double.
 
-No operator ran here: the objects are checked by schemas written from the projects' documentation.
+The double stores their objects and plays their states.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = [(VOLCANO, {"queue": "default"}), (JOBSET, {"job_api": "jobset"}), (MCAD
 
 @pytest.fixture
 def of(double: Double) -> Iterator[Callable[[str], Scheduler[Any]]]:
-    """Gives the scheduler of a kind of object."""
+    """Return the scheduler for a kind of object."""
     made: list[Scheduler[Any]] = []
 
     def get(kind: str) -> Scheduler[Any]:
@@ -63,7 +63,7 @@ def of(double: Double) -> Iterator[Callable[[str], Scheduler[Any]]]:
         (MCAD, "deleted", AppState.CANCELLED),
     ],
 )
-def test_states(
+def test_states_of_operators_objects(
     of: Callable[[str], Scheduler[Any]],
     double: Double,
     until: Until,
@@ -127,7 +127,7 @@ def test_hostile_values(
 
 
 @pytest.mark.parametrize(("kind", "cfg"), KINDS)
-def test_a_failure_and_its_code(
+def test_a_failure_shows_its_exit_code(
     of: Callable[[str], Scheduler[Any]], double: Double, kind: str, cfg: dict[str, Any]
 ) -> None:
     scheduler = of(kind)
@@ -180,7 +180,9 @@ def test_one_task_for_equal_replicas(scheduler: KubernetesScheduler, double: Dou
     assert [task["replicas"] for task in named["spec"]["tasks"]] == [1, 1, 1]
 
 
-def test_retries_in_their_words(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_retries_use_the_policies_of_each_api(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
     role = shell("true", max_retries=3, retry_policy=RetryPolicy.APPLICATION, num_replicas=2)
     scheduler.submit(app(role), {"job_api": "jobset"})
     assert double.objects(JOBSET)[0]["spec"]["failurePolicy"]["maxRestarts"] == 3
@@ -202,7 +204,9 @@ def test_an_appwrapper_with_pod_groups(
     assert [group["spec"]["minMember"] for group in groups] == [2]
 
 
-def test_without_mcad(of: Callable[[str], Scheduler[Any]], double: Double) -> None:
+def test_a_cluster_without_mcad_is_an_error(
+    of: Callable[[str], Scheduler[Any]], double: Double
+) -> None:
     double.serve_operators([])
     scheduler = of(MCAD)
     with pytest.raises((RequestError, BackendError), match="not installed in this cluster"):
@@ -211,8 +215,8 @@ def test_without_mcad(of: Callable[[str], Scheduler[Any]], double: Double) -> No
     assert scheduler.describe("default:none") is None
 
 
-def test_what_an_operator_does_not_take(double: Double) -> None:
-    """The double's schemas refuse what the operators' would."""
+def test_invalid_operator_objects_are_refused(double: Double) -> None:
+    """The double's schemas refuse the same objects as the operators' own."""
     from double_client import Client
 
     client = Client(str(double.path))

@@ -1,4 +1,4 @@
-"""``kubernetes`` on ``batch``: what it tells, ends, removes and refuses, on the double."""
+"""``kubernetes`` with ``job_api=batch`` on the double: status, cancel, delete and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Until = Callable[..., Any]
         ("refused-by-node", AppState.FAILED, "UnexpectedAdmissionError: Pod was rejected"),
     ],
 )
-def test_reasons(
+def test_status_shows_the_reason(
     scheduler: KubernetesScheduler, double: Double, sequence: str, state: AppState, words: str
 ) -> None:
     double.play(sequence)
@@ -78,7 +78,7 @@ def test_reasons(
         ),
     ],
 )
-def test_reasons_that_a_cluster_finds(
+def test_status_shows_the_reason_of_the_cluster(
     scheduler: KubernetesScheduler, cfg: dict[str, Any], role: dict[str, Any], words: str
 ) -> None:
     app_id = scheduler.submit(app(shell("true", **role)), cfg)
@@ -87,7 +87,7 @@ def test_reasons_that_a_cluster_finds(
     assert words in found.msg
 
 
-def test_a_secret_that_comes_late(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_an_app_waits_for_a_missing_secret(scheduler: KubernetesScheduler, double: Double) -> None:
     cfg = {"env_secrets": {"TOKEN": "tokens/main"}, "env_from": ["configmap/all"]}
     app_id = scheduler.submit(app("echo $TOKEN $region"), cfg)
     described(scheduler, app_id, lambda d: "not found" in reason(d))
@@ -102,7 +102,7 @@ def test_a_secret_that_comes_late(scheduler: KubernetesScheduler, double: Double
 
 
 @pytest.mark.parametrize("sequence", ["evicted", "preempted"])
-def test_a_disruption_is_no_failure(
+def test_a_disruption_is_not_a_failure(
     scheduler: KubernetesScheduler, double: Double, sequence: str
 ) -> None:
     double.play(sequence, count=1)
@@ -111,7 +111,7 @@ def test_a_disruption_is_no_failure(
     assert list(scheduler.log_iter(app_id, "main"))[-1] == "end\n"
 
 
-def test_an_eviction_is_no_failure(
+def test_an_eviction_is_not_a_failure(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(app("echo up; exec sleep 60"), {})
@@ -128,10 +128,10 @@ def test_an_eviction_is_no_failure(
     ("sequence", "words"),
     [("evicted", "Evicted: The node was low on resource"), ("preempted", "Preempted: ")],
 )
-def test_a_disruption_is_named(
+def test_status_names_a_disruption(
     scheduler: KubernetesScheduler, double: Double, sequence: str, words: str
 ) -> None:
-    # a Volcano Job whose pods are as they are: no other takes their place
+    # the double replaces no pods of a Volcano Job
     double.play(sequence, stays=60)
     double.play_operator("jobs.batch.volcano.sh", pods=True)
     app_id = scheduler.submit(app("true"), {"queue": "default"})
@@ -140,7 +140,9 @@ def test_a_disruption_is_named(
     assert found.roles_statuses[0].replicas[0].exit_code == 137
 
 
-def test_pods_that_cannot_be_made(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_status_shows_why_pods_cannot_be_created(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     double.create("resourcequotas", "default", {**body, "spec": {"hard": {"pods": "0"}}})
     app_id = scheduler.submit(app("true"), {})
@@ -149,7 +151,7 @@ def test_pods_that_cannot_be_made(scheduler: KubernetesScheduler, double: Double
     assert "FailedCreate" in found.msg
 
 
-def test_a_failed_role_is_told_with_its_code(scheduler: KubernetesScheduler) -> None:
+def test_status_shows_the_failed_role_and_exit_code(scheduler: KubernetesScheduler) -> None:
     app_id = scheduler.submit(app(shell("exit 7", "bad"), shell("true", "good")), {})
     found = described(scheduler, app_id)
     assert found.state == AppState.FAILED
@@ -177,7 +179,7 @@ def test_a_thousand_pods_in_three_requests(
         "from torchx_sched_k8s.scheduler import create_scheduler\n"
         "found = create_scheduler('x').describe(sys.argv[1])\n"
         "print(found.state.name, len(found.roles_statuses[0].replicas))\n"
-        # getrusage knows the most of who started it, too
+        # getrusage includes the peak of the parent process
         "status = open('/proc/self/status').read()\n"
         "print(int(re.search(r'VmHWM:\\s+(\\d+) kB', status)[1]) // 1024)\n"
     )
@@ -204,7 +206,7 @@ def test_cancel(scheduler: KubernetesScheduler, double: Double, until: Until) ->
     jobs = {j["metadata"]["name"]: j for j in double.objects("jobs.batch")}
     assert len(jobs) == 2
     assert [j["spec"]["suspend"] for n, j in jobs.items() if n.endswith("-main")] == [True]
-    # an app that is cancelled stays so, and can be deleted
+    # a cancelled app stays cancelled, and can be deleted
     assert described(scheduler, app_id).state == AppState.CANCELLED
     assert [a.state for a in scheduler.list()] == [AppState.CANCELLED]
     scheduler.delete(app_id)
@@ -219,7 +221,7 @@ def test_kueue_admits_and_cancel_deactivates(
     workload = until(lambda: double.objects("workloads.kueue.x-k8s.io"))[0]
     assert workload["spec"]["queueName"] == "users"
     found = described(scheduler, app_id, lambda d: d.state == AppState.PENDING)
-    assert "queue users of Kueue" in found.msg
+    assert "Kueue's queue users" in found.msg
     double.admit()
     described(scheduler, app_id, running)
     scheduler.cancel(app_id)
@@ -258,7 +260,7 @@ def test_delete_leaves_nothing(
 
 
 @pytest.mark.parametrize("which", ["services", "jobs"])
-def test_a_submission_that_fails_half_way_removes_what_it_made(
+def test_a_failed_submission_deletes_its_objects(
     scheduler: KubernetesScheduler, double: Double, until: Until, which: str
 ) -> None:
     after = 1 if which == "jobs" else 0  # the second Job
@@ -269,7 +271,7 @@ def test_a_submission_that_fails_half_way_removes_what_it_made(
     until(lambda: double.left() == [])
 
 
-def test_a_lost_answer_makes_one_app(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_a_lost_response_creates_one_app(scheduler: KubernetesScheduler, double: Double) -> None:
     for which in ("jobs", "services"):
         path = f"/{which}[?](?!.*dryRun)"
         double.fault(0, method="POST", path=path, served=True)
@@ -288,7 +290,7 @@ def test_list_reads_all_pages(
 ) -> None:
     monkeypatch.setattr(connection, "PAGE_SIZE", 2)
     ids = {scheduler.submit(app("true"), {}) for _ in range(7)}
-    # what is there that isn't ours
+    # a Job that TorchX did not create
     body = double.objects("jobs.batch")[0]
     spec = {key: value for key, value in body["spec"].items() if key != "selector"}
     spec["template"]["metadata"].pop("labels")
@@ -300,14 +302,14 @@ def test_list_reads_all_pages(
         r for r in double.requests(before) if r["path"].endswith("batch/v1/namespaces/default/jobs")
     ]
     assert len(pages) == 4
-    # a page that expires under our hands
+    # a page expires between two requests
     double.fault(410, path="continue=", after=1)
     assert {a.app_id for a in scheduler.list()} == ids
     assert {a.app_handle for a in scheduler.list()} == {f"kubernetes://test/{i}" for i in ids}
 
 
 @pytest.mark.parametrize("how", ["absent", "forbidden"])
-def test_apis_that_are_not_there(
+def test_missing_apis_are_skipped(
     scheduler: KubernetesScheduler, double: Double, until: Until, how: str
 ) -> None:
     if how == "absent":
@@ -348,7 +350,7 @@ def refused(scheduler: KubernetesScheduler, cfg: dict[str, Any] | None = None) -
     return caught.value
 
 
-def test_rights(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_a_missing_right_is_named(scheduler: KubernetesScheduler, double: Double) -> None:
     double.deny("create", "jobs")
     error = refused(scheduler)
     assert "RBAC forbids double-user to create jobs" in str(error)
@@ -356,10 +358,10 @@ def test_rights(scheduler: KubernetesScheduler, double: Double) -> None:
     assert double.left() == []
 
 
-def test_the_rights_that_the_readme_names(
+def test_the_rights_in_the_readme_are_enough_and_needed(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
-    """They are enough, and all of them are needed."""
+    """The rights are enough, and each is needed."""
     readme = Path(__file__).parents[2] / "packages" / "torchx-sched-k8s" / "README.md"
     role = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", readme.read_text(), re.S)[0])
     named = {
@@ -397,7 +399,7 @@ def test_the_rights_that_the_readme_names(
     assert used == named
 
 
-def test_rights_to_look(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_list_needs_the_right_to_list_jobs(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(app("true"), {})
     double.deny("list", "jobs")
     with pytest.raises(BackendError, match="RBAC forbids double-user to list jobs"):
@@ -416,7 +418,9 @@ def test_status_without_the_right_to_see_events(
     assert found.roles_statuses[0].replicas[0].state == AppState.PENDING
 
 
-def test_quotas_webhooks_and_namespaces(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_refusals_of_quotas_webhooks_and_namespaces_are_one_line(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
     double.webhook("team.example.com", 'every job needs a label "team"')
     text = str(refused(scheduler))
     assert 'admission webhook "team.example.com" denied the request' in text
@@ -434,7 +438,7 @@ def test_quotas_webhooks_and_namespaces(scheduler: KubernetesScheduler, double: 
     )
 
 
-def test_a_webhook_that_answers_400(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_a_webhook_that_refuses_with_400(scheduler: KubernetesScheduler, double: Double) -> None:
     double.webhook("deny.example.com", "not on Fridays", code=400)
     error = refused(scheduler)
     assert isinstance(error, RequestError)
@@ -445,7 +449,7 @@ def test_a_webhook_that_answers_400(scheduler: KubernetesScheduler, double: Doub
     ("cfg", "missing"),
     [({"job_api": "jobset"}, "JobSet"), ({"queue": "default"}, "Volcano")],
 )
-def test_an_api_that_is_not_installed(
+def test_a_missing_api_is_an_error(
     scheduler: KubernetesScheduler, double: Double, cfg: dict[str, Any], missing: str
 ) -> None:
     double.serve_operators([])
@@ -455,7 +459,7 @@ def test_an_api_that_is_not_installed(
     assert "job_api=batch" in str(error)
 
 
-def test_credentials_and_configurations(
+def test_wrong_credentials_and_configurations_are_errors(
     double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert "no context 'doubel'; did you mean 'double'" in str(
@@ -478,7 +482,7 @@ def test_credentials_and_configurations(
     assert "401" in str(error) or "credentials" in str(error)
 
 
-def test_what_pods_refer_to_and_is_not_there(scheduler: KubernetesScheduler) -> None:
+def test_missing_references_of_pods_are_shown(scheduler: KubernetesScheduler) -> None:
     for cfg, words in (
         ({"priority_class": "urgent"}, "no PriorityClass with name urgent was found"),
         ({"service_account": "nobody"}, 'serviceaccount "nobody" not found'),
@@ -489,7 +493,9 @@ def test_what_pods_refer_to_and_is_not_there(scheduler: KubernetesScheduler) -> 
         assert found.state in (AppState.PENDING, AppState.SUBMITTED)
 
 
-def test_an_app_larger_than_a_cluster_takes(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_an_app_that_is_too_large_is_refused(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
     words = ["x" * 100_000 for _ in range(20)]
     with pytest.raises(RequestError) as caught:
         scheduler.submit(AppDef("app", [Role("main", "i", entrypoint="sh", args=words)]), {})
@@ -500,7 +506,7 @@ def test_an_app_larger_than_a_cluster_takes(scheduler: KubernetesScheduler, doub
 # -- a cluster that is busy
 
 
-def test_a_busy_cluster_is_asked_again(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_a_busy_cluster_is_retried(scheduler: KubernetesScheduler, double: Double) -> None:
     double.fault(429, method="POST", path="/jobs", retry_after=1)
     double.fault(503, method="POST", path="/services", plain=True)
     double.fault(500, method="GET", path="/jobs", count=2)
@@ -515,7 +521,7 @@ def test_a_busy_cluster_is_asked_again(scheduler: KubernetesScheduler, double: D
     assert scheduler.describe(app_id) is None
 
 
-def test_a_cluster_that_stays_busy_or_away(
+def test_retries_end_after_the_limit(
     scheduler: KubernetesScheduler, double: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "RETRY_SECONDS", 1.0)
@@ -527,7 +533,7 @@ def test_a_cluster_that_stays_busy_or_away(
         scheduler.list()
 
 
-def test_status_while_the_server_starts_again(
+def test_status_during_a_restart_of_the_server(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     app_id = scheduler.submit(app("exec sleep 60"), {})
@@ -546,9 +552,7 @@ def test_status_while_the_server_starts_again(
 # -- what reaches the process
 
 
-def test_manifests_hold_nothing_that_no_schema_has(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
+def test_manifests_have_no_unknown_fields(scheduler: KubernetesScheduler, double: Double) -> None:
     import kubernetes_validate
 
     cfg = {

@@ -1,7 +1,7 @@
-"""Stories from submission to deletion: on the cluster of ``KUBECONFIG``, otherwise on the double.
+"""Stories from submission to deletion, on the cluster of ``KUBECONFIG`` or the double.
 
-A real cluster needs the two images on its nodes and nothing else: no registry, no operator. What
-the double cannot show is skipped there, with the reason.
+A real cluster needs only the two images on its nodes: no registry, no operator. A story that the
+double cannot show is skipped there, with the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from torchx_testing.hostile import HOSTILE_VALUES
 
 Torchx = Callable[..., "CompletedProcess[str]"]
 
-#: A first process gets SIGTERM only if it wants it, and else is waited for, half a minute.
+#: Process 1 of a container ignores SIGTERM without a handler, and would run on for 30 seconds.
 SLEEP = "trap 'exit 143' TERM; sleep 600 & wait"
 
 
@@ -56,7 +56,7 @@ def site(
 
 @pytest.fixture
 def environment(environment: dict[str, str], site: Site) -> dict[str, str]:
-    """A user of that cluster."""
+    """Environment of a user of the site's cluster."""
     return {**environment, "KUBECONFIG": site.kubeconfig}
 
 
@@ -65,7 +65,7 @@ def environment(environment: dict[str, str], site: Site) -> dict[str, str]:
 
 @pytest.fixture
 def component(tmp_path: Path, site: Site) -> str:
-    """A component with little need, as a user writes one."""
+    """A user's component with a small resource."""
     path = tmp_path / "story.py"
     path.write_text(
         f"""import torchx_specs as specs
@@ -89,7 +89,7 @@ def job(script: str, replicas: int = 1) -> specs.AppDef:
 
 @pytest.fixture
 def run(torchx: Torchx, site: Site, component: str) -> Callable[..., tuple[Any, str]]:
-    """Runs the component; gives what came of it, and the app's handle."""
+    """Run the component; return the finished process and the app's handle."""
 
     def call(script: str, *flags: str, replicas: int = 1, **cfg: str) -> tuple[Any, str]:
         options = ",".join(f"{key}={value}" for key, value in {**site.cfg, **cfg}.items())
@@ -99,7 +99,7 @@ def run(torchx: Torchx, site: Site, component: str) -> Callable[..., tuple[Any, 
         )  # fmt: skip
         found = re.search(rf"kubernetes://torchx/({site.namespace}:[a-z0-9-]+)", done.stdout)
         if found and done.returncode in (0, 1):
-            site.note(found[1])
+            site.register(found[1])
         return done, found[0] if found else ""
 
     return call
@@ -120,7 +120,7 @@ def test_from_run_to_delete(torchx: Torchx, site: Site, run: Any) -> None:
     site.until_gone(handle.rpartition("/")[2])
 
 
-def test_a_failure_by_the_command(torchx: Torchx, run: Any) -> None:
+def test_the_command_reports_a_failure(torchx: Torchx, run: Any) -> None:
     done, handle = run("echo so far; exit 3", "--wait")
     assert done.returncode == 1
     status = torchx("status", handle)
@@ -149,7 +149,7 @@ def test_cancel_and_delete_by_the_command(torchx: Torchx, site: Site, run: Any) 
         ({"job_api": "volcano", "queue": "default"}, 2, "Volcano is not installed"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_an_error_is_one_line(
     site: Site, run: Any, cfg: dict[str, str], code: int, words: str
 ) -> None:
     if site.double is not None:
@@ -165,7 +165,7 @@ def test_what_is_wrong_is_one_line(
     assert "Traceback" not in done.stderr
 
 
-def test_credentials_that_are_not_accepted(
+def test_refused_credentials_are_one_line(
     site: Site, environment: dict[str, str], torchx: Torchx, tmp_path: Path
 ) -> None:
     paths = site.kubeconfig.split(":")
@@ -216,7 +216,9 @@ def test_credentials_that_are_not_accepted(
         ),
     ],
 )
-def test_why_it_waits(site: Site, cfg: dict[str, Any], fields: dict[str, Any], words: str) -> None:
+def test_status_shows_why_an_app_waits(
+    site: Site, cfg: dict[str, Any], fields: dict[str, Any], words: str
+) -> None:
     app_id = site.submit(site.shell("true", **fields), **cfg)
     found = site.until(app_id, lambda d: re.search(words, reason(d)))
     assert found.state == AppState.PENDING
@@ -224,7 +226,7 @@ def test_why_it_waits(site: Site, cfg: dict[str, Any], fields: dict[str, Any], w
     assert "\n" not in found.msg
 
 
-def test_why_it_failed(site: Site) -> None:
+def test_status_shows_why_an_app_failed(site: Site) -> None:
     app_id = site.submit(site.shell("exit 7", "bad"), site.shell("true", "good"))
     found = site.until(app_id)
     assert found.state == AppState.FAILED
@@ -232,7 +234,7 @@ def test_why_it_failed(site: Site) -> None:
     assert found.roles_statuses[0].replicas[0].exit_code == 7
 
 
-def test_a_program_that_is_not_there(site: Site) -> None:
+def test_a_missing_program_is_named(site: Site) -> None:
     role = site.shell("")
     role.entrypoint = "/no/such/program"
     found = site.until(site.submit(role))
@@ -240,7 +242,7 @@ def test_a_program_that_is_not_there(site: Site) -> None:
     assert "/no/such/program" in found.msg
 
 
-def test_out_of_memory(site: Site) -> None:
+def test_out_of_memory_is_named(site: Site) -> None:
     if site.double is not None:
         site.double.play("oom-killed")  # nothing is limited there
     app_id = site.submit(site.program("print(len(b'x' * 10**9))"))
@@ -250,7 +252,7 @@ def test_out_of_memory(site: Site) -> None:
     assert found.roles_statuses[0].replicas[0].exit_code == 137
 
 
-def test_where_replicas_run(site: Site) -> None:
+def test_status_shows_nodes_and_addresses(site: Site) -> None:
     app_id = site.submit(site.shell(SLEEP, num_replicas=2))
     (status,) = site.until(app_id, running).roles_statuses
     assert len({replica.hostname for replica in status.replicas}) == 2
@@ -258,7 +260,7 @@ def test_where_replicas_run(site: Site) -> None:
     assert all(replica.node for replica in status.replicas)
 
 
-def test_a_failed_replica_starts_again(site: Site) -> None:
+def test_a_failed_replica_restarts(site: Site) -> None:
     role = site.shell(
         f"echo attempt of {macros.replica_id}; exit $(( {macros.replica_id} * 5 ))",
         num_replicas=2,
@@ -271,13 +273,13 @@ def test_a_failed_replica_starts_again(site: Site) -> None:
     good, bad = found.roles_statuses[0].replicas
     assert (good.state, good.restarts, good.exit_code) == (AppState.SUCCEEDED, 0, 0)
     assert (bad.state, bad.restarts, bad.exit_code) == (AppState.FAILED, 1, 5)
-    # what an earlier attempt has written comes before what the last one has
+    # the log of an earlier attempt comes before the last one's
     assert site.lines(app_id, k=0) == ["attempt of 0"]
     assert site.lines(app_id, k=1) == ["attempt of 1"] * 2
     assert site.lines(app_id, k=1, should_tail=True) == ["attempt of 1"] * 2
 
 
-def test_enough_replicas_are_enough(site: Site) -> None:
+def test_min_replicas_are_enough(site: Site) -> None:
     script = f"[ {macros.replica_id} = 0 ] && exit 0; {SLEEP}"
     app_id = site.submit(site.shell(script, num_replicas=2, min_replicas=1))
     found = site.until(app_id)
@@ -310,7 +312,7 @@ def test_a_log_is_followed_from_before_the_pod_to_its_end(site: Site) -> None:
     assert {k: site.lines(app_id, k=k) for k in range(3)} == expected
 
 
-def test_a_follower_is_told_of_the_end_of_its_app(site: Site) -> None:
+def test_a_follower_ends_with_its_app(site: Site) -> None:
     app_id = site.submit(f"echo first; {SLEEP}")
     lines = iter(site.scheduler.log_iter(app_id, "main", should_tail=True))
     assert next(lines) == "first\n"
@@ -318,8 +320,8 @@ def test_a_follower_is_told_of_the_end_of_its_app(site: Site) -> None:
     assert [line for line in lines if "Terminated" not in line] == []
 
 
-def test_since_and_until(site: Site) -> None:
-    # the node's clock, not ours
+def test_since_and_until_select_lines(site: Site) -> None:
+    # use the node's clock
     app_id = site.submit("date +%s; sleep 3; date +%s; sleep 3; date +%s")
     site.until(app_id)
     stamps = site.lines(app_id)
@@ -334,7 +336,7 @@ def test_since_and_until(site: Site) -> None:
     assert site.lines(app_id, since=third + timedelta(hours=1)) == []
 
 
-def test_a_line_longer_than_nodes_write_at_once(site: Site) -> None:
+def test_a_very_long_line_arrives_whole(site: Site) -> None:
     script = "head -c 100000 /dev/zero | tr '\\0' z; echo; echo; printf 'no end'"
     app_id = site.submit(script)
     site.until(app_id)
@@ -346,7 +348,7 @@ def test_a_line_longer_than_nodes_write_at_once(site: Site) -> None:
 # -- ending
 
 
-def test_cancel_ends_all_roles_and_stays(site: Site) -> None:
+def test_cancel_ends_all_roles_and_keeps_the_app(site: Site) -> None:
     roles = [site.shell(SLEEP, "one", num_replicas=2), site.shell(SLEEP, "two")]
     app_id = site.submit(*roles)
     site.until(app_id, running)
@@ -375,7 +377,7 @@ def test_delete_leaves_nothing(site: Site, ended: bool) -> None:
     site.until_gone(app_id)
 
 
-def test_an_app_goes_after_its_time_with_all_it_has(site: Site) -> None:
+def test_ttl_deletes_all_objects(site: Site) -> None:
     app_id = site.submit("sleep 1", ttl_seconds=1)
     assert any(one.startswith("services/") for one in site.left(app_id))
     site.until_gone(app_id)
@@ -385,7 +387,7 @@ def test_an_app_goes_after_its_time_with_all_it_has(site: Site) -> None:
 # -- what reaches the process
 
 
-def test_hostile_values_on_a_python(site: Site) -> None:
+def test_hostile_values_reach_a_python_process(site: Site) -> None:
     texts = [value.text for value in HOSTILE_VALUES]
     env = {f"HOSTILE_{i}": text for i, text in enumerate(texts)}
     code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
@@ -396,7 +398,7 @@ def test_hostile_values_on_a_python(site: Site) -> None:
     assert {name: variables.get(name) for name in env} == env
 
 
-def test_roles_know_the_same_first_host(site: Site) -> None:
+def test_all_roles_have_the_same_rank0_host(site: Site) -> None:
     script = f'name={macros.rank0_env}; eval "echo \\"\\$$$$name\\""'
     app_id = site.submit(site.shell(script, "one", num_replicas=2), site.shell(script, "two"))
     found = site.until(app_id)
@@ -429,8 +431,8 @@ print("connected to", host)
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_replicas_reach_the_first_host(site: Site, ready: bool) -> None:
-    """Also while its pod is not ready, as a trainer's is that waits for the others."""
+def test_replicas_reach_the_rank0_host(site: Site, ready: bool) -> None:
+    """The host resolves also before its pod is ready, as for a trainer that waits for others."""
     site.only_real("cluster DNS and a network of pods")
     code = f"import os\nexec({SERVE!r} if os.environ['TORCHX_REPLICA_ID'] == '0' else {CONNECT!r})"
     role = site.program(code, num_replicas=2)
@@ -447,11 +449,11 @@ def test_replicas_reach_the_first_host(site: Site, ready: bool) -> None:
     ]
 
 
-# -- what the cluster takes
+# -- what the cluster accepts
 
 
-def test_everything_at_once_is_taken(site: Site) -> None:
-    """Asked by the server's dry run: nothing is made."""
+def test_all_options_together_are_accepted(site: Site) -> None:
+    """The server's dry run accepts them; nothing is created."""
     role = site.shell(
         f"echo {macros.replica_id}",
         num_replicas=3,
@@ -494,7 +496,7 @@ def test_everything_at_once_is_taken(site: Site) -> None:
         assert site.left(f"{site.namespace}:{info.request.name}") == []
 
 
-def test_what_the_cluster_finds_wrong_makes_nothing(site: Site) -> None:
+def test_a_rejected_app_creates_nothing(site: Site) -> None:
     role = site.shell("true")
     main = {"name": "main", "imag": "x"}
     set_overlay(role, "kubernetes", "V1Pod", {"spec": {JOIN("containers", on="name"): [main]}})

@@ -23,7 +23,7 @@ def make(k8s: Client, *names: str) -> None:
         k8s.job(name, suspend=True)
 
 
-def test_pages(k8s: Client, double: Double) -> None:
+def test_lists_have_pages(k8s: Client, double: Double) -> None:
     make(k8s, *"abcde")
     page = k8s.batch.list_namespaced_job("default", limit=2)
     assert page.metadata.remaining_item_count == 3
@@ -41,7 +41,7 @@ def test_pages(k8s: Client, double: Double) -> None:
     assert "The provided continue parameter is too old" in str(caught.value.body)
 
 
-def test_a_watch(k8s: Client) -> None:
+def test_a_watch_reports_changes(k8s: Client) -> None:
     make(k8s, "a")
     version = k8s.batch.list_namespaced_job("default").metadata.resource_version
     events: list[tuple[str, str]] = []
@@ -71,7 +71,7 @@ def test_a_watch(k8s: Client) -> None:
     assert ("BOOKMARK", "") in events
 
 
-def test_a_watch_of_what_is_forgotten(k8s: Client, double: Double) -> None:
+def test_a_watch_of_an_expired_version_is_refused(k8s: Client, double: Double) -> None:
     make(k8s, "a")
     version = k8s.batch.list_namespaced_job("default").metadata.resource_version
     make(k8s, "b")
@@ -88,7 +88,7 @@ def test_a_watch_of_what_is_forgotten(k8s: Client, double: Double) -> None:
     assert caught.value.status == 410
 
 
-def test_a_restart_keeps_everything_but_the_connections(k8s: Client, double: Double) -> None:
+def test_a_restart_keeps_the_objects(k8s: Client, double: Double) -> None:
     script = "i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.05; done"
     k8s.core.create_namespaced_pod("default", pod("one", script))
     until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
@@ -115,7 +115,7 @@ def _answers(k8s: Client) -> bool:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_stream_that_is_cut(k8s: Client, double: Double, clean: bool) -> None:
+def test_a_stream_can_be_cut(k8s: Client, double: Double, clean: bool) -> None:
     k8s.core.create_namespaced_pod("default", pod("one", "echo up; exec sleep 60"))
     until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
     timer = threading.Timer(0.5, double.cut, (clean,))
@@ -129,7 +129,7 @@ def test_a_stream_that_is_cut(k8s: Client, double: Double, clean: bool) -> None:
 
 
 @pytest.mark.parametrize("style", ["token", "token-file", "exec"])
-def test_tokens(double: Double, style: str) -> None:
+def test_tokens_are_checked(double: Double, style: str) -> None:
     path = double.kubeconfig("other", style=style)
     k8s = Client(path)
     make(k8s, "a")
@@ -161,7 +161,7 @@ def test_requests_are_counted(k8s: Client, double: Double) -> None:
     assert asked[0]["query"]["labelSelector"] == "job-name=x"
 
 
-def test_a_thousand_pods_that_only_pretend(k8s: Client, double: Double) -> None:
+def test_simulated_pods_run_no_process(k8s: Client, double: Double) -> None:
     double.play("pretended")
     begun = time.monotonic()
     k8s.batch.create_namespaced_job("default", job("many", completions=1000))
@@ -170,6 +170,6 @@ def test_a_thousand_pods_that_only_pretend(k8s: Client, double: Double) -> None:
     assert len(double.objects("pods")) == 1000
 
 
-def test_what_the_double_cannot_play(double: Double) -> None:
+def test_unsupported_behaviour_is_an_error(double: Double) -> None:
     with pytest.raises(DoubleError, match="no sequence named sleepy; there are"):
         double.play("sleepy")

@@ -1,4 +1,4 @@
-"""The files of a workspace reach the pods: as a layer of their image, in a real registry."""
+"""A workspace reaches the pods as a layer of their image, in a real registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 class Registry:
-    """A registry, by its API."""
+    """A client of a registry."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Registry:
         return {"digest": digest, "size": len(data)}
 
     def push_base(self, repository: str, tag: str) -> str:
-        """Makes an image of one file."""
+        """Push an image of one file."""
         raw = layer({"base.txt": b"of the base"})
         config = {
             "architecture": "amd64",
@@ -73,7 +73,7 @@ class Registry:
         return f"{self.name}/{repository}:{tag}"
 
     def files(self, image: str) -> list[str]:
-        """Returns the names of the files of an image's last layer."""
+        """Return the names of the files in an image's last layer."""
         repository, _, tag = image.removeprefix(f"{self.name}/").rpartition(":")
         manifest = self.ask("GET", f"{repository}/manifests/{tag}", Accept=MANIFEST).json()
         data = self.ask("GET", f"{repository}/blobs/{manifest['layers'][-1]['digest']}").data
@@ -104,7 +104,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 @pytest.fixture
 def environment(environment: dict[str, str], double: Double, tmp_path: Path) -> dict[str, str]:
-    """A user whose kubeconfig names the double, and who has no Docker Engine."""
+    """Environment of a user of the double, without a Docker Engine."""
     docker = {"DOCKER_HOST": "unix:///no/such/socket", "DOCKER_CONFIG": str(tmp_path / "docker")}
     return {**environment, **docker, "KUBECONFIG": str(double.path)}
 
@@ -127,7 +127,7 @@ def test_a_workspace_is_a_layer_of_the_image_of_the_pods(
     assert container["image"] == wanted[1]
     assert {"name": "TORCHX_IMAGE", "value": wanted[1]} in container["env"]
     assert [name.rpartition("/")[2] for name in registry.files(wanted[1])] == ["train.py"]
-    # the node of the double pulls nothing: it tells of the image that it was given
+    # the double's node pulls nothing: it reports the image of the pod
     until(lambda: [e for e in double.objects("events") if wanted[1] in e["message"]])
 
 
@@ -139,7 +139,9 @@ def test_a_workspace_without_a_repository_is_refused(torchx: Torchx, tmp_path: P
     assert "option image_repo" in done.stderr
 
 
-def test_the_image_of_the_configuration(torchx: Torchx, double: Double, tmp_path: Path) -> None:
+def test_the_image_of_the_configuration_is_used(
+    torchx: Torchx, double: Double, tmp_path: Path
+) -> None:
     (tmp_path / "work" / ".torchxconfig").write_text(
         "[kubernetes]\nimage = busybox:local\nimage_pull_policy = IfNotPresent\n"
     )

@@ -1,12 +1,12 @@
-"""A double of Kubernetes on this machine: no cluster, see integration/k8s/k8s_double.
+"""Start and stop a double of Kubernetes; see integration/k8s/k8s_double.
 
     integration/services/k8s_double.py start FOLDER [--http]
     export KUBECONFIG=FOLDER/kubeconfig
     integration/services/k8s_double.py stop FOLDER
 
-It serves 127.0.0.1 on a port that was free and runs the commands of pods as processes, in FOLDER.
-It needs integration/requirements-k8s.txt. Its process id is in FOLDER/control.json; ``stop`` ends
-that and nothing else.
+The double serves 127.0.0.1 on a free port and runs the commands of pods as processes, in FOLDER. It
+needs integration/requirements-k8s.txt. ``stop`` ends the process whose id is in
+FOLDER/control.json.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from pathlib import Path
 from service_process import ServiceError as ServiceError
 from service_process import spawn
 
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 SOURCE = Path(__file__).resolve().parent.parent / "k8s"
 
 
 def start(folder: Path, *options: str) -> dict[str, str]:
-    """Starts a double.
+    """Start a double.
 
     Args:
-        folder: a new or empty one
-        options: further words for ``python -m k8s_double``
+        folder: A new or empty folder.
+        options: Further arguments of ``python -m k8s_double``.
 
     Returns:
-        the variables with which clients find it
+        The environment variables with which clients find the double.
 
     Raises:
-        ServiceError: it does not come up
+        ServiceError: The double does not start.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def start(folder: Path, *options: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", "k8s_double", str(folder), *options]
     process = spawn(command, folder / "double.log", "k8s", {**os.environ, "PYTHONPATH": path})
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not control.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise ServiceError((folder / "double.log").read_text(errors="replace")[-1500:])
@@ -55,22 +55,24 @@ def start(folder: Path, *options: str) -> dict[str, str]:
 
 
 def stop(folder: Path) -> None:
-    """Ends the double that :func:`start` has started there; does nothing if none runs."""
+    """End the double in a folder. A double that does not run is not an error."""
     control = folder / "control.json"
     try:
         os.kill(int(json.loads(control.read_text())["pid"]), signal.SIGTERM)
     except (FileNotFoundError, ProcessLookupError):
         return
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while control.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A double of Kubernetes on this machine.")
+    parser = argparse.ArgumentParser(
+        description="Start or stop a double of Kubernetes on this machine."
+    )
     parser.add_argument("do", choices=("start", "stop"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--http", action="store_true", help="without TLS")
+    parser.add_argument("--http", action="store_true", help="serve HTTP instead of HTTPS")
     arguments = parser.parse_args()
     if arguments.do == "stop":
         stop(arguments.folder)

@@ -1,4 +1,4 @@
-"""``python -m k8s_double FOLDER``: a double in a process of its own, until it is ended."""
+"""Run a double in this process until it is ended: ``python -m k8s_double FOLDER``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--http", action="store_true", help="without TLS")
     parser.add_argument("--image", action="append", help="an image the node has; may be repeated")
-    parser.add_argument("--namespace", action="append", help="a further one; may be repeated")
+    parser.add_argument(
+        "--namespace", action="append", help="an additional namespace; may be repeated"
+    )
     parser.add_argument("--parent", type=int, help="end when this process has ended")
     arguments = parser.parse_args()
     # 256 pods are 256 threads
@@ -47,12 +49,12 @@ def main() -> int:
     new.touch(0o600)
     new.write_text(json.dumps(found))
     new.replace(folder / "control.json")
-    told: list[int] = []
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        # no more than that: what the main thread waits for has a lock, which it may hold just now
-        signal.signal(number, lambda number, _: told.append(number))
+        # only append: the main thread may hold the lock of the event that it waits for
+        signal.signal(number, lambda number, _: signals.append(number))
     print(f"export KUBECONFIG={folder / 'kubeconfig'}", flush=True)
-    while not told and not control.ended.wait(0.1):
+    while not signals and not control.ended.wait(0.1):
         if arguments.parent and not _alive(arguments.parent):
             break
     cluster.close()

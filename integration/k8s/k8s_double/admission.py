@@ -1,4 +1,4 @@
-"""What refuses a request before it changes anything: rights, quotas, webhooks, what isn't there."""
+"""Checks before a request changes anything: rights, quotas, webhooks, missing objects."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from k8s_double.store import Object, Store
 
 @dataclass
 class Fault:
-    """An answer that a test has asked for instead of the right one.
+    """A response that a test sets in place of the right one.
 
     Attributes:
-        code: of HTTP; 0 drops the connection without an answer
-        method: of HTTP, a regular expression
-        path: a regular expression, searched for in path and query
-        count: how many times, -1 for ever
-        after: how many matching requests are let through before
-        message: of the Status; what the double says by itself if empty
-        retry_after: seconds, in the header
-        delay: seconds before the answer
-        plain: the answer is text and no Status, as a proxy or a busy server gives it
-        served: the request is carried out, and only its answer is lost
+        code: HTTP status code; 0 closes the connection without a response.
+        method: Regular expression of the HTTP method.
+        path: Regular expression, searched for in path and query.
+        count: How many times; -1 for always.
+        after: How many matching requests pass before.
+        message: Message of the Status; empty for the double's own.
+        retry_after: Value of the ``Retry-After`` header, in seconds.
+        delay: How long to wait before the response, in seconds.
+        plain: Whether the response is plain text, as from a proxy, instead of a Status.
+        served: Whether the request is carried out, so that only its response is lost.
     """
 
     code: int
@@ -45,7 +45,7 @@ class Fault:
 
 @dataclass
 class Webhook:
-    """A validating admission webhook that refuses."""
+    """A validating admission webhook that refuses objects."""
 
     name: str
     message: str
@@ -57,7 +57,7 @@ class Webhook:
 
 @dataclass
 class Denial:
-    """A right that a user doesn't have; ``*`` and an empty namespace stand for any."""
+    """A right that a user lacks; ``*`` and an empty namespace match any."""
 
     verb: str
     resource: str
@@ -74,7 +74,7 @@ _FAULT_WORDS = {
 
 
 class Admission:
-    """The refusals, and the lists that tests fill."""
+    """The checks, and the faults, webhooks and denials that tests add."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -84,7 +84,7 @@ class Admission:
         self._lock = threading.Lock()
 
     def fault(self, method: str, target: str) -> Fault | None:
-        """Returns the fault that a request meets, and counts it."""
+        """Return the fault that applies to a request, and count it."""
         with self._lock:
             for fault in self.faults:
                 if not re.fullmatch(fault.method, method) or not re.search(fault.path, target):
@@ -100,10 +100,10 @@ class Admission:
         return None
 
     def rights(self, user: str, verb: str, kind: Kind, sub: str, namespace: str, name: str) -> None:
-        """Checks what role-based access control would.
+        """Check a request as role-based access control does.
 
         Raises:
-            ApiError: 403
+            ApiError: 403.
         """
         resource = f"{kind.plural}/{sub}" if sub else kind.plural
         where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
@@ -124,7 +124,7 @@ class Admission:
     def _allowed(
         self, user: str, verb: str, group: str, resource: str, namespace: str, name: str
     ) -> bool:
-        """Whether a role that is bound to a service account allows it something."""
+        """Return whether a role bound to a service account allows a request."""
         own, account = user.removeprefix(ACCOUNT).split(":")
         for binding in self.store.all(ROLE_BINDINGS, namespace) if namespace else ():
             subjects = [
@@ -140,19 +140,20 @@ class Admission:
                     {verb, "*"} & set(rule["verbs"])
                     and {group, "*"} & set(rule.get("apiGroups") or [])
                     and {resource, "*"} & set(rule.get("resources") or [])
-                    # an object that is being created has no name yet, and a list has none at all
+                    # a new object has no name yet, and a list has none
                     and (not names or (name and name in names))
                 ):
                     return True
         return False
 
     def granting(self, user: str, kind: Kind, namespace: str, obj: Object) -> None:
-        """Checks what role-based access control checks of a new role or binding: nobody gives
-        rights that he does not have, so that a role that is bound has to be there. Users of
-        kubeconfigs may give all, but for those to whom ``bind`` of roles is denied.
+        """Check a new role or binding: nobody may grant rights that they lack.
+
+        The role of a binding must therefore exist. Users of kubeconfigs may grant everything,
+        unless the right to ``bind`` roles is denied.
 
         Raises:
-            ApiError: 403, 404
+            ApiError: 403, or 404 for a missing role.
         """
         name = str((obj.get("metadata") or {}).get("name") or "")
         if kind is ROLE_BINDINGS:
@@ -185,10 +186,10 @@ class Admission:
                         )
 
     def created(self, kind: Kind, obj: Object) -> None:
-        """Checks a new object.
+        """Check a new object.
 
         Raises:
-            ApiError: what refuses it
+            ApiError: A check refuses it.
         """
         namespace = obj["metadata"].get("namespace", "")
         name = obj["metadata"]["name"]
@@ -207,10 +208,10 @@ class Admission:
             self._quotas(kind, obj)
 
     def hooks(self, kind: Kind, obj: Object, operation: str) -> None:
-        """Asks the webhooks.
+        """Call the webhooks.
 
         Raises:
-            ApiError: one refuses
+            ApiError: A webhook refuses the object.
         """
         labels = obj["metadata"].get("labels") or {}
         for hook in self.webhooks:
@@ -291,7 +292,7 @@ class Admission:
                 )
 
     def answer(self, fault: Fault) -> ApiError:
-        """Returns what a fault answers."""
+        """Return the response of a fault."""
         reason, words = _FAULT_WORDS.get(fault.code, ("", "the double was asked to fail"))
         headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
         details = {} if fault.retry_after is None else {"retryAfterSeconds": fault.retry_after}
@@ -299,7 +300,7 @@ class Admission:
 
 
 def usage(kind: Kind, obj: Object) -> dict[str, Decimal]:
-    """Returns what an object takes of a quota."""
+    """Return how much of a quota an object uses."""
     found = {f"count/{qualified(kind.plural, kind.group)}": Decimal(1)}
     if kind is JOBS or not kind.group:
         found[kind.plural] = Decimal(1)

@@ -1,4 +1,4 @@
-"""The verbs of the API on the store: create, read, list, change, delete."""
+"""The verbs of the API: create, read, list, change and delete objects of the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from k8s_double.patches import json_patch, merge_patch, strategic_patch
 from k8s_double.selectors import field_selector, label_selector
 from k8s_double.store import Object, Store, copied, now
 
-#: Bytes of a request body that the server reads, and of an object that etcd takes.
+#: The largest request body of the server, and the largest object of etcd, in bytes.
 BODY_LIMIT = 3 * 1024 * 1024
 ETCD_LIMIT = int(1.5 * 1024 * 1024)
 
@@ -33,8 +33,9 @@ class Api:
     """The API server without HTTP.
 
     Attributes:
-        operators: whose custom resources are served
-        mutators: called with each new object before it is checked, as mutating webhooks are
+        operators: The operators whose custom resources are served.
+        mutators: Functions that change each new object before it is checked, like mutating
+            webhooks.
     """
 
     def __init__(self, store: Store, admission: Admission) -> None:
@@ -54,10 +55,10 @@ class Api:
     def create(
         self, kind: Kind, namespace: str, body: bytes | Object, query: Query | None = None
     ) -> tuple[Object, list[str]]:
-        """Creates an object; returns it, and warnings.
+        """Create an object; return it, and warnings.
 
         Raises:
-            ApiError: it is refused
+            ApiError: The object is refused.
         """
         query = query or {}
         dry = _dry_run(query)
@@ -139,10 +140,10 @@ class Api:
     # -- reading
 
     def page(self, kind: Kind, namespace: str, query: Query) -> tuple[list[Object], dict[str, Any]]:
-        """Returns a page of objects, and the list's metadata.
+        """Return a page of objects, and the list's metadata.
 
         Raises:
-            ApiError: 400 for a selector, 410 for a page that has expired
+            ApiError: 400 for a selector, 410 for an expired page.
         """
         limit = _number(query, "limit") or 0
         token = query.get("continue", "")
@@ -180,13 +181,13 @@ class Api:
         return found, metadata
 
     def expire_pages(self) -> None:
-        """Lets the next pages of all lists expire."""
+        """Let the next pages of all lists expire."""
         with self._pages_lock:
             self._pages.clear()
 
     @staticmethod
     def selected(kind: Kind, query: Query) -> Callable[[Object], bool]:
-        """Returns the test of a request's selectors."""
+        """Return the test of a request's selectors."""
         labels = label_selector(query.get("labelSelector", ""))
         fields = field_selector(query.get("fieldSelector", ""), kind.key)
         return lambda obj: labels(obj) and fields(obj)
@@ -196,10 +197,10 @@ class Api:
     def replace(
         self, kind: Kind, namespace: str, name: str, body: bytes | Object, query: Query, sub: str
     ) -> tuple[Object, list[str]]:
-        """Puts an object, or its status.
+        """Replace an object, or its status.
 
         Raises:
-            ApiError: it is refused
+            ApiError: The object is refused.
         """
         given, warnings = schemas.read(kind, body, query.get("fieldValidation", "Warn"))
         if given["metadata"].get("name", name) != name:
@@ -214,10 +215,10 @@ class Api:
     def patch(
         self, kind: Kind, namespace: str, name: str, body: bytes, query: Query, sub: str, type_: str
     ) -> tuple[Object, list[str]]:
-        """Applies a patch of one of three content types.
+        """Apply a patch of one of three content types.
 
         Raises:
-            ApiError: 415 for another type, or what refuses the result
+            ApiError: 415 for another content type, or the result is refused.
         """
         try:
             change = json.loads(body)
@@ -306,7 +307,7 @@ class Api:
         assert found is not None
         metadata = found["metadata"]
         marked = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
-        if marked and kind is not PODS:  # the last finalizer has gone
+        if marked and kind is not PODS:  # the last finalizer was removed
             self.store.remove(kind, metadata.get("namespace", ""), name)
         return found
 
@@ -315,13 +316,13 @@ class Api:
     def delete(
         self, kind: Kind, namespace: str, name: str, options: dict[str, Any]
     ) -> tuple[Object, bool]:
-        """Deletes an object as asked.
+        """Delete an object.
 
         Returns:
-            the object, and whether it is gone already
+            The object, and whether it was deleted at once.
 
         Raises:
-            ApiError: 404, 409 for a precondition, 422 for a policy that doesn't exist
+            ApiError: 404, 409 for a precondition, 422 for an unknown policy.
         """
         policy = options.get("propagationPolicy")
         if policy is None and options.get("orphanDependents") is not None:
@@ -337,7 +338,7 @@ class Api:
                     )
                 ],
             )
-        if policy is None:  # the default of batch/v1 Jobs, for old clients' sake
+        if policy is None:  # the default of batch/v1 Jobs, for old clients
             policy = "Orphan" if kind is JOBS else "Background"
         with self.store.lock:
             obj = self.store.get(kind, namespace, name)
@@ -396,7 +397,7 @@ class Api:
         self.store.mutate(kind, metadata.get("namespace", ""), metadata["name"], change)
 
     def collect(self) -> None:
-        """Collects garbage: what has no owner left, and what waited for its dependents."""
+        """Delete objects without owners, and objects that waited for their dependents."""
         with self.store.lock:
             for kind in BY_KEY.values():
                 for obj in self.store.all(kind):

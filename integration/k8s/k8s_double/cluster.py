@@ -1,4 +1,4 @@
-"""The double put together: store, controllers, kubelet and front, and the loop that drives them."""
+"""The parts of the double together: store, controllers, kubelet and server, and their loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from k8s_double.operators import Operators
 from k8s_double.scheduling import Scheduling, node
 from k8s_double.store import Change, Object, Store
 
-#: Images that the node has, as a plain cluster for these tests would: no registry is asked.
+#: Images that the node has; there is no registry.
 IMAGES = ["busybox:local", "local/python:3.11"]
 CAPACITY = {"cpu": "2048", "memory": "8Ti", "pods": "5000", "ephemeral-storage": "100Gi"}
 
@@ -29,10 +29,10 @@ class Cluster:
     """A cluster of one node.
 
     Args:
-        folder: for the containers' folders
-        tls: of the front, None for plain HTTP
-        tokens: users by token
-        job_delay: seconds before a Job's failed pod is replaced the first time
+        folder: Folder of the containers' files.
+        tls: TLS context of the server; None for HTTP.
+        tokens: Names of users by their tokens.
+        job_delay: How long before a Job's failed pod is replaced the first time, in seconds.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Cluster:
         self.operators = Operators(self.api)
         self.api.mutators.append(self.operators.queue)
         self.front = Front(self, tls, tokens)
-        if tls is not None:  # pods get no token without
+        if tls is not None:  # without TLS pods get no token
             self.kubelet.tokens, self.kubelet.ca = tokens, folder / "ca.pem"
         self.problems: list[str] = []
         self.warnings: list[str] = []
@@ -72,18 +72,18 @@ class Cluster:
         self._ended = False
         self.store.listeners += [self._changed, self.kubelet.changed, self.operators.changed]
         self.capacity = dict(capacity or CAPACITY)
-        #: Those that are always there.
+        #: Namespaces that always exist.
         self.namespaces = list(dict.fromkeys(["default", "kube-system", *(namespaces or ())]))
-        self._furnish(self.capacity)
+        self._create_defaults(self.capacity)
         self._thread = threading.Thread(target=self._run, daemon=True, name="controllers")
         self._thread.start()
 
     def problem(self, text: str) -> None:
-        """Notes a fault of the double itself."""
+        """Record a fault of the double itself."""
         self.problems.append(text)
 
     def close(self) -> None:
-        """Ends everything."""
+        """End the server, the controllers and all processes."""
         self._ended = True
         self._wake.set()
         self.front.down()
@@ -91,7 +91,7 @@ class Cluster:
         self._thread.join(5)
         shutil.rmtree(self.folder / "pods", ignore_errors=True)
 
-    def _furnish(self, capacity: dict[str, str]) -> None:
+    def _create_defaults(self, capacity: dict[str, str]) -> None:
         self.store.create(
             NODES, node(capacity, {"node.kubernetes.io/instance-type": "double.large"})
         )
@@ -183,9 +183,11 @@ class Cluster:
             return
         row = self.kubelet.sequences.find(pod)
         if row is not None and row["sequence"] == "unschedulable":
-            words = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: 0/1 nodes"
-            words += " are available: 1 No preemption victims found for incoming pod."
-            self.scheduling.refuse(pod, row.get("message") or words)
+            message = (
+                "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: 0/1 nodes"
+            )
+            message += " are available: 1 No preemption victims found for incoming pod."
+            self.scheduling.refuse(pod, row.get("message") or message)
         elif row is not None and row["sequence"] in ("unscheduled", "gated"):
             pass
         elif self.scheduling.bind(pod):
@@ -194,7 +196,7 @@ class Cluster:
             self._waiting[at] = None
 
     def look_again(self) -> None:
-        """Tries to bind the pods that wait."""
+        """Try again to bind the waiting pods."""
         with self._lock:
             self._pods.update(self._waiting)
             self._waiting.clear()

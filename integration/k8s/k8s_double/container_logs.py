@@ -1,4 +1,4 @@
-"""A container's log, cut, stamped and read as containerd and the kubelet do."""
+"""The log of a container, stored and read as by containerd and the kubelet."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-#: Bytes after which containerd cuts a line in parts.
+#: The length after which containerd splits a line, in bytes.
 LINE_LIMIT = 16 * 1024
 
 
 class Entry(NamedTuple):
-    """A line or a part of one; only the last part has the newline."""
+    """A line, or a part of a long line; only the last part has the newline."""
 
     stamp: int
     stream: str
@@ -25,12 +25,13 @@ class Entry(NamedTuple):
 
 
 class ContainerLog:
-    """What one run of a container has printed.
+    """The output of one run of a container.
 
     Args:
-        resolution: nanoseconds between two times the clock tells; a coarse one gives many lines the
-            same time
-        skew: nanoseconds by which stderr's times are behind: a log's times need not be in order
+        resolution: Resolution of the clock, in nanoseconds; a coarse clock gives many lines one
+            time.
+        skew: How far the times of stderr are behind, in nanoseconds, so that times are not in
+            order.
     """
 
     def __init__(self, resolution: int = 1, skew: int = 0) -> None:
@@ -42,7 +43,7 @@ class ContainerLog:
         self._more = threading.Condition()
 
     def add(self, stream: str, data: bytes) -> None:
-        """Takes what was read from a container's pipe."""
+        """Add output that was read from a container's pipe."""
         lines = (self._rest[stream] + data).split(b"\n")
         found: list[Entry] = []
         for line in lines[:-1]:
@@ -55,7 +56,7 @@ class ContainerLog:
         self._append(found)
 
     def close(self) -> None:
-        """The container has ended."""
+        """End the log: the container has ended."""
         rests = [(s, rest) for s, rest in self._rest.items() if rest]
         self._append([Entry(self._now(stream), stream, rest) for stream, rest in rests])
         with self._more:
@@ -63,14 +64,14 @@ class ContainerLog:
             self._more.notify_all()
 
     def tail(self, lines: int, size: int) -> str:
-        """Returns the last lines as text, no more than so many and so many bytes."""
+        """Return the last lines as text, limited in lines and bytes."""
         with self._more:
             texts = [entry.text for entry in self.entries]
             found = b"".join([*texts, *self._rest.values()])
         return b"".join(found.splitlines(True)[-lines:])[-size:].decode("utf-8", "replace")
 
     def wake(self) -> None:
-        """Lets readers look whether they are still wanted."""
+        """Wake the readers, so that they check whether they should stop."""
         with self._more:
             self._more.notify_all()
 
@@ -103,16 +104,16 @@ class ContainerLog:
         limit: int | None = None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> Iterator[bytes]:
-        """Yields the log as the kubelet sends it.
+        """Yield the log as the kubelet sends it.
 
         Args:
-            since: nanoseconds since the epoch; what is older is left out
-            stream: only this one, ``stdout`` or ``stderr``
-            tail: entries from the end to begin with
-            timestamps: a time before each line
-            follow: wait for more until the container has ended
-            limit: bytes after which it ends
-            wanted: whether somebody still reads
+            since: Leave out entries before this time, in nanoseconds since 1970.
+            stream: ``stdout`` or ``stderr``; None for both.
+            tail: How many entries from the end to begin with.
+            timestamps: Whether each line begins with its time.
+            follow: Whether to wait for more until the container has ended.
+            limit: The largest number of bytes.
+            wanted: Returns whether the reader is still connected.
         """
         with self._more:
             at = 0 if tail is None else max(0, len(self.entries) - tail)
@@ -143,7 +144,7 @@ class ContainerLog:
 
 
 def stamped(stamp: int) -> bytes:
-    """Returns a time as the kubelet writes it."""
+    """Return a time as the kubelet writes it."""
     seconds, fraction = divmod(stamp, 1_000_000_000)
     at = datetime.fromtimestamp(seconds, timezone.utc)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z".encode()

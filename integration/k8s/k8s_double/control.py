@@ -1,7 +1,7 @@
-"""What tests steer: each public method of :class:`Control` is one thing to ask of the double.
+"""The calls with which tests control a double: the public methods of :class:`Control`.
 
-They are called through :class:`k8s_double.handle.Double`, which is in another process, by a port of
-their own, which answers also while the API is down.
+Tests call them through :class:`k8s_double.handle.Double` in another process, by a port of their
+own, which also responds while the API is down.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from k8s_double.scheduling import NODE
 
 
 class Control:
-    """Steers a cluster.
+    """Controls a cluster.
 
     Args:
-        cluster: which
-        folder: where the kubeconfigs are
-        tls: whether the front has TLS
+        cluster: The cluster.
+        folder: Folder of the kubeconfigs.
+        tls: Whether the server uses TLS.
     """
 
     def __init__(self, cluster: Cluster, folder: Path, *, tls: bool) -> None:
@@ -39,11 +39,11 @@ class Control:
     # -- the server
 
     def restart(self, seconds: float = 0.5, forget: bool = False) -> None:
-        """Breaks all connections, refuses others for some seconds, and is there again.
+        """Close all connections, refuse new ones for some seconds, and serve again.
 
         Args:
-            seconds: of being away
-            forget: watches from before get 410
+            seconds: How long the server is down.
+            forget: Whether watches from before get 410.
         """
         self.cluster.front.down()
         time.sleep(seconds)
@@ -52,55 +52,55 @@ class Control:
         self.cluster.front.up()
 
     def down(self) -> None:
-        """Breaks all connections and refuses others."""
+        """Close all connections and refuse new ones."""
         self.cluster.front.down()
 
     def up(self) -> None:
-        """Is there again, on the same port."""
+        """Serve again, on the same port."""
         self.cluster.front.up()
 
     def cut(self, clean: bool = True) -> None:
-        """Ends the open streams of logs and watches, in the middle or as if that was all."""
+        """End the open streams of logs and watches, in the middle or cleanly."""
         self.cluster.front.cut(clean=clean)
 
     def forget(self) -> None:
-        """Lets watches from before expire."""
+        """Let watches from before expire."""
         self.cluster.store.forget()
 
     def expire_pages(self) -> None:
-        """Lets the next pages of lists expire."""
+        """Let the next pages of lists expire."""
         self.cluster.api.expire_pages()
 
     def fault(self, code: int, **how: Any) -> None:
-        """Answers some requests with a code; see :class:`k8s_double.admission.Fault`."""
+        """Add a fault; see :class:`k8s_double.admission.Fault`."""
         self.cluster.admission.faults.append(Fault(code, **how))
 
     def fault_free(self) -> None:
-        """Ends the faults that are left."""
+        """Remove all faults."""
         self.cluster.admission.faults.clear()
 
     def webhook(self, name: str, message: str, **how: Any) -> None:
-        """Adds a webhook that refuses; see :class:`k8s_double.admission.Webhook`."""
+        """Add a webhook that refuses; see :class:`k8s_double.admission.Webhook`."""
         self.cluster.admission.webhooks.append(Webhook(name, message, **how))
 
     def deny(self, verb: str, resource: str, **how: Any) -> None:
-        """Takes a right away; see :class:`k8s_double.admission.Denial`."""
+        """Take a right away; see :class:`k8s_double.admission.Denial`."""
         self.cluster.admission.denials.append(Denial(verb, resource, **how))
 
     def serve_operators(self, names: list[str]) -> None:
-        """Says which operators' resources exist: jobset, volcano, mcad, kueue."""
+        """Set which operators' resources exist: jobset, volcano, mcad, kueue."""
         self.cluster.api.operators = set(names)
 
     # -- users
 
     def kubeconfig(self, name: str = "kubeconfig", user: str = identity.USER, **how: Any) -> str:
-        """Writes a kubeconfig with a token of its own; returns its path."""
+        """Write a kubeconfig with a new token; return its path."""
         token = identity.new_token()
         self.cluster.front.tokens[token] = user
         return self._write(name, token, **how)
 
     def rotate(self, name: str = "kubeconfig", revoke: bool = True, **how: Any) -> str:
-        """Writes a kubeconfig again with a new token, and revokes the user's old ones."""
+        """Write a kubeconfig with a new token, and revoke the user's old ones."""
         tokens = self.cluster.front.tokens
         if revoke:
             self.revoke()
@@ -109,14 +109,14 @@ class Control:
         return self._write(name, token, **how)
 
     def revoke(self) -> None:
-        """Revokes all tokens of users; those of pods stay."""
+        """Revoke all tokens of users; tokens of pods stay valid."""
         tokens = self.cluster.front.tokens
         for token, user in list(tokens.items()):
             if not user.startswith(identity.ACCOUNT):
                 tokens.pop(token, None)
 
     def rotate_accounts(self) -> None:
-        """Gives all pods new tokens, and revokes those that they had."""
+        """Give all pods new tokens, and revoke their old ones."""
         self.cluster.kubelet.rotate_accounts()
 
     def _write(self, name: str, token: str, **how: Any) -> str:
@@ -128,40 +128,40 @@ class Control:
     # -- the node and the operators
 
     def play(self, sequence: str, **row: Any) -> None:
-        """Plays a sequence on some pods; see :mod:`k8s_double.sequences`."""
+        """Play a sequence of states on some pods; see :mod:`k8s_double.sequences`."""
         self.cluster.kubelet.sequences.add({"sequence": sequence, **row})
 
     def stop_playing(self) -> None:
-        """Lets pods be as they are again; those that could not be bound are tried."""
+        """Remove all sequences, and try again to bind waiting pods."""
         self.cluster.kubelet.sequences.clear()
         self.cluster.look_again()
 
     def play_operator(self, kind: str, sequence: str = "", pods: bool = False, **row: Any) -> None:
-        """Plays an operator; see :mod:`k8s_double.operators`."""
+        """Play the states of an operator; see :mod:`k8s_double.operators`."""
         self.cluster.operators.add({"kind": kind, "sequence": sequence, "pods": pods, **row})
 
     def kueue(self, on: bool = True) -> None:
-        """Lets Kueue manage Jobs that name a queue."""
+        """Let Kueue manage Jobs that name a queue."""
         self.cluster.operators.kueue = on
 
     def admit(self, namespace: str = "default") -> int:
-        """Lets Kueue admit the workloads that wait."""
+        """Let Kueue admit the waiting workloads."""
         return self.cluster.operators.admit(namespace)
 
     def log_resolution(self, nanoseconds: int) -> None:
-        """Makes the clock of new logs coarse: many lines get one time."""
+        """Make the clock of new logs coarse, so that many lines have one time."""
         self.cluster.kubelet.log_resolution = nanoseconds
 
     def log_skew(self, nanoseconds: int) -> None:
-        """Lets the times of stderr be behind those of stdout in new logs."""
+        """Set how far the times of stderr are behind stdout in new logs."""
         self.cluster.kubelet.log_skew = nanoseconds
 
     def split_streams(self, on: bool = True) -> None:
-        """Turns the feature on by which a log can be asked for by stream."""
+        """Turn on the feature that returns one stream of a log."""
         self.cluster.kubelet.split_streams = on
 
     def capacity(self, **amounts: str) -> None:
-        """Changes what the node has."""
+        """Change the capacity of the node."""
 
         self._capacity({**self.cluster.capacity, **amounts})
 
@@ -172,27 +172,27 @@ class Control:
     # -- objects
 
     def namespace(self, name: str) -> None:
-        """Adds a namespace with its service account."""
+        """Add a namespace with its service account."""
         self.cluster.add_namespace(name)
 
     def create(self, key: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Creates an object."""
+        """Create an object."""
         return self.cluster.api.create(BY_KEY[key], namespace, body)[0]
 
     def objects(self, key: str, namespace: str = "") -> list[dict[str, Any]]:
-        """Returns the objects of a kind."""
+        """Return the objects of a kind."""
         return self.cluster.store.all(BY_KEY[key], namespace)
 
     def set_status(
         self, key: str, namespace: str, name: str, status: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Sets fields of an object's status."""
+        """Set fields of an object's status."""
         return self.cluster.store.mutate(
             BY_KEY[key], namespace, name, lambda obj: obj.setdefault("status", {}).update(status)
         )
 
     def left(self) -> list[str]:
-        """Returns what there is beside the furniture, as ``plural/namespace/name``."""
+        """Return the objects that tests created, as ``plural/namespace/name``."""
         furniture = {
             "namespaces",
             "nodes",
@@ -207,30 +207,30 @@ class Control:
             if (kind.key, obj["metadata"]["name"]) != ("serviceaccounts", "default")
         ]
 
-    # -- looking
+    # -- observations
 
     def requests(self, since: int = 0) -> list[dict[str, Any]]:
-        """Returns the requests so far."""
+        """Return the requests so far."""
         return self.cluster.front.requests[since:]
 
     def counted(self) -> int:
-        """Returns how many requests there have been."""
+        """Return the number of requests so far."""
         return len(self.cluster.front.requests)
 
     def streams(self) -> dict[str, int]:
-        """Returns how many streams are open, and the most there have been."""
+        """Return how many streams are open, and the largest number so far."""
         return {"now": self.cluster.front.streams, "most": self.cluster.front.most_streams}
 
     def warnings(self) -> list[str]:
-        """Returns the warnings given: unknown fields, and jobs deleted without a policy."""
+        """Return the warnings: unknown fields, and Jobs deleted without a policy."""
         return self.cluster.warnings
 
     def problems(self) -> list[str]:
-        """Returns what went wrong in the double itself."""
+        """Return the faults of the double itself."""
         return self.cluster.problems
 
     def reset(self) -> None:
-        """Removes everything but the furniture, at once, and undoes what was steered."""
+        """Delete all objects that tests created, and undo all settings."""
         cluster = self.cluster
         cluster.admission.faults.clear()
         cluster.admission.webhooks.clear()
@@ -246,7 +246,7 @@ class Control:
         if not cluster.front.is_up:
             cluster.front.up()
         kept = {"nodes", "queues.scheduling.volcano.sh"}
-        for _ in range(2):  # a controller may be making something
+        for _ in range(2):  # a controller may be creating an object
             for kind in reversed(KINDS):
                 for obj in cluster.store.all(kind):
                     name = obj["metadata"]["name"]
@@ -264,12 +264,12 @@ class Control:
         cluster.problems.clear()
 
     def end(self) -> None:
-        """Ends the double."""
+        """End the double."""
         self.ended.set()
 
 
 def serve(control: Control, secret: str) -> int:
-    """Serves a control on a port of its own; returns it."""
+    """Serve a control on a port of its own; return the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the API server fills in."""
+"""The defaults that the API server sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from k8s_double.kinds import Kind
 
 
 def fill(kind: Kind, obj: dict[str, Any]) -> None:
-    """Fills an object in, in place."""
+    """Set the defaults of an object, in place."""
     if kind.key == "pods":
         fill_pod(obj.setdefault("spec", {}))
         obj["spec"].setdefault("serviceAccountName", "default")
@@ -26,7 +26,7 @@ def fill(kind: Kind, obj: dict[str, Any]) -> None:
 
 
 def fill_pod(spec: dict[str, Any]) -> None:
-    """Fills a pod's spec in, that of a template as well."""
+    """Set the defaults of a pod's spec, or a template's, in place."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -46,7 +46,7 @@ def fill_pod(spec: dict[str, Any]) -> None:
             reference = (variable.get("valueFrom") or {}).get("fieldRef")
             if reference is not None:
                 reference.setdefault("apiVersion", "v1")
-        # what is limited and not asked for is asked for
+        # a limit without a request is the request too
         resources = container["resources"]
         if resources.get("limits"):
             asked = resources.setdefault("requests", {})

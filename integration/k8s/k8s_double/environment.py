@@ -1,4 +1,4 @@
-"""What a container's process is given: variables, arguments and a working folder."""
+"""The variables, arguments and working directory of a container's process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _REFERENCE = re.compile(r"\$(\$|\([^)]*\)|.)", re.S)
 
 
 class ConfigError(Exception):
-    """What a container refers to isn't there; its state becomes CreateContainerConfigError."""
+    """An object that a container refers to is missing: CreateContainerConfigError."""
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """Replaces ``$(NAME)`` where there is such a variable, and ``$$`` by ``$``."""
+    """Replace ``$(NAME)`` by the variable of that name, and ``$$`` by ``$``."""
 
     def one(found: re.Match[str]) -> str:
         inner = found[1]
@@ -35,16 +35,16 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 def variables(
     store: Store, pod: Object, container: dict[str, Any], server: tuple[str, int]
 ) -> dict[str, str]:
-    """Returns the variables of a container, without those of its image.
+    """Return the variables of a container, without those of its image.
 
     Args:
-        store: where secrets and the like are
-        pod: the container's
-        container: as the pod has it
-        server: host and port of the API server
+        store: Store of the secrets and config maps.
+        pod: The container's pod.
+        container: The container, as in the pod's spec.
+        server: Host and port of the API server.
 
     Raises:
-        ConfigError: a secret or config map isn't there, or has no such key
+        ConfigError: A secret or config map is missing, or lacks the key.
     """
     namespace = pod["metadata"]["namespace"]
     services = _services(store, pod, server)
@@ -120,7 +120,7 @@ def _referred(
 
 
 def field(pod: Object, path: str) -> str:
-    """Returns a field of a pod, as the downward API gives it."""
+    """Return a field of a pod, as the downward API does."""
     found = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
     if found:
         return str((pod["metadata"].get(found[1]) or {}).get(found[2], ""))

@@ -1,4 +1,4 @@
-"""Refusals in the words of an API server: Status objects."""
+"""Refusals as an API server writes them: Status objects."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """An answer that isn't success.
+    """A response that is not a success.
 
     Args:
-        code: of HTTP
-        reason: of the Status, such as ``NotFound``
-        message: in the words of a real server
-        details: of the Status
-        headers: of the answer, such as ``Retry-After``
+        code: HTTP status code.
+        reason: Reason of the Status, such as ``NotFound``.
+        message: Message, as a real server writes it.
+        details: Details of the Status.
+        headers: Headers of the response, such as ``Retry-After``.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def status(self) -> dict[str, Any]:
-        """Returns the Status object."""
+        """Return the Status object."""
         found: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -49,7 +49,7 @@ class ApiError(Exception):
 
 
 def qualified(plural: str, group: str) -> str:
-    """Returns ``jobs.batch``, or ``pods`` in the core group."""
+    """Return a plural with its group, such as ``jobs.batch``; without one in the core group."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -68,7 +68,7 @@ def not_found(plural: str, group: str, name: str) -> ApiError:
 
 
 def no_such_path() -> ApiError:
-    """The answer for a group, version or resource that isn't served."""
+    """Return the refusal of a group, version or resource that is not served."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -110,12 +110,12 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-#: One field that is wrong: its path, the words before the value's ("Invalid value: ..."), reason.
+#: An invalid field: its path, the message ("Invalid value: ..."), the reason.
 Cause = tuple[str, str, str]
 
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
-    """The answer that lists every field that is wrong."""
+    """Return the refusal that lists every invalid field."""
     texts = [f"{field}: {message}" for field, message, _ in causes]
     told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     listed = [{"reason": why, "message": message, "field": at} for at, message, why in causes]

@@ -1,4 +1,4 @@
-"""The API over HTTP or HTTPS: paths, users, streams; it can go down and come up on its port."""
+"""The server over HTTP or HTTPS: paths, users and streams; it can go down and come up again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _VERSION = {
 
 
 class Target(NamedTuple):
-    """What a path names."""
+    """The resource that a path names."""
 
     kind: Kind
     namespace: str
@@ -50,10 +50,10 @@ class Target(NamedTuple):
 
 
 def parse(path: str) -> Target | None:
-    """Reads a path of a resource; None for other paths.
+    """Parse the path of a resource; return None for other paths.
 
     Raises:
-        ApiError: 404, no such resource
+        ApiError: 404 for an unknown resource.
     """
     words = [unquote(word) for word in path.strip("/").split("/")]
     if words[:1] == ["api"] and len(words) > 2:
@@ -84,7 +84,7 @@ class _Server(ThreadingHTTPServer):
     front: Front
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        # in the connection's own thread, so that a slow handshake delays nobody else
+        # in the connection's own thread, so that a slow handshake blocks no other
         if self.front.tls is not None:
             try:
                 request.settimeout(30)
@@ -96,7 +96,7 @@ class _Server(ThreadingHTTPServer):
         try:
             super().finish_request(request, client_address)
         except OSError:
-            pass  # the client went, or we did
+            pass  # the client or the server closed the connection
         finally:
             self.front.sockets.discard(request)
             _close(request)
@@ -116,14 +116,14 @@ def _close(found: socket.socket) -> None:
 
 
 class Front:
-    """The listener; its port stays the same.
+    """The listener, whose port stays the same.
 
     Attributes:
-        requests: what has been asked, with the answers' codes
-        streams: how many are open
-        most_streams: how many there were at most
-        generation: counts the cuts: streams of an earlier one are to end
-        cut_cleanly: as if that was all, and not broken off
+        requests: The requests so far, with the status codes of the responses.
+        streams: How many streams are open.
+        most_streams: The largest number of open streams so far.
+        generation: The number of cuts; streams of an earlier generation end.
+        cut_cleanly: Whether cut streams end as if complete.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Front:
         self._server: _Server | None = None
 
     def up(self) -> None:
-        """Listens."""
+        """Listen."""
         handler = type("Handler", (_Handler,), {"front": self})
         self._server = _Server(("127.0.0.1", self.port), handler)
         self._server.front = self
@@ -154,7 +154,7 @@ class Front:
         ).start()
 
     def down(self) -> None:
-        """Refuses connections, and breaks those that are there."""
+        """Refuse connections, and close the open ones."""
         if self._server is not None:
             server, self._server = self._server, None
             server.shutdown()
@@ -167,7 +167,7 @@ class Front:
         return self._server is not None
 
     def cut(self, *, clean: bool) -> None:
-        """Ends the streams of logs and watches that are open now."""
+        """End the open streams of logs and watches."""
         with self.lock:
             self.cut_cleanly = clean
             self.generation += 1
@@ -176,7 +176,7 @@ class Front:
 
 
 class _Cut(Exception):
-    """A stream is to be broken off."""
+    """A stream is to be cut off."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -189,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def __getattr__(self, name: str) -> Callable[[], None]:
-        if name.startswith("do_"):  # what the library calls for each method of HTTP
+        if name.startswith("do_"):  # the methods that the library calls
             return self._serve
         raise AttributeError(name)
 
@@ -242,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(500, ApiError(500, "InternalError", traceback.format_exc()).status())
 
     def _fault(self, fault: Fault) -> bool:
-        """Plays a fault; says whether the request goes on."""
+        """Play a fault; return whether the request continues."""
         time.sleep(fault.delay)
         if fault.served:
             self._mute = True
@@ -353,7 +353,7 @@ class _Handler(BaseHTTPRequestHandler):
             readable, _, _ = select.select([self.connection], [], [], 0)
         except (OSError, ValueError):
             return False
-        return not readable  # nobody sends anything while a stream is open
+        return not readable  # a client sends nothing while a stream is open
 
     def _watch(self, target: Target, query: dict[str, str]) -> None:
         front, kind = self.front, target.kind
@@ -563,7 +563,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             raise ApiError(404, "NotFound", "404 page not found")
 
-    # -- answering
+    # -- responses
 
     def _answer(self, code: int, obj: Any, headers: dict[str, str] | None = None) -> None:
         self._send(code, json.dumps(obj).encode("utf-8", "surrogatepass"), headers=headers)
@@ -576,7 +576,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers: dict[str, str] | None = None,
     ) -> None:
         self._record["code"] = code
-        if self._mute:  # carried out, and the answer is lost
+        if self._mute:  # the request was carried out, but the response is lost
             self.close_connection = True
             return
         self.send_response(code)

@@ -1,4 +1,4 @@
-"""A double in a process of its own, as tests have it in hand."""
+"""A handle with which tests start and control a double in another process."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30.0
+START_SECONDS = 30.0
 
 
 class DoubleError(Exception):
-    """The double did not come up, or could not do what was asked."""
+    """The double did not start, or could not carry out a call."""
 
 
 class Double:
-    """Starts a double; every public method of :class:`k8s_double.control.Control` is one here.
+    """A running double. Every public method of :class:`k8s_double.control.Control` can be called.
 
     Args:
-        folder: a new or empty one
-        options: further words for ``python -m k8s_double``
+        folder: A new or empty folder.
+        options: Further arguments of ``python -m k8s_double``.
 
     Raises:
-        DoubleError: it does not come up
+        DoubleError: The double did not start.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -46,7 +46,7 @@ class Double:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + START_SECONDS
         while not (folder / "control.json").exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise DoubleError((folder / "double.log").read_text(errors="replace")[-2000:])
@@ -55,7 +55,7 @@ class Double:
 
     @property
     def path(self) -> Path:
-        """The kubeconfig."""
+        """Path of the kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property
@@ -66,20 +66,20 @@ class Double:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def call(*words: Any, **named: Any) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
             from inspect import signature
 
             from k8s_double.control import Control
 
-            named = dict(signature(getattr(Control, name)).bind(None, *words, **named).arguments)
+            named = dict(signature(getattr(Control, name)).bind(None, *args, **named).arguments)
             named.pop("self")
             for key in ("how", "row", "amounts"):
                 named.update(named.pop(key, {}))
-            return self._ask(name, named)
+            return self._call(name, named)
 
         return call
 
-    def _ask(self, name: str, named: dict[str, Any]) -> Any:
+    def _call(self, name: str, named: dict[str, Any]) -> Any:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._control['port']}/{name}",
             json.dumps(named).encode(),
@@ -93,7 +93,7 @@ class Double:
             raise DoubleError(json.load(e)) from None
 
     def close(self) -> None:
-        """Ends it, and every process of its pods."""
+        """End the double and all processes of its pods."""
         self._process.terminate()
         try:
             self._process.wait(15)

@@ -1,4 +1,4 @@
-"""Who the server is and who its users are: an own authority, tokens, kubeconfigs."""
+"""Identities of the server and its users: a certificate authority, tokens and kubeconfigs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import yaml
 
 USER = "double-user"
 CONTEXT = "double"
-#: What the names of pods' users begin with.
+#: Prefix of the names of pods' users.
 ACCOUNT = "system:serviceaccount:"
-#: Names the folder with a pod's token, which in a cluster is a mount: the double's pods have the
-#: files of this machine.
+#: Variable with the folder of a pod's token. In a cluster the folder is a mount; pods of the
+#: double see the files of this machine.
 ACCOUNT_VARIABLE = "TORCHX_SERVICE_ACCOUNT_DIR"
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """Makes an authority and a certificate for 127.0.0.1; the authority's is FOLDER/ca.pem."""
+    """Create an authority, written to FOLDER/ca.pem, and a certificate for 127.0.0.1."""
     authority = trustme.CA(organization_name="k8s double")
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -33,7 +33,7 @@ def new_token() -> str:
 
 
 def write_account(folder: Path, token: str, namespace: str, ca: Path) -> None:
-    """Writes what a pod finds of its service account; a token that is there is replaced."""
+    """Write the files of a pod's service account; an existing token is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in (("ca.crt", ca.read_text()), ("namespace", namespace), ("token", token)):
         new = folder / f"{name}.new"
@@ -52,17 +52,17 @@ def write_kubeconfig(
     style: str = "token",
     insecure: bool = False,
 ) -> Path:
-    """Writes a kubeconfig with one context, ``double``.
+    """Write a kubeconfig with one context, ``double``.
 
     Args:
-        path: of the file
-        url: of the server
-        token: of the user
-        ca: of the server's authority, None without TLS
-        namespace: of the context
-        style: ``token`` has it in the file, ``token-file`` in a file beside it, ``exec`` has it
-            given by a program, ``none`` has no token
-        insecure: the certificate isn't checked
+        path: Path of the file.
+        url: URL of the server.
+        token: Token of the user.
+        ca: Certificate of the server's authority; None without TLS.
+        namespace: Namespace of the context.
+        style: Where the token is: ``token`` in the file, ``token-file`` in another file, ``exec``
+            from a program, ``none`` for no token.
+        insecure: Whether the certificate is not checked.
     """
     cluster: dict[str, Any] = {"server": url}
     if insecure:

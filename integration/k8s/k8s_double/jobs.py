@@ -17,16 +17,16 @@ CONTROLLER = "job-controller"
 
 
 class _Kept:
-    """What the controller remembers of a Job.
+    """The controller's memory of a Job.
 
     Attributes:
-        counted: pods whose end was counted, by uid: "succeeded", "failed" or "ignored"
-        index: of those pods
-        failed_at: when a pod of an index failed last, -1 for any
-        failures: of an index in a row, -1 for any
-        doomed: how the Job is to fail: reason and message
-        enough: the rule of its success policy that is met
-        suspended: pods that ended because they were not wanted any more
+        counted: How each counted pod ended, by uid: "succeeded", "failed" or "ignored".
+        index: Indexes of those pods.
+        failed_at: When a pod of an index failed last; -1 for any index.
+        failures: Consecutive failures of an index; -1 for any index.
+        doomed: Reason and message with which the Job will fail.
+        enough: The rule of the success policy that is met.
+        suspended: Pods that ended because the Job was suspended.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,12 @@ class _Kept:
 
 
 class JobController:
-    """Syncs Jobs with their pods.
+    """Creates and deletes the pods of Jobs, and sets the status of Jobs.
 
     Args:
-        api: where it creates and deletes pods
-        delay: seconds before a failed pod is replaced, doubled each time (10 in a real cluster)
+        api: The API.
+        delay: How long before a failed pod is replaced, in seconds, doubled each time (a real
+            cluster: 10).
     """
 
     def __init__(self, api: Api, delay: float) -> None:
@@ -60,16 +61,16 @@ class JobController:
         self._gone: dict[str, list[Object]] = {}
 
     def pod_gone(self, pod: Object) -> None:
-        """Remembers how a pod was when it was deleted.
+        """Remember the last state of a deleted pod.
 
-        A real cluster has a finalizer on the pods for that: none goes uncounted.
+        A real cluster uses a finalizer for that, so that every pod is counted.
         """
         for owner in pod["metadata"].get("ownerReferences") or []:
             if owner["kind"] == "Job" and _ended(pod):
                 self._gone.setdefault(owner["uid"], []).append(pod)
 
     def sync(self, namespace: str, name: str) -> float | None:
-        """Brings one Job forward; returns after how many seconds to look again."""
+        """Reconcile one Job; return after how many seconds to do it again."""
         job = self.store.find(JOBS, namespace, name)
         if job is None or job["metadata"].get("deletionTimestamp"):
             return None
@@ -98,7 +99,7 @@ class JobController:
         waits = [w for w in (left, again) if w is not None]
         return min(waits) if waits else None
 
-    # -- counting what ended
+    # -- counting ended pods
 
     def _count(self, job: Object, pods: list[Object], kept: _Kept) -> None:
         policy = job["spec"].get("podFailurePolicy")
@@ -156,7 +157,7 @@ class JobController:
             kept.failed_at[key] = time.monotonic()
             kept.failures[key] = kept.failures.get(key, 0) + 1
 
-    # -- how it ends
+    # -- the end of a Job
 
     def _deadline(self, job: Object, kept: _Kept) -> float | None:
         seconds, started = job["spec"].get("activeDeadlineSeconds"), job["status"].get("startTime")
@@ -203,7 +204,7 @@ class JobController:
         return kept.count("succeeded") >= int(wanted)
 
     def _enough(self, job: Object, kept: _Kept) -> int | None:
-        """Returns which rule of the success policy is met."""
+        """Return the rule of the success policy that is met."""
         done = self._done(kept)
         for i, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or []):
             wanted = _indexes(rule.get("succeededIndexes"))
@@ -247,7 +248,7 @@ class JobController:
                 self.store.event(JOBS, job, "Completed", "Job completed", component=CONTROLLER)
 
     def _expire(self, job: Object) -> float | None:
-        """Deletes a finished Job after its time to live."""
+        """Delete a finished Job after its time to live."""
         found = self.store.find(JOBS, *_at(job))
         seconds = job["spec"].get("ttlSecondsAfterFinished")
         if found is None or seconds is None or not finished(found):
@@ -395,7 +396,7 @@ class JobController:
         message = f"Deleted pod: {name}"
         self.store.event(JOBS, job, "SuccessfulDelete", message, component=CONTROLLER)
 
-    # -- telling
+    # -- status
 
     def _status(self, job: Object, pods: list[Object], kept: _Kept) -> None:
         pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
@@ -428,7 +429,7 @@ class JobController:
 
 
 def finished(job: Object) -> bool:
-    """Whether a Job has ended."""
+    """Return whether a Job has ended."""
     return _condition(job, "Complete") or _condition(job, "Failed")
 
 
@@ -458,7 +459,7 @@ def _time(text: str) -> datetime:
 
 
 def _ranges(indexes: set[int]) -> str:
-    """Returns indexes as a Job's status has them: ``0,2-5``."""
+    """Return indexes as a Job's status writes them: ``0,2-5``."""
     found: list[list[int]] = []
     for index in sorted(indexes):
         if found and found[-1][-1] == index - 1:
@@ -482,7 +483,7 @@ def _indexes(text: str | None) -> set[int] | None:
 
 
 def _rule_matches(rule: dict[str, Any], pod: Object) -> str:
-    """Returns how a failed pod matches a rule of a failure policy, nothing if it doesn't."""
+    """Return how a failed pod matches a rule of a failure policy; empty if it does not."""
     name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     codes = rule.get("onExitCodes")
     if codes:

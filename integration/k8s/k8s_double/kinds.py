@@ -1,4 +1,4 @@
-"""What the double serves: one row for each kind of object."""
+"""The kinds of objects that the double serves."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Kind:
     """A kind of object.
 
     Attributes:
-        group: of the API, empty for the core
-        version: of the API
-        plural: in paths
-        kind: in objects
-        schema: name of its definition
-        namespaced: whether it is in a namespace
-        subresources: below one object
-        operator: which operator's kind it is, empty for Kubernetes' own
+        group: Group of the API; empty for the core group.
+        version: Version of the API.
+        plural: The kind in paths.
+        kind: The kind in objects.
+        schema: Name of its schema.
+        namespaced: Whether its objects are in a namespace.
+        subresources: Subresources of one object.
+        operator: The operator that defines the kind; empty for Kubernetes' own.
     """
 
     group: str
@@ -39,7 +39,7 @@ class Kind:
 
     @property
     def key(self) -> str:
-        """Its name in the store."""
+        """Name of the kind in the store."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 

@@ -1,4 +1,4 @@
-"""The kubelet of the one node: which pods run here, and their logs as they are asked for."""
+"""The kubelet of the one node: its pods, and their logs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Kubelet:
     """The kubelet of the one node.
 
     Args:
-        store: where the pods are
-        folder: for the containers' folders
-        images: names of those the node has; there is no registry to pull others from
-        programs: a folder for each image, put first on the PATH of its containers
-        restart_delay: seconds before a container is started again, doubled each time
+        store: Store of the pods.
+        folder: Folder of the containers' files.
+        images: Images that the node has; there is no registry.
+        programs: For some images, a folder to put first on the PATH of their containers.
+        restart_delay: How long before a container restarts, in seconds, doubled each time.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Kubelet:
         self.restart_delay = restart_delay
         self.log_resolution = 1
         self.log_skew = 0
-        # the feature gate PodLogsQuerySplitStreams, which is off in 1.32
+        # the feature gate PodLogsQuerySplitStreams, off by default in 1.32
         self.split_streams = False
-        #: Where pods reach the API server, and how they are known there: set once it listens.
+        #: Address of the API server and tokens of the pods; set once the server listens.
         self.server = ("127.0.0.1", 0)
         self.tokens: dict[str, str] = {}
         self.ca: Path | None = None
@@ -54,7 +54,7 @@ class Kubelet:
         self._lock = threading.Lock()
 
     def changed(self, change: Change) -> None:
-        """Looks at a change of a pod: a new one here is started, one to be deleted is ended."""
+        """Start a new pod, or end a deleted one, after a change."""
         if change.key != PODS.key:
             return
         pod = change.obj
@@ -76,7 +76,7 @@ class Kubelet:
             worker.end(pod["metadata"].get("deletionGracePeriodSeconds", 30))
 
     def close(self) -> None:
-        """Ends all processes."""
+        """End all processes."""
         with self._lock:
             workers = list(self.workers.values())
         for worker in workers:
@@ -86,7 +86,7 @@ class Kubelet:
                 worker.join(5)
 
     def rotate_accounts(self) -> None:
-        """Gives the pods new tokens, and revokes those that they had."""
+        """Give the pods new tokens, and revoke their old ones."""
         with self._lock:
             workers = list(self.workers.values())
         for worker in workers:
@@ -97,10 +97,10 @@ class Kubelet:
     def log(
         self, pod: Object, query: dict[str, str], wanted: Callable[[], bool]
     ) -> Iterator[bytes]:
-        """Returns a container's log as asked.
+        """Return a container's log.
 
         Raises:
-            ApiError: 400 where there is none yet, 422 for options that can't be
+            ApiError: 400 if there is none yet, 422 for invalid options.
         """
         name = pod["metadata"]["name"]
         options = _log_options(name, query, split=self.split_streams)
@@ -124,7 +124,7 @@ class Kubelet:
         elif asked not in containers:
             raise bad_request(f"container {asked} is not valid for pod {name}")
         if not pod["spec"].get("nodeName"):
-            return iter(())  # as it is: nothing, and success
+            return iter(())  # like a kubelet: an empty log, and success
         log = self._log_of(pod, asked, previous=query.get("previous") == "true")
         return log.read(wanted=wanted, **options)
 
@@ -207,7 +207,7 @@ def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, 
 
 
 def _seconds(text: str) -> int:
-    """Returns a time in whole seconds: finer ones don't reach the kubelet."""
+    """Return a time in whole seconds, as it reaches the kubelet."""
     cut = text.partition(".")
     zone = cut[2].lstrip("0123456789") if cut[1] else ""
     try:

@@ -1,8 +1,9 @@
 """Schemas of the operators' objects, written from those projects' documentation.
 
-JobSet (jobset.x-k8s.io/v1alpha2), Volcano (batch.volcano.sh/v1alpha1), the Multi-Cluster App
-Dispatcher (workload.codeflare.dev/v1beta1) with the coscheduling plugin's PodGroup, Kueue
-(kueue.x-k8s.io/v1beta1). Fields of the status are taken as they come.
+They are JobSet (jobset.x-k8s.io/v1alpha2), Volcano (batch.volcano.sh/v1alpha1), the Multi-Cluster
+App Dispatcher (workload.codeflare.dev/v1beta1) with the PodGroup of the coscheduling plugin, and
+Kueue
+(kueue.x-k8s.io/v1beta1). The status of an object is not checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the operators' objects show: played by name, not computed.
+"""The states of operators' objects, played from named sequences.
 
-Without a row the objects stay as they were created, as on a cluster whose operator is down. A row
-of :meth:`Operators.add` says which objects and what they show one after the other; ``pods: true``
-makes the pods that the operator would make, under its names and labels, so that they run.
+Without a row, objects stay as they were created, as if the operator were down. A row of
+:meth:`Operators.add` names the objects and their states in order. With ``pods: true`` the pods that
+the operator would create are created, with its names and labels, and run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _PHASE_OF = {
 
 
 class Operators:
-    """Plays the states, and makes pods."""
+    """Plays the states, and creates pods."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -75,10 +75,10 @@ class Operators:
         self._lock = threading.Lock()
 
     def add(self, row: dict[str, Any]) -> None:
-        """Adds a row: ``kind`` (its key), ``sequence``, ``pods``.
+        """Add a row: ``kind`` (its key), ``sequence``, ``pods``.
 
         Raises:
-            ValueError: there is no such sequence
+            ValueError: There is no such sequence.
         """
         known = SEQUENCES.get(row["kind"], {})
         if row.get("sequence") and row["sequence"] not in known:
@@ -86,7 +86,7 @@ class Operators:
         self.rows.append(dict(row))
 
     def changed(self, change: Change) -> None:
-        """Looks at a new object."""
+        """Apply the rows to a new object."""
         if change.type != "ADDED" or change.key not in SEQUENCES:
             return
         uid = change.obj["metadata"]["uid"]
@@ -97,7 +97,7 @@ class Operators:
                     self._steps[uid] = list(SEQUENCES[change.key].get(row.get("sequence", ""), []))
 
     def tick(self) -> None:
-        """Goes one step further with each object."""
+        """Move each object to its next state."""
         for uid, steps in list(self._steps.items()):
             row = self._played[uid]
             kind = BY_KEY[row["kind"]]
@@ -116,7 +116,7 @@ class Operators:
         if self.kueue:
             self._admit()
 
-    # -- played
+    # -- states
 
     def _show(self, kind: Kind, obj: Object, phase: str, row: dict[str, Any]) -> None:
         def change(found: Object) -> None:
@@ -129,7 +129,7 @@ class Operators:
 
         self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
 
-    # -- made
+    # -- pods
 
     def _make(self, kind: Kind, obj: Object) -> None:
         if kind is VOLCANO:
@@ -154,7 +154,7 @@ class Operators:
                 self.store.event(kind, obj, "FailedCreate", e.message, "Warning")
 
     def _follow(self, kind: Kind, obj: Object) -> None:
-        """Shows what became of the pods."""
+        """Set the state of an object from its pods."""
         owned = self.store.owned(obj["metadata"]["uid"])
         if kind is JOBSET:
             jobs = [found for key, found in owned if key == JOBS.key]
@@ -199,14 +199,14 @@ class Operators:
     # -- Kueue
 
     def queue(self, kind: Kind, obj: Object) -> None:
-        """Suspends a new Job that names a queue, as Kueue's webhook does."""
+        """Suspend a new Job that names a queue, as Kueue's webhook does."""
         labels = obj["metadata"].get("labels") or {}
         queued = kind in (JOBS, JOBSET) and "kueue.x-k8s.io/queue-name" in labels
         if self.kueue and queued and not obj["metadata"].get("ownerReferences"):
             obj.setdefault("spec", {})["suspend"] = True
 
     def _admit(self) -> None:
-        """Makes a Workload for each queued Job, and starts and stops Jobs as those say."""
+        """Create a Workload for each queued Job, and resume or suspend Jobs by it."""
         for job in self.store.all(JOBS):
             metadata = job["metadata"]
             queue = (metadata.get("labels") or {}).get("kueue.x-k8s.io/queue-name")
@@ -272,7 +272,7 @@ class Operators:
         self.store.mutate(WORKLOAD, workload["metadata"]["namespace"], _name(workload), change)
 
     def admit(self, namespace: str) -> int:
-        """Admits the Workloads that wait; returns how many."""
+        """Admit the waiting Workloads; return their number."""
         count = 0
         for workload in self.store.all(WORKLOAD, namespace):
             if workload["spec"].get("active", True):

@@ -7,7 +7,7 @@ from typing import Any
 
 from k8s_double.errors import ApiError, bad_request
 
-# By which field a strategic merge knows the items of a list; others are replaced.
+# The key of the items of a list in a strategic merge; other lists are replaced.
 _MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -23,7 +23,7 @@ _MERGE_KEYS = {
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Applies a JSON merge patch (RFC 7386)."""
+    """Apply a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     found = dict(target) if isinstance(target, dict) else {}
@@ -36,7 +36,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_patch(target: Any, patch: Any) -> Any:
-    """Applies a strategic merge patch; lists with a key are merged, ``$patch: delete`` removes."""
+    """Apply a strategic merge patch: lists with a key are merged, ``$patch: delete`` removes."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     found = dict(target) if isinstance(target, dict) else {}
@@ -72,10 +72,10 @@ def _merged_list(items: list[Any], patch: list[Any], key: str) -> list[Any]:
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """Applies a JSON patch (RFC 6902).
+    """Apply a JSON patch (RFC 6902).
 
     Raises:
-        ApiError: 400 for what is no patch, 422 for one that can't be applied
+        ApiError: 400 for an invalid patch, 422 if it cannot be applied.
     """
     if not isinstance(operations, list):
         raise bad_request("error decoding patch: json: cannot unmarshal object into a list")

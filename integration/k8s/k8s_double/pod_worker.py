@@ -1,4 +1,4 @@
-"""One pod: its containers as processes of this machine, and what becomes of them."""
+"""One pod: its containers as processes of this machine, and its status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Status = dict[str, Any]
 
-#: What is told of a container's log where that is its termination message.
+#: The part of a log that becomes a termination message, in lines and bytes.
 MESSAGE_LINES, MESSAGE_BYTES = 80, 2048
 
 
@@ -45,7 +45,7 @@ class Container:
         self.process: subprocess.Popen[bytes] | None = None
 
     def told(self, restarts: int, state: Status, last: Status, *, ready: bool = False) -> Status:
-        """Returns the container's status."""
+        """Return the container's status."""
         running = "running" in state
         return {
             "name": self.name,
@@ -63,7 +63,7 @@ class Container:
 
 
 class Worker(threading.Thread):
-    """One pod."""
+    """Runs one pod."""
 
     def __init__(self, kubelet: Kubelet, pod: Object) -> None:
         super().__init__(daemon=True, name=f"pod {pod['metadata']['name']}")
@@ -86,10 +86,10 @@ class Worker(threading.Thread):
         self._lock = threading.Lock()
         self._rotating = threading.Lock()
 
-    # -- what others ask of it
+    # -- control
 
     def end(self, grace: float) -> None:
-        """The pod is to be deleted: its processes get SIGTERM, and SIGKILL after ``grace``."""
+        """Delete the pod: its processes get SIGTERM, and SIGKILL after ``grace`` seconds."""
         self.grace = grace
         if self._stop.is_set():
             return
@@ -98,7 +98,7 @@ class Worker(threading.Thread):
             threading.Thread(target=self._finish_deleted, daemon=True).start()
 
     def kill(self) -> None:
-        """The pod's object is gone, or the node."""
+        """End all processes at once: the pod's object or the node is deleted."""
         self._gone.set()
         self._stop.set()
         for container in self.containers.values():
@@ -108,15 +108,15 @@ class Worker(threading.Thread):
         if self.pretend:
             self.close_logs()
 
-    # -- what sequences use
+    # -- sequences
 
     def sleep(self, seconds: float) -> None:
-        """Waits; raises Stopped when the pod is to end meanwhile."""
+        """Wait; raise Stopped if the pod is to end meanwhile."""
         if self._stop.wait(seconds):
             raise Stopped
 
     def change(self, change: Callable[[Object], object]) -> None:
-        """Changes the pod's status."""
+        """Change the pod's status."""
 
         def own(obj: Object) -> None:
             if obj["metadata"]["uid"] == self.uid:
@@ -129,7 +129,7 @@ class Worker(threading.Thread):
         self.store.event(PODS, self.pod, reason, message, type_, field=path)
 
     def wait_states(self, reason: str, message: str = "") -> None:
-        """Lets the containers wait with a reason."""
+        """Set the containers to waiting, with a reason."""
         waiting = {"reason": reason, **({"message": message} if message else {})}
 
         def change(obj: Object) -> None:
@@ -151,7 +151,7 @@ class Worker(threading.Thread):
         pod_reason: str = "",
         pod_message: str = "",
     ) -> None:
-        """Ends the containers and the pod with these words."""
+        """Set the containers and the pod to ended."""
 
         def change(obj: Object) -> None:
             self._begin(obj)
@@ -177,7 +177,7 @@ class Worker(threading.Thread):
         self.change(change)
 
     def run_states(self) -> None:
-        """Shows the containers running."""
+        """Set the containers to running."""
 
         def change(obj: Object) -> None:
             self._begin(obj)
@@ -190,7 +190,7 @@ class Worker(threading.Thread):
         self.change(change)
 
     def print(self, lines: list[str]) -> None:
-        """Puts lines in the log of the first container."""
+        """Add lines to the log of the first container."""
         container = self.main[0]
         if not container.logs:
             container.logs.append(ContainerLog(self.kubelet.log_resolution, self.kubelet.log_skew))
@@ -201,7 +201,7 @@ class Worker(threading.Thread):
             for log in container.logs:
                 log.close()
 
-    # -- the pod's way
+    # -- the life of the pod
 
     def run(self) -> None:
         try:
@@ -250,7 +250,7 @@ class Worker(threading.Thread):
         set_condition(obj, "ContainersReady", "False", why)
 
     def _pull(self) -> None:
-        """Looks whether the node has the images; waits for ever where it hasn't."""
+        """Wait until the node has the images: for ever if one is missing."""
         for container in [*self.init, *self.main]:
             image, policy = container.spec["image"], container.spec["imagePullPolicy"]
             if image in self.kubelet.images and policy != "Always":
@@ -305,7 +305,7 @@ class Worker(threading.Thread):
             _signal(container.process, signal.SIGKILL)
 
     def _run_container(self, container: Container, part: str, restart: str) -> int:
-        """Runs a container until it is over; returns its exit code."""
+        """Run a container until it has ended; return its exit code."""
         restarts = 0
         last: Status = {}
         delay = self.kubelet.restart_delay
@@ -448,10 +448,10 @@ class Worker(threading.Thread):
             **variables(self.store, pod, container.spec, self.kubelet.server),
         }
 
-    # -- who it is
+    # -- the service account
 
     def _account(self) -> dict[str, str]:
-        """Returns the variable that says where the pod's token is, if it has one."""
+        """Return the variable with the folder of the pod's token, if the pod has a token."""
         spec, kubelet = self.pod["spec"], self.kubelet
         found = self.store.find(SERVICE_ACCOUNTS, self.namespace, spec["serviceAccountName"]) or {}
         mounted = spec.get("automountServiceAccountToken")
@@ -467,10 +467,10 @@ class Worker(threading.Thread):
         return self.folder / "serviceaccount"
 
     def rotate(self, *, first: bool = False) -> None:
-        """Gives the pod a new token; the one that it had is not accepted any more.
+        """Give the pod a new token, and revoke its old one.
 
         Args:
-            first: only if it has none
+            first: Whether to do so only if it has none.
         """
         with self._rotating:  # containers start at the same time
             if bool(self._token) == first or self.kubelet.ca is None:
@@ -483,7 +483,7 @@ class Worker(threading.Thread):
             self.kubelet.tokens.pop(old, None)
 
     def revoke(self) -> None:
-        """A token ends with its pod."""
+        """Revoke the token of an ended pod."""
         self.kubelet.tokens.pop(self._token, None)
 
     def _working_folder(self, container: Container) -> Path:
@@ -499,7 +499,7 @@ class Worker(threading.Thread):
         return made
 
     def _watch(self, process: subprocess.Popen[bytes], log: ContainerLog) -> int:
-        """Reads a process's output until it has ended; ends it where the pod is to end."""
+        """Read a process's output until it has ended; end the process with its pod."""
         assert process.stdout is not None
         assert process.stderr is not None
         deadline: float | None = None
@@ -521,7 +521,7 @@ class Worker(threading.Thread):
                 if late or self._gone.is_set():
                     _signal(process, signal.SIGKILL)
                 if process.poll() is not None:
-                    # the rest of a container ends with its first process
+                    # all processes of a container end with its first
                     _signal(process, signal.SIGKILL)
                     for key in list(selector.get_map().values()):
                         while data := _read(key.fd):
@@ -535,7 +535,7 @@ class Worker(threading.Thread):
         return code if code >= 0 else 128 - code
 
     def _finish_deleted(self) -> None:
-        """Tells how the pod ended, and removes it where it was to be deleted."""
+        """Set the final status, and remove the pod if it was deleted."""
         self.close_logs()
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._gone.is_set():

@@ -22,10 +22,10 @@ _UNITS = {
 
 
 def parsed(text: object) -> Decimal:
-    """Returns the number.
+    """Return the number of a quantity.
 
     Raises:
-        ValueError: it is no quantity
+        ValueError: The text is not a quantity.
     """
     found = PATTERN.match(str(text))
     if found is None:
@@ -37,7 +37,7 @@ def parsed(text: object) -> Decimal:
 
 
 def shown(number: Decimal) -> str:
-    """Returns a number as quotas tell it."""
+    """Return a number as quotas write it."""
     if number == number.to_integral_value():
         return str(int(number))
     return f"{int(number * 1000)}m"

@@ -1,4 +1,4 @@
-"""Where a pod runs: there is one node, with so much of everything."""
+"""The scheduler: one node with a fixed capacity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEDULER = "default-scheduler"
 
 
 def node(capacity: dict[str, str], labels: dict[str, str]) -> Object:
-    """Returns the node's object."""
+    """Return the node's object."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -31,7 +31,7 @@ def node(capacity: dict[str, str], labels: dict[str, str]) -> Object:
 
 
 class Scheduling:
-    """Binds pods to the node where it has room, and says why where it hasn't."""
+    """Binds pods to the node if it has room, and sets the reason if not."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -39,7 +39,7 @@ class Scheduling:
         self._total: dict[str, Decimal] = {}
 
     def bind(self, pod: Object) -> bool:
-        """Binds a pod, or gives it the condition that it can't be scheduled."""
+        """Bind a pod, or set the condition that it cannot be scheduled."""
         found = self.store.find(NODES, "", NODE)
         assert found is not None
         why = self._why_not(pod, found)
@@ -60,7 +60,7 @@ class Scheduling:
         return True
 
     def refuse(self, pod: Object, why: str) -> None:
-        """Lets a pod wait, with the scheduler's words."""
+        """Let a pod wait, with the scheduler's message."""
 
         def change(obj: Object) -> None:
             set_condition(obj, "PodScheduled", "False", "Unschedulable", why)
@@ -69,7 +69,7 @@ class Scheduling:
         self.store.event(PODS, pod, "FailedScheduling", why, "Warning", component=SCHEDULER)
 
     def release(self, uid: str) -> bool:
-        """A pod has ended; says whether that made room."""
+        """Free the resources of an ended pod; return whether it held any."""
         found = self._used.pop(uid, None)
         self._count(found or {}, -1)
         return found is not None
@@ -124,7 +124,7 @@ def _affine(spec: dict[str, Any], labels: dict[str, str]) -> bool:
 def set_condition(
     obj: Object, type_: str, status: str, reason: str = "", message: str = ""
 ) -> None:
-    """Sets a condition in an object's status."""
+    """Set a condition in an object's status."""
     conditions = obj.setdefault("status", {}).setdefault("conditions", [])
     found = next((c for c in conditions if c["type"] == type_), None)
     if found is None:

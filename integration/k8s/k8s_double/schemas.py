@@ -1,7 +1,7 @@
-"""Reading what a client sends by the schemas that Kubernetes publishes (``kubernetes-validate``).
+"""Validation of objects by the schemas that Kubernetes publishes (``kubernetes-validate``).
 
-A wrong type is refused as the server's decoder refuses it, a field that no schema has as the
-request's ``fieldValidation`` asks: ``Strict`` refuses it, ``Warn`` drops it and says so.
+A wrong type is refused as by the server's decoder. An unknown field is treated by the request's
+``fieldValidation``: ``Strict`` refuses it, ``Warn`` drops it with a warning.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from k8s_double.operator_schemas import DEFINITIONS
 
 VERSION = "1.32"
 
-# What any object of a custom resource has.
+# Fields of every custom resource.
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-# Filled in by the server; a client may leave them out whatever the schema requires.
+# Fields that the server sets, which a client may omit although the schema requires them.
 _SERVER_SIDE = frozenset({"status"})
 _DEFAULTED = frozenset({("PodFailurePolicyOnPodConditionsPattern", "status")})
 
 
 @functools.cache
 def definitions() -> dict[str, dict[str, Any]]:
-    """Returns the published schemas by name, and those of the operators."""
+    """Return the published schemas by name, and those of the operators."""
     folder = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
     text = (folder / f"v{VERSION}.0-local" / "_definitions.json").read_text("utf-8")
     found: dict[str, dict[str, Any]] = json.loads(text)["$defs"]
@@ -35,7 +35,7 @@ def definitions() -> dict[str, dict[str, Any]]:
 
 
 class _Reading:
-    """One object being read: what was unknown in it, and what is missing or wrong."""
+    """The state of reading one object: its unknown, missing and wrong fields."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -134,7 +134,7 @@ class _Reading:
         if properties is None:
             inner = schema.get("additionalProperties")
             if not isinstance(inner, dict):
-                return value  # anything goes
+                return value  # any value is valid
             for key, item in value.items():
                 if item is not None:
                     found[key] = self.value(item, inner, f"{path}[{key}]", owner)
@@ -146,7 +146,7 @@ class _Reading:
                     found[key] = item
                 else:
                     self.unknown.append(at)
-            elif item is not None:  # null is the same as nothing
+            elif item is not None:  # null is the same as a missing field
                 found[key] = self.value(item, properties[key], at, owner)
         for key in schema.get("required", ()):
             filled_in = path in _SERVER_SIDE or (owner, key) in _DEFAULTED
@@ -157,18 +157,18 @@ class _Reading:
 
 
 def read(kind: Kind, body: bytes | dict[str, Any], validation: str) -> tuple[Any, list[str]]:
-    """Reads an object of a kind.
+    """Read an object of a kind.
 
     Args:
-        kind: which it has to be
-        body: as it was sent
-        validation: ``Strict``, ``Warn`` or ``Ignore``
+        kind: The kind that it must have.
+        body: The object as it was sent.
+        validation: ``Strict``, ``Warn`` or ``Ignore``.
 
     Returns:
-        the object without what isn't known, and the warnings
+        The object without unknown fields, and the warnings.
 
     Raises:
-        ApiError: 400 for what can't be decoded, 422 for what is missing
+        ApiError: 400 if it cannot be decoded, 422 for missing fields.
     """
     found = body
     if isinstance(found, bytes):
@@ -190,7 +190,7 @@ def read(kind: Kind, body: bytes | dict[str, Any], validation: str) -> tuple[Any
                 f" it says {given[0]} {given[1]}"
             )
     metadata = found.get("metadata")
-    if isinstance(metadata, dict):  # what clients send along and servers set
+    if isinstance(metadata, dict):  # fields that clients send although servers set them
         found = {**found, "metadata": {k: v for k, v in metadata.items() if k != "managedFields"}}
     reading = _Reading(kind)
     schema = definitions()[kind.schema]

@@ -45,10 +45,10 @@ _PLAIN = {"metadata.name", "metadata.namespace"}
 
 
 def label_selector(text: str) -> Test:
-    """Returns a test of an object's labels.
+    """Return a test of an object's labels.
 
     Raises:
-        ApiError: 400, the selector can't be read
+        ApiError: 400 for an invalid selector.
     """
     parts = re.split(r",(?![^(]*\))", text) if text.strip() else []
     tests = [_label_test(part.strip()) for part in parts]
@@ -82,10 +82,10 @@ def _label_test(part: str) -> Callable[[dict[str, str]], bool]:
 
 
 def field_selector(text: str, key: str) -> Test:
-    """Returns a test of an object's fields, of those that the kind can be selected by.
+    """Return a test of an object's fields.
 
     Raises:
-        ApiError: 400, the selector can't be read, or names another field
+        ApiError: 400 for an invalid selector, or a field by which the kind cannot be selected.
     """
     known = _FIELDS.get(key, _PLAIN)
     tests: list[tuple[str, bool, str]] = []
@@ -115,7 +115,7 @@ def _field(obj: dict[str, Any], path: str) -> str:
 
 
 def matches(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
-    """Whether a ``matchLabels``/``matchExpressions`` selector chooses these labels."""
+    """Return whether a ``matchLabels``/``matchExpressions`` selector matches these labels."""
     selector = selector or {}
     if any(labels.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
         return False

@@ -1,7 +1,7 @@
-"""What can't really happen here, played: named sequences of a pod's states.
+"""Named sequences of a pod's states, for events that cannot happen on this machine.
 
-A test adds a row with :meth:`Table.add`: which pods, which sequence, and its words. Each sequence
-is a function of the pod's worker; one that returns True lets the pod's processes run afterwards.
+A test adds a row with :meth:`Table.add`: the pods, the sequence and its parameters. A sequence is a
+function of the pod's worker. If it returns True, the pod's processes run afterwards.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from k8s_double.store import Object
 if TYPE_CHECKING:
     from k8s_double.pod_worker import Worker
 
-# Played before a pod has a node.
+# Sequences of pods that have no node yet.
 BEFORE_BINDING = frozenset({"unschedulable", "unscheduled", "gated"})
 
 
 class Table:
-    """Which pods play what."""
+    """The sequences of pods."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
     def add(self, row: dict[str, Any]) -> None:
-        """Adds a row: ``sequence``; ``name`` and ``labels`` of the pods; ``count`` of them, all if
-        there is none; and the sequence's own words.
+        """Add a row.
+
+        Args:
+            row: ``sequence``; ``name`` and ``labels`` of the pods; ``count`` of pods (by default
+                all); and the parameters of the sequence.
 
         Raises:
-            ValueError: there is no such sequence
+            ValueError: There is no such sequence.
         """
         if row["sequence"] not in {*SEQUENCES, *BEFORE_BINDING}:
             known = ", ".join(sorted({*SEQUENCES, *BEFORE_BINDING}))
@@ -42,7 +45,7 @@ class Table:
             self.rows.append(dict(row))
 
     def find(self, pod: Object) -> dict[str, Any] | None:
-        """Returns the row of a pod without counting it."""
+        """Return the row of a pod without counting it."""
         labels = pod["metadata"].get("labels") or {}
         for row in self.rows:
             if row.get("name") and row["name"] not in pod["metadata"]["name"]:
@@ -55,7 +58,7 @@ class Table:
         return None
 
     def take(self, pod: Object) -> dict[str, Any] | None:
-        """Returns the row of a pod, and counts it."""
+        """Return the row of a pod, and count it."""
         with self._lock:
             row = self.find(pod)
             if row is not None and row.get("count"):
@@ -68,13 +71,13 @@ class Table:
 
 
 def play(row: dict[str, Any], worker: Worker) -> bool:
-    """Plays a row; says whether the processes run afterwards."""
+    """Play a row; return whether the processes run afterwards."""
     found = SEQUENCES.get(row["sequence"])
     return True if found is None else bool(found(worker, row))
 
 
 def no_image(worker: Worker, container: str, image: str, policy: str) -> None:
-    """The image isn't on the node, and there is no registry: until the pod is deleted."""
+    """Wait until the pod is deleted: the image is not on the node."""
     _pull(worker, container, image, "", policy)
 
 
@@ -92,7 +95,7 @@ def _pull(worker: Worker, container: str, image: str, message: str, policy: str 
     delay = 0.4
     worker.wait_states("ContainerCreating")
     while True:
-        # a kubelet tells the last reason until it has another
+        # a kubelet shows the last reason until there is another
         worker.event("Pulling", f'Pulling image "{image}"', container=container)
         worker.sleep(0.1)
         failed = f'Failed to pull image "{image}": {why}'
@@ -236,7 +239,7 @@ def _refused_by_node(worker: Worker, row: dict[str, Any]) -> bool:
 
 
 def _pretended(worker: Worker, row: dict[str, Any]) -> bool:
-    """Runs without a process, until deleted or for ``seconds``; prints ``lines``."""
+    """Simulate a run for ``seconds``, or until deleted, and print ``lines``."""
     worker.run_states()
     worker.print(row.get("lines") or [])
     if row.get("seconds") is not None:
@@ -251,7 +254,7 @@ def _pretended(worker: Worker, row: dict[str, Any]) -> bool:
 
 
 def _slow(worker: Worker, row: dict[str, Any]) -> bool:
-    """Stays in ContainerCreating for ``seconds``, and runs then."""
+    """Stay in ContainerCreating for ``seconds``, then run."""
     worker.wait_states("ContainerCreating")
     worker.sleep(row.get("seconds", 1.0))
     return True

@@ -1,4 +1,4 @@
-"""Where the objects are: their versions, what changed since, and who is told."""
+"""The objects, their versions and their changes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from k8s_double import errors
 from k8s_double.kinds import EVENTS, Kind
 
-#: How many changes a watch can ask for afterwards.
+#: How many changes are kept for watches.
 HISTORY = 50_000
 
 Object = dict[str, Any]
 
 
 def controlled_by(obj: Object) -> dict[str, Any]:
-    """Returns the reference to an object in what its controller makes for it."""
+    """Return the owner reference that a controller sets on its objects."""
     return {
         "apiVersion": obj["apiVersion"],
         "kind": obj["kind"],
@@ -32,12 +32,12 @@ def controlled_by(obj: Object) -> dict[str, Any]:
 
 
 def now() -> str:
-    """Returns the time as objects have it: UTC, whole seconds."""
+    """Return the time as objects write it: UTC, whole seconds."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def copied(obj: Any) -> Any:
-    """Returns a copy of plain data."""
+    """Return a copy of plain data."""
     if isinstance(obj, dict):
         return {key: copied(value) for key, value in obj.items()}
     if isinstance(obj, list):
@@ -46,7 +46,7 @@ def copied(obj: Any) -> Any:
 
 
 class Change(NamedTuple):
-    """One change, in the order of its version."""
+    """One change, in the order of versions."""
 
     version: int
     type: str
@@ -56,11 +56,11 @@ class Change(NamedTuple):
 
 
 class Store:
-    """All objects. What it gives is not to be changed; :meth:`mutate` changes.
+    """All objects. Callers do not change what it returns; :meth:`mutate` does.
 
     Attributes:
-        lock: held while anything is looked up and changed
-        changed: told at each change
+        lock: Held while objects are read and changed.
+        changed: Notified at each change.
     """
 
     def __init__(self) -> None:
@@ -83,10 +83,10 @@ class Store:
             return self._objects.get(kind.key, {}).get((namespace, name))
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
-        """Returns an object.
+        """Return an object.
 
         Raises:
-            ApiError: 404
+            ApiError: 404.
         """
         found = self.find(kind, namespace, name)
         if found is None:
@@ -94,14 +94,14 @@ class Store:
         return found
 
     def all(self, kind: Kind, namespace: str = "") -> list[Object]:
-        """Returns the objects of a kind by namespace and name, of all namespaces without one."""
+        """Return the objects of a kind by namespace and name; without a namespace, of all."""
         with self.lock:
             found = self._objects.get(kind.key, {})
             keys = sorted(key for key in found if not namespace or key[0] == namespace)
             return [found[key] for key in keys]
 
     def owned(self, uid: str, kind: Kind | None = None) -> list[tuple[str, Object]]:
-        """Returns what has an owner of this uid: key of the kind, and object."""
+        """Return the objects with an owner of this uid, each with the key of its kind."""
         with self.lock:
             return [
                 (key, self._objects[key][(namespace, name)])
@@ -114,7 +114,7 @@ class Store:
             return uid in self._uids
 
     def text(self, kind: Kind, obj: Object) -> bytes:
-        """Returns an object as JSON; the store keeps it."""
+        """Return an object as JSON, which is cached."""
         at = (kind.key, int(obj["metadata"].get("resourceVersion") or 0))
         found = self._text.get(at)
         if found is None:
@@ -129,10 +129,10 @@ class Store:
     # -- writing
 
     def create(self, kind: Kind, obj: Object) -> Object:
-        """Stores a new object; gives it a uid, a time and a version.
+        """Store a new object with a uid, a time and a version.
 
         Raises:
-            ApiError: 409, there is one of that name
+            ApiError: 409 if an object of that name exists.
         """
         obj = copied(obj)
         metadata = obj["metadata"]
@@ -148,7 +148,7 @@ class Store:
     def mutate(
         self, kind: Kind, namespace: str, name: str, change: Callable[[Object], object]
     ) -> Object | None:
-        """Changes an object in place; returns it, None if it isn't there (any more)."""
+        """Change an object in place; return it, or None if it does not exist."""
         with self.lock:
             before = self.find(kind, namespace, name)
             if before is None:
@@ -161,7 +161,7 @@ class Store:
             return obj
 
     def remove(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Removes an object; returns it as it was."""
+        """Remove an object; return its last state."""
         with self.lock:
             before = self._objects.get(kind.key, {}).pop((namespace, name), None)
             if before is None:
@@ -173,7 +173,7 @@ class Store:
             return obj
 
     def forget(self) -> None:
-        """Forgets what has changed: watches from before get 410."""
+        """Forget the changes so far, so that watches from before get 410."""
         with self.lock:
             self.history.clear()
             self.oldest = self.version
@@ -209,10 +209,10 @@ class Store:
     # -- watching
 
     def since(self, version: int, key: str) -> Iterator[Change]:
-        """Returns the changes of a kind after a version.
+        """Return the changes of a kind after a version.
 
         Raises:
-            ApiError: 410, they are forgotten
+            ApiError: 410 if they are forgotten.
         """
         with self.lock:
             if version < self.oldest:
@@ -238,7 +238,7 @@ class Store:
         component: str = "kubelet",
         field: str = "",
     ) -> None:
-        """Records an event about an object; the same one again is counted."""
+        """Record an event about an object; a repeated event is counted."""
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") or "default"
         with self.lock:

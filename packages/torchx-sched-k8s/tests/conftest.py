@@ -1,4 +1,4 @@
-"""A double of an API server that says what a test wants it to say."""
+"""A double of an API server, which returns the responses that a test sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """One request."""
 
     method: str
@@ -24,16 +24,16 @@ class Asked(NamedTuple):
     token: str
 
 
-#: Status of HTTP and the answer: data for JSON, or bytes; None breaks the connection.
+#: HTTP status code and response: data for JSON, or bytes. None closes the connection.
 Answer = tuple[int, Any] | None
 
 
 class ApiDouble:
-    """Answers requests by ``answers``, the last of which that fits wins."""
+    """Answers requests by the rules of :meth:`answer`; the last rule that matches wins."""
 
     def __init__(self, folder: Path) -> None:
-        self.asked: list[Asked] = []
-        self._rules: list[tuple[str, str, Callable[[Asked], Answer]]] = []
+        self.requests: list[Request] = []
+        self._rules: list[tuple[str, str, Callable[[Request], Answer]]] = []
         double = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,9 +44,9 @@ class ApiDouble:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
                 token = self.headers.get("Authorization") or ""
-                asked = Asked(self.command, url.path, dict(parse_qsl(url.query)), body, token)
-                double.asked.append(asked)
-                answer = double._answer(asked)
+                request = Request(self.command, url.path, dict(parse_qsl(url.query)), body, token)
+                double.requests.append(request)
+                answer = double._answer(request)
                 if answer is None:
                     self.close_connection = True
                     self.connection.close()
@@ -70,7 +70,7 @@ class ApiDouble:
         self.write_kubeconfig("first")
 
     def write_kubeconfig(self, token: str) -> None:
-        """Writes a configuration with that token."""
+        """Write the kubeconfig with this token."""
         server = f"http://127.0.0.1:{self._server.server_port}"
         data = {
             "apiVersion": "v1",
@@ -86,23 +86,28 @@ class ApiDouble:
         self.kubeconfig.write_text(yaml.safe_dump(data))
 
     def answer(self, method: str, path: str, *answers: Any) -> None:
-        """Answers requests whose path ends so, one after the other, the last one for ever: data, or
-        a status and data, or a function of the request.
+        """Set the responses to requests.
+
+        Args:
+            method: HTTP method.
+            path: The end of the path.
+            *answers: Responses in their order; the last one is repeated. Each is data, a status
+                code with data, or a function of the request that returns one of these.
         """
         left = list(answers)
 
-        def next_answer(asked: Asked) -> Answer:
+        def next_answer(request: Request) -> Answer:
             one = left.pop(0) if len(left) > 1 else left[0]
             if callable(one):
-                one = one(asked)
+                one = one(request)
             return one if one is None or isinstance(one, tuple) else (200, one)
 
         self._rules.append((method, path, next_answer))
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer(self, request: Request) -> Answer:
         for method, path, rule in reversed(self._rules):
-            if method == asked.method and asked.path.endswith(path):
-                return rule(asked)
+            if method == request.method and request.path.endswith(path):
+                return rule(request)
         message = "the server could not find the requested resource"
         return 404, {"kind": "Status", "message": message, "reason": "NotFound", "code": 404}
 
@@ -113,7 +118,7 @@ class ApiDouble:
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiDouble]:
-    """A double of an API server, which KUBECONFIG names."""
+    """A double of an API server that KUBECONFIG names."""
     double = ApiDouble(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(double.kubeconfig))
     monkeypatch.setattr("torchx_sched_k8s.cluster.client.RETRY_SECONDS", 2.0)

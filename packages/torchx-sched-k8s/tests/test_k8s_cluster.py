@@ -1,4 +1,4 @@
-"""Talking to a cluster: what goes wrong, and what is asked."""
+"""Requests to a cluster, and their errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 
-# of conftest.py, which no test can import
+# classes of conftest.py, which tests cannot import
 ApiDouble = Any
-Asked = Any
+Request = Any
 
 
 def status(code: int, reason: str, message: str) -> dict[str, Any]:
-    """Returns a refusal as API servers write it."""
+    """Return a refusal as API servers write it."""
     return {"kind": "Status", "message": message, "reason": reason, "code": code}
 
 
@@ -40,7 +40,7 @@ def app(replicas: int = 1, **fields: Any) -> AppDef:
     return AppDef("app", [role])
 
 
-def created(asked: Asked) -> dict[str, Any]:
+def created(asked: Request) -> dict[str, Any]:
     return {**asked.body, "metadata": {**asked.body["metadata"], "uid": f"u-{len(asked.path)}"}}
 
 
@@ -92,7 +92,9 @@ def submit(**cfg: Any) -> str:
         (503, "", "", 3, "HTTP status 503"),
     ],
 )
-def test_refusals(code: int, reason: str, message: str, exit_code: int, words: str) -> None:
+def test_refusals_become_errors_with_a_reason_and_an_exit_code(
+    code: int, reason: str, message: str, exit_code: int, words: str
+) -> None:
     raw = json.dumps(status(code, reason, message)).encode() if message else b""
     error = refusal("create the Job a", code, raw, "context 'c'")
     assert error.exit_code == exit_code
@@ -103,14 +105,14 @@ def test_refusals(code: int, reason: str, message: str, exit_code: int, words: s
     assert error.status == code
 
 
-def test_no_kubeconfig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(NoClusterError, match=r"KUBECONFIG names .*none, which does not exist"):
         create_scheduler("t").list({"namespace": "team"})
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(NoClusterError, match="no cluster is known") as caught:
+    with pytest.raises(NoClusterError, match="no cluster is configured") as caught:
         create_scheduler("t").list({"namespace": "team"})
     assert caught.value.exit_code == 3
     (tmp_path / "broken").write_text("{{{")
@@ -119,7 +121,7 @@ def test_no_kubeconfig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         create_scheduler("t").list({"namespace": "team"})
 
 
-def test_a_kubeconfig_that_cannot_be_read_is_not_tried_again(
+def test_an_unreadable_kubeconfig_is_not_retried(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path))
@@ -129,7 +131,7 @@ def test_a_kubeconfig_that_cannot_be_read_is_not_tried_again(
     assert time.monotonic() - begun < 10
 
 
-def test_contexts_and_their_namespaces(
+def test_the_current_context_and_its_namespace_are_used(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import yaml
@@ -142,7 +144,7 @@ def test_contexts_and_their_namespaces(
     config["current-context"] = "gone"
     api.kubeconfig.write_text(yaml.safe_dump(config))
     assert (namespace_of_context(), namespace_of_context("other")) == ("default", "theirs")
-    with pytest.raises(NoClusterError, match="current context 'gone' is not in it"):
+    with pytest.raises(NoClusterError, match="current context 'gone' does not exist"):
         create_scheduler("t").list()
     del config["current-context"]
     api.kubeconfig.write_text(yaml.safe_dump(config))
@@ -153,7 +155,7 @@ def test_contexts_and_their_namespaces(
     found = "/namespaces/theirs/jobs"
     api.answer("GET", found, {"items": []})
     assert create_scheduler("t").list({"context": "other"}) == []
-    assert api.asked[0].path.endswith(found)
+    assert api.requests[0].path.endswith(found)
     # several files, one of which is not there
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{api.kubeconfig}")
     assert create_scheduler("t").list({"context": "other"}) == []
@@ -163,7 +165,7 @@ def test_contexts_and_their_namespaces(
     ("program", "words"),
     [("no-such-program", "No such file"), ("echo", "[Ee]xpect"), ("false", "returned 1")],
 )
-def test_a_program_that_gives_no_credentials(
+def test_a_credential_program_that_fails_is_an_error(
     api: ApiDouble, capfd: pytest.CaptureFixture[str], program: str, words: str
 ) -> None:
     import yaml
@@ -172,14 +174,14 @@ def test_a_program_that_gives_no_credentials(
     login = {"apiVersion": "client.authentication.k8s.io/v1", "command": program}
     config["users"][0]["user"] = {"exec": {**login, "interactiveMode": "Never"}}
     api.kubeconfig.write_text(yaml.safe_dump(config))
-    with pytest.raises(NoClusterError, match=f"no credentials to be had: .*{words}") as caught:
+    with pytest.raises(NoClusterError, match=f"cannot get credentials: .*{words}") as caught:
         create_scheduler("t").list()
     assert "\n" not in str(caught.value)
-    assert api.asked == []
+    assert api.requests == []
     assert capfd.readouterr().err == ""
 
 
-def test_whose_credentials_are_refused(api: ApiDouble) -> None:
+def test_refused_credentials_are_named(api: ApiDouble) -> None:
     api.answer("GET", JOBS, (401, status(401, "Unauthorized", "Unauthorized")))
     with pytest.raises(ApiError, match=f"credentials of context 'double' of {api.kubeconfig} "):
         Cluster().get(f"/apis/batch/v1{JOBS}", "list")
@@ -187,7 +189,7 @@ def test_whose_credentials_are_refused(api: ApiDouble) -> None:
         Cluster(None, "other").get(f"/apis/batch/v1{JOBS}", "list")
 
 
-def test_who_verifies_nothing_is_not_told_so_at_each_request(
+def test_unverified_tls_does_not_warn_at_each_request(
     api: ApiDouble, recwarn: pytest.WarningsRecorder
 ) -> None:
     import yaml
@@ -208,30 +210,30 @@ def test_who_verifies_nothing_is_not_told_so_at_each_request(
     assert ["verified.example'" in one or "un.example.com'" in one for one in told] == [True, True]
 
 
-def test_a_context_that_is_not_there(api: ApiDouble) -> None:
+def test_an_unknown_context_is_an_error(api: ApiDouble) -> None:
     with pytest.raises(RequestError, match=r"did you mean 'other'.*contexts: double, other"):
         submit(context="othe")
-    assert api.asked == []
+    assert api.requests == []
 
 
-def test_the_context_names_the_namespace_of_a_list(api: ApiDouble) -> None:
+def test_list_uses_the_namespace_of_the_context(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": []})
     assert create_scheduler("t").list() == []
     # neither JobSet nor Volcano: the double knows no such path
-    assert [asked.path.split("/")[2] for asked in api.asked] == [
+    assert [asked.path.split("/")[2] for asked in api.requests] == [
         "batch",
         "jobset.x-k8s.io",
         "batch.volcano.sh",
     ]
 
 
-def test_a_cluster_that_is_busy_is_asked_again(api: ApiDouble) -> None:
+def test_a_busy_cluster_is_retried(api: ApiDouble) -> None:
     api.answer("GET", JOBS, (503, b"busy"), (429, status(429, "", "wait")), None, {"items": []})
     assert Cluster().get(f"/apis/batch/v1{JOBS}", "list") == {"items": []}
-    assert len(api.asked) == 4
+    assert len(api.requests) == 4
 
 
-def test_a_cluster_that_does_not_come_back(api: ApiDouble) -> None:
+def test_retries_end_after_the_limit(api: ApiDouble) -> None:
     api.answer("GET", JOBS, (503, status(503, "", "shutting down")))
     with pytest.raises(ApiError, match="cannot list: shutting down"):
         Cluster().get(f"/apis/batch/v1{JOBS}", "list")
@@ -240,8 +242,8 @@ def test_a_cluster_that_does_not_come_back(api: ApiDouble) -> None:
         Cluster().get(f"/apis/batch/v1{JOBS}", "list")
 
 
-def test_a_token_that_was_rotated(api: ApiDouble) -> None:
-    def only_second(asked: Asked) -> tuple[int, Any]:
+def test_a_rotated_token_is_read_again(api: ApiDouble) -> None:
+    def only_second(asked: Request) -> tuple[int, Any]:
         if asked.token == "Bearer second":
             return 200, {"items": []}
         return 401, status(401, "Unauthorized", "Unauthorized")
@@ -256,7 +258,7 @@ def test_a_token_that_was_rotated(api: ApiDouble) -> None:
         Cluster().get(f"/apis/batch/v1{JOBS}", "list")
 
 
-def test_many_whose_token_was_rotated_read_it_once(
+def test_concurrent_requests_read_a_rotated_token_once(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchx_sched_k8s.cluster import kubeconfig
@@ -269,7 +271,7 @@ def test_many_whose_token_was_rotated_read_it_once(
         time.sleep(0.05)
         return connect(context)
 
-    def only_second(asked: Asked) -> tuple[int, Any]:
+    def only_second(asked: Request) -> tuple[int, Any]:
         if asked.token == "Bearer second":
             return 200, {"items": []}
         everybody.wait(10)
@@ -289,42 +291,46 @@ def test_many_whose_token_was_rotated_read_it_once(
 # -- submitting
 
 
-def test_everything_is_asked_for_before_it_is_made(api: ApiDouble) -> None:
+def test_all_objects_are_checked_before_the_first_is_created(api: ApiDouble) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, created)
     app_id = submit()
     assert re.match(r"team:app-[a-z0-9]+\Z", app_id)
-    kinds = [(asked.body["kind"], asked.query.get("dryRun")) for asked in api.asked]
+    kinds = [(asked.body["kind"], asked.query.get("dryRun")) for asked in api.requests]
     assert kinds == [("Job", "All"), ("Service", "All"), ("Job", None), ("Service", None)]
-    assert all(asked.query["fieldValidation"] == "Strict" for asked in api.asked)
-    (owner,) = api.asked[-1].body["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"]) == ("Job", api.asked[0].body["metadata"]["name"])
-    api.asked.clear()
+    assert all(asked.query["fieldValidation"] == "Strict" for asked in api.requests)
+    (owner,) = api.requests[-1].body["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Job", api.requests[0].body["metadata"]["name"])
+    api.requests.clear()
     submit(validate_spec=False)
-    assert [asked.query.get("dryRun") for asked in api.asked] == [None, None]
+    assert [asked.query.get("dryRun") for asked in api.requests] == [None, None]
 
 
-def test_a_submission_that_fails_leaves_nothing(api: ApiDouble) -> None:
+def test_a_failed_submission_deletes_its_objects(api: ApiDouble) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, (403, status(403, "Forbidden", "exceeded quota: services")))
     with pytest.raises(ApiError, match="exceeded quota: services"):
         submit(validate_spec=False)
-    made = [a.body["metadata"]["name"] for a in api.asked if a.method == "POST"]
-    gone = [a.path.rpartition("/")[2] for a in api.asked if a.method == "DELETE"]
+    made = [a.body["metadata"]["name"] for a in api.requests if a.method == "POST"]
+    gone = [a.path.rpartition("/")[2] for a in api.requests if a.method == "DELETE"]
     assert gone == made
 
 
-def test_what_may_be_left_is_told(api: ApiDouble, caplog: pytest.LogCaptureFixture) -> None:
+def test_objects_that_cannot_be_deleted_are_logged(
+    api: ApiDouble, caplog: pytest.LogCaptureFixture
+) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, (403, status(403, "Forbidden", "no more services")))
     api.answer("DELETE", "", (403, status(403, "Forbidden", "no deleting")))
     with pytest.raises(ApiError, match="no more services"):
         submit(validate_spec=False)
-    assert re.search(r"left behind: cannot delete the Job app-\w+-main: no deleting", caplog.text)
+    assert re.search(
+        r"left in the cluster: cannot delete the Job app-\w+-main: no deleting", caplog.text
+    )
 
 
-def test_a_webhook_that_cannot_be_asked_is_met_when_the_job_is_made(api: ApiDouble) -> None:
-    def hook(asked: Asked) -> Any:
+def test_a_webhook_without_dry_runs_does_not_fail_the_check(api: ApiDouble) -> None:
+    def hook(asked: Request) -> Any:
         if asked.query.get("dryRun"):
             words = 'admission webhook "old.example.com" does not support dry run'
             return 400, status(400, "BadRequest", words)
@@ -339,16 +345,16 @@ def test_a_webhook_that_cannot_be_asked_is_met_when_the_job_is_made(api: ApiDoub
         submit()
 
 
-def test_two_who_change_one_object_at_once(api: ApiDouble) -> None:
+def test_a_conflicting_patch_is_retried(api: ApiDouble) -> None:
     words = "the object has been modified; please apply your changes to the latest version"
     api.answer("PATCH", JOBS, (409, status(409, "Conflict", words)), {"kind": "Job"})
     assert Cluster().patch(f"/apis/batch/v1{JOBS}", {}, "cancel") == {"kind": "Job"}
 
 
-def test_an_answer_that_was_lost_is_no_second_job(api: ApiDouble) -> None:
+def test_a_lost_response_does_not_create_a_second_job(api: ApiDouble) -> None:
     made: list[Any] = []
 
-    def make(asked: Asked) -> Any:
+    def make(asked: Request) -> Any:
         if made:
             return 409, status(409, "AlreadyExists", "already exists")
         made.append(created(asked))
@@ -358,13 +364,17 @@ def test_an_answer_that_was_lost_is_no_second_job(api: ApiDouble) -> None:
     api.answer("POST", SERVICES, created)
     api.answer("GET", "-main", lambda asked: made[0])
     submit(validate_spec=False)
-    assert api.asked[-1].body["metadata"]["ownerReferences"][0]["uid"] == made[0]["metadata"]["uid"]
+    assert (
+        api.requests[-1].body["metadata"]["ownerReferences"][0]["uid"] == made[0]["metadata"]["uid"]
+    )
 
 
 @pytest.mark.parametrize(
     ("cfg", "words"), [({"queue": "q"}, "Volcano"), ({"job_api": "jobset"}, "JobSet")]
 )
-def test_an_api_that_is_not_installed(api: ApiDouble, cfg: dict[str, Any], words: str) -> None:
+def test_a_missing_api_is_named_with_a_remedy(
+    api: ApiDouble, cfg: dict[str, Any], words: str
+) -> None:
     with pytest.raises(RequestError, match=f"{words} is not installed.*job_api=batch"):
         submit(**cfg)
 
@@ -408,7 +418,7 @@ def pod(index: int, phase: str = "Running", **status: Any) -> dict[str, Any]:
     }
 
 
-def test_describing_takes_two_requests(api: ApiDouble) -> None:
+def test_describe_takes_two_requests(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job()]})
     api.answer("GET", PODS, {"metadata": {}, "items": [pod(0), pod(1)]})
     found = create_scheduler("t").describe("team:app-x")
@@ -419,10 +429,10 @@ def test_describing_takes_two_requests(api: ApiDouble) -> None:
         (0, AppState.RUNNING, "app-x-main-0.app-x"),
         (1, AppState.RUNNING, "app-x-main-1.app-x"),
     ]
-    assert len(api.asked) == 2
+    assert len(api.requests) == 2
 
 
-def test_an_event_tells_why_no_pod_can_be_made(api: ApiDouble) -> None:
+def test_an_event_says_why_no_pod_can_be_created(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job(status={"active": 0})]})
     api.answer("GET", PODS, {"items": []})
     old = {"type": "Warning", "reason": "Old", "lastTimestamp": "2024-01-01T00:00:00Z"}
@@ -436,11 +446,11 @@ def test_an_event_tells_why_no_pod_can_be_made(api: ApiDouble) -> None:
     found = create_scheduler("t").describe("team:app-x")
     assert found is not None
     assert (found.state, found.msg) == (AppState.SUBMITTED, "FailedCreate: exceeded quota")
-    assert "involvedObject.name=app-x-main," in api.asked[-1].query["fieldSelector"]
-    assert len(api.asked) == 3
+    assert "involvedObject.name=app-x-main," in api.requests[-1].query["fieldSelector"]
+    assert len(api.requests) == 3
 
 
-def test_kueue_tells_why_an_app_waits(api: ApiDouble) -> None:
+def test_describe_shows_why_kueue_holds_an_app(api: ApiDouble) -> None:
     queued = job(labels={"kueue.x-k8s.io/queue-name": "q"}, suspend=True, status={"active": 0})
     api.answer("GET", JOBS, {"items": [queued]})
     api.answer("GET", PODS, {"items": []})
@@ -448,22 +458,22 @@ def test_kueue_tells_why_an_app_waits(api: ApiDouble) -> None:
     found = scheduler.describe("team:app-x")
     assert found is not None
     assert found.state == AppState.PENDING
-    assert "waits in the queue q of Kueue, which is not installed" in found.msg
+    assert "waiting in Kueue's queue q, but Kueue is not installed" in found.msg
     api.answer("GET", "/workloads", (403, status(403, "Forbidden", "no")))
     found = scheduler.describe("team:app-x")
     assert found is not None
-    assert found.msg == "waits in the queue q of Kueue"
+    assert found.msg == "waiting in Kueue's queue q"
     condition = {"type": "QuotaReserved", "status": "False", "message": "insufficient quota"}
     api.answer("GET", "/workloads", {"items": [{"status": {"conditions": [condition]}}]})
-    api.asked.clear()
+    api.requests.clear()
     found = scheduler.describe("team:app-x")
     assert found is not None
-    assert found.msg == "waits in the queue q of Kueue: insufficient quota"
-    assert len(api.asked) == 3
+    assert found.msg == "waiting in Kueue's queue q: insufficient quota"
+    assert len(api.requests) == 3
 
 
 @pytest.mark.parametrize("items", [[], None])
-def test_no_such_app(api: ApiDouble, items: Any) -> None:
+def test_a_missing_app_has_no_description(api: ApiDouble, items: Any) -> None:
     api.answer("GET", JOBS, {"items": items})
     scheduler = create_scheduler("t")
     assert scheduler.describe("team:app-x") is None
@@ -471,10 +481,10 @@ def test_no_such_app(api: ApiDouble, items: Any) -> None:
     assert scheduler.describe_native("team:app-x") is None
     scheduler.cancel("team:app-x")
     scheduler.delete("team:app-x")
-    assert {asked.method for asked in api.asked} == {"GET"}
+    assert {asked.method for asked in api.requests} == {"GET"}
 
 
-def test_an_api_that_may_not_be_seen_is_no_error(api: ApiDouble) -> None:
+def test_list_skips_apis_that_are_forbidden(api: ApiDouble) -> None:
     api.answer(
         "GET",
         JOBS,
@@ -487,7 +497,7 @@ def test_an_api_that_may_not_be_seen_is_no_error(api: ApiDouble) -> None:
     ]
 
 
-def test_a_list_in_pages_that_expire(api: ApiDouble) -> None:
+def test_a_list_that_expires_starts_again_without_repeating_items(api: ApiDouble) -> None:
     first = {"metadata": {"continue": "more"}, "items": [job("a"), job("b")]}
     for one, name in zip(first["items"], "ab", strict=True):  # type: ignore[arg-type]
         one["metadata"]["uid"] = name  # type: ignore[index]
@@ -496,10 +506,10 @@ def test_a_list_in_pages_that_expire(api: ApiDouble) -> None:
     api.answer("GET", JOBS, first, expired, first, second)
     found = list(Cluster().list_items(f"/apis/batch/v1{JOBS}", "list"))
     assert [one["metadata"]["name"] for one in found] == ["a", "b", "c"]
-    assert [asked.query.get("continue") for asked in api.asked] == [None, "more", None, "more"]
+    assert [asked.query.get("continue") for asked in api.requests] == [None, "more", None, "more"]
 
 
-def test_a_list_that_is_cut_off_is_asked_for_again(api: ApiDouble) -> None:
+def test_an_incomplete_list_is_requested_again(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job()]})
     whole = json.dumps({"items": [pod(0), pod(1)]}).encode()
     api.answer("GET", PODS, (200, whole[:-20]), (200, whole))
@@ -511,26 +521,26 @@ def test_a_list_that_is_cut_off_is_asked_for_again(api: ApiDouble) -> None:
 # -- ending
 
 
-def test_cancel_notes_it_and_suspends(api: ApiDouble) -> None:
+def test_cancel_annotates_and_suspends_the_job(api: ApiDouble) -> None:
     done = job("app-x-done", status={"conditions": [{"type": "Complete", "status": "True"}]})
     api.answer("GET", JOBS, {"items": [job(), done]})
     api.answer("PATCH", "/app-x-main", {})
     create_scheduler("t").cancel("team:app-x")
-    (patch,) = [asked for asked in api.asked if asked.method == "PATCH"]
+    (patch,) = [asked for asked in api.requests if asked.method == "PATCH"]
     assert patch.body["spec"] == {"suspend": True}
     assert list(patch.body["metadata"]["annotations"]) == ["torchx.pytorch.org/cancelled"]
 
 
-def test_cancel_of_what_kueue_manages(api: ApiDouble) -> None:
+def test_cancel_deactivates_the_workload_of_kueue(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job(labels={"kueue.x-k8s.io/queue-name": "q"})]})
     api.answer("GET", "/workloads", {"items": [{"metadata": {"name": "w"}}]})
     api.answer("PATCH", "", {})
     create_scheduler("t").cancel("team:app-x")
-    patches = [(a.path.rpartition("/")[2], a.body) for a in api.asked if a.method == "PATCH"]
+    patches = [(a.path.rpartition("/")[2], a.body) for a in api.requests if a.method == "PATCH"]
     assert [name for name, _ in patches] == ["app-x-main", "w"]
     assert "spec" not in patches[0][1]
     assert patches[1][1] == {"spec": {"active": False}}
-    (asked,) = [a for a in api.asked if a.path.endswith("/workloads")]
+    (asked,) = [a for a in api.requests if a.path.endswith("/workloads")]
     assert asked.query["labelSelector"] == "kueue.x-k8s.io/job-uid=u1"
 
 
@@ -538,7 +548,7 @@ def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job()]})
     api.answer("DELETE", "/app-x-main", {})
     create_scheduler("t").delete("team:app-x")
-    deleted = [a for a in api.asked if a.method == "DELETE"]
+    deleted = [a for a in api.requests if a.method == "DELETE"]
     assert [a.path.rpartition("namespaces/team/")[2] for a in deleted] == [
         "jobs/app-x-main",
         "services/app-x",
@@ -549,7 +559,7 @@ def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
 # -- waiting
 
 
-def test_waiting_ends_with_a_change(api: ApiDouble) -> None:
+def test_wait_ends_with_a_change(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job()]}, (200, b'{"type": "MODIFIED"}\n'))
     api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
     scheduler = create_scheduler("t")
@@ -557,7 +567,7 @@ def test_waiting_ends_with_a_change(api: ApiDouble) -> None:
     begun = time.monotonic()
     scheduler.wait("team:app-x", 20)
     assert time.monotonic() - begun < 10
-    assert api.asked[-1].query["watch"] == "true"
+    assert api.requests[-1].query["watch"] == "true"
 
 
 def event(type_: str, **words: Any) -> bytes:
@@ -565,8 +575,8 @@ def event(type_: str, **words: Any) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["status", "event"])
-def test_a_job_that_has_not_changed_for_long_is_still_waited_for(api: ApiDouble, how: str) -> None:
-    """Its version has expired: what the cluster has now is looked at, and what comes after."""
+def test_wait_watches_a_job_whose_version_has_expired(api: ApiDouble, how: str) -> None:
+    """If the version has expired, the watch starts with the present state."""
     found = job()
     found["metadata"]["resourceVersion"] = "7"
     expired = (410, b"") if how == "status" else (200, event("ERROR", code=410))
@@ -580,13 +590,11 @@ def test_a_job_that_has_not_changed_for_long_is_still_waited_for(api: ApiDouble,
         begun = time.monotonic()
         scheduler.wait("team:app-x", 20)
         assert least <= time.monotonic() - begun < 10
-        assert [asked.query["resourceVersion"] for asked in api.asked[-2:]] == ["7", "0"]
+        assert [asked.query["resourceVersion"] for asked in api.requests[-2:]] == ["7", "0"]
 
 
 @pytest.mark.parametrize("answer", [(200, b""), (403, b""), (200, b"<html>\n")])
-def test_where_nothing_can_be_watched_nothing_is_asked_all_the_time(
-    api: ApiDouble, answer: Any
-) -> None:
+def test_wait_pauses_if_watches_are_forbidden(api: ApiDouble, answer: Any) -> None:
     api.answer("GET", JOBS, {"items": [job()]}, answer)
     api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
     scheduler = create_scheduler("t")
@@ -597,7 +605,7 @@ def test_where_nothing_can_be_watched_nothing_is_asked_all_the_time(
 
 
 @pytest.mark.parametrize("answer", [None, (410, b""), (200, b"")])
-def test_waiting_does_not_fail(api: ApiDouble, answer: Any) -> None:
+def test_wait_returns_after_an_error(api: ApiDouble, answer: Any) -> None:
     api.answer("GET", JOBS, {"items": [job()]}, answer)
     api.answer("GET", PODS, {"items": []})
     api.answer("GET", EVENTS, {"items": []})
@@ -607,7 +615,9 @@ def test_waiting_does_not_fail(api: ApiDouble, answer: Any) -> None:
     scheduler.wait("team:app-x", 0.3)
 
 
-def test_within_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_inside_a_pod_the_cluster_is_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from torchx_sched_k8s.cluster import kubeconfig
 
     monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(tmp_path))
@@ -615,7 +625,7 @@ def test_within_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
     # no token: a kubeconfig is looked for
-    with pytest.raises(NoClusterError, match="no cluster is known"):
+    with pytest.raises(NoClusterError, match="no cluster is configured"):
         kubeconfig.connect()
     (tmp_path / "token").write_text("t")
     (tmp_path / "namespace").write_text("mine\n")

@@ -1,4 +1,4 @@
-"""Reading a log again and again gives each line once."""
+"""Logs of replicas: each line is read once, across requests and pods."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torchx_sched_k8s.logs.replica_log import ReplicaLog
 from torchx_sched_k8s.status.pod_states import Pod, read_pod
 from torchx_specs.errors import BackendError, RequestError
 
-# of conftest.py, which no test can import
+# classes of conftest.py, which tests cannot import
 ApiDouble = Any
-Asked = Any
+Request = Any
 
 
 def status(code: int, reason: str, message: str) -> dict[str, Any]:
-    """Returns a refusal as API servers write it."""
+    """Return a refusal as API servers write it."""
     return {"kind": "Status", "message": message, "reason": reason, "code": code}
 
 
@@ -33,14 +33,14 @@ def stamped(*lines: tuple[str, str]) -> list[bytes]:
 
 
 class FileDouble:
-    """A log as a node has it: gives what was written so far, from the second that is asked for."""
+    """A log on a node: returns the lines written so far, from the requested second on."""
 
     def __init__(self, lines: list[bytes]) -> None:
         self.lines = lines
         self.written = 0
         self.cut = 0
 
-    def __call__(self, asked: Asked) -> tuple[int, bytes]:
+    def __call__(self, asked: Request) -> tuple[int, bytes]:
         since = asked.query.get("sinceTime", "")[:19].encode()
         wanted = [line for line in self.lines[: self.written] if line[:19] >= since]
         data = b"".join(line + b"\n" for line in wanted)
@@ -53,7 +53,7 @@ def reader(**words: Any) -> PodLog:
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
 @pytest.mark.parametrize("cut", [0, 1, 9])
-def test_each_line_once_whatever_the_times_are(api: ApiDouble, step: int, cut: int) -> None:
+def test_each_line_is_read_once_whatever_its_time(api: ApiDouble, step: int, cut: int) -> None:
     lines = stamped(
         ("01.1", "a"),
         ("01.1", "a"),  # the same twice
@@ -81,28 +81,28 @@ def test_each_line_once_whatever_the_times_are(api: ApiDouble, step: int, cut: i
     assert list(log.read(follow=False)) == []
 
 
-def test_what_is_asked_for_again_is_little(api: ApiDouble) -> None:
+def test_a_second_request_starts_at_the_last_lines(api: ApiDouble) -> None:
     file = FileDouble(stamped(*((f"{i:02}", str(i)) for i in range(60))))
     file.written = 60
     api.answer("GET", LOG, file)
     log = reader()
     assert len(list(log.read(follow=False))) == 60
     assert list(log.read(follow=False)) == []
-    assert api.asked[-1].query["sinceTime"] == "2024-01-01T00:00:58Z"
+    assert api.requests[-1].query["sinceTime"] == "2024-01-01T00:00:58Z"
 
 
-def test_nodes_in_other_time_zones(api: ApiDouble) -> None:
+def test_times_may_have_a_zone(api: ApiDouble) -> None:
     line = b"2024-01-01T02:00:00.5+02:00 text\n"
     api.answer("GET", LOG, (200, line))
     when = datetime(2024, 1, 1, 0, 0, 0, 400_000, timezone.utc)
     log = reader(since=parse_rfc3339(b"2024-01-01T00:00:00.4Z"))
     assert list(log.read(follow=False)) == [b"text\n"]
     assert list(log.read(follow=False)) == []
-    assert api.asked[0].query["sinceTime"] == when.strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert api.asked[1].query["sinceTime"] == "2024-01-01T02:00:00+02:00"
+    assert api.requests[0].query["sinceTime"] == when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert api.requests[1].query["sinceTime"] == "2024-01-01T02:00:00+02:00"
 
 
-def test_since_and_until_are_exact(api: ApiDouble) -> None:
+def test_since_and_until_are_exact_to_the_nanosecond(api: ApiDouble) -> None:
     file = FileDouble(stamped(("01.1", "a"), ("01.2", "b"), ("01.3", "c"), ("01.4", "d")))
     file.written = 4
     api.answer("GET", LOG, file)
@@ -111,7 +111,7 @@ def test_since_and_until_are_exact(api: ApiDouble) -> None:
     assert list(reader(since=since, until=until).read(follow=False)) == [b"b\n", b"c\n"]
 
 
-def test_a_node_that_cannot_read_its_log_says_so(api: ApiDouble) -> None:
+def test_messages_of_a_node_are_shown(api: ApiDouble) -> None:
     api.answer("GET", LOG, (200, b"unable to retrieve container logs for containerd://abc"))
     assert list(reader().read(follow=False)) == [
         b"unable to retrieve container logs for containerd://abc"
@@ -119,8 +119,8 @@ def test_a_node_that_cannot_read_its_log_says_so(api: ApiDouble) -> None:
 
 
 @pytest.mark.parametrize("rest", ["rest of a long line", "2024 is no time", ""])
-def test_the_rest_of_a_line_that_began_earlier(api: ApiDouble, rest: str) -> None:
-    """A line is written in pieces of 16 KB, and the time is that of the first."""
+def test_the_rest_of_an_earlier_line_is_skipped(api: ApiDouble, rest: str) -> None:
+    """A node writes a line in parts of 16 KB, and only the first part has a time."""
     lines = stamped(("01.9", "a long line and the " + rest), ("02.1", "next"))
     api.answer(
         "GET",
@@ -136,7 +136,7 @@ def test_the_rest_of_a_line_that_began_earlier(api: ApiDouble, rest: str) -> Non
     assert list(reader(since=since).read(follow=False)) == [b"next\n"]
 
 
-def test_a_log_that_a_node_cannot_follow_is_not_asked_for_all_the_time(api: ApiDouble) -> None:
+def test_a_follower_pauses_if_the_node_cannot_follow(api: ApiDouble) -> None:
     api.answer("GET", LOG, (200, b"failed to create fsnotify watcher: too many open files"))
     pauses: list[float] = []
 
@@ -178,7 +178,7 @@ def follow(looks: list[tuple[list[Pod], bool]], **words: Any) -> list[str]:
     return list(log.lines(follow=True))
 
 
-def test_a_follower_waits_and_goes_on(api: ApiDouble) -> None:
+def test_a_follower_waits_and_continues_after_errors(api: ApiDouble) -> None:
     whole = b"".join(line + b"\n" for line in stamped(("01", "one"), ("02", "two"), ("03", "3")))
     busy = (503, status(503, "", "restarting"))
     api.answer(
@@ -196,7 +196,7 @@ def test_a_follower_waits_and_goes_on(api: ApiDouble) -> None:
     assert follow(looks) == ["one\n", "two\n", "3\n"]
 
 
-def test_reading_goes_on_after_a_lost_connection(api: ApiDouble) -> None:
+def test_reading_continues_after_a_lost_connection(api: ApiDouble) -> None:
     whole = b"".join(line + b"\n" for line in stamped(("01", "one"), ("02", "two")))
     busy = (503, status(503, "", "restarting"))
     expired = (401, status(401, "Unauthorized", "Unauthorized"))
@@ -210,14 +210,16 @@ def test_reading_goes_on_after_a_lost_connection(api: ApiDouble) -> None:
     assert list(log.lines(follow=False)) == []
 
 
-def test_a_follower_ends_with_a_pod_that_was_deleted(api: ApiDouble) -> None:
+def test_a_follower_ends_when_the_pod_is_deleted(api: ApiDouble) -> None:
     line = stamped(("01", "one"))[0] + b"\n"
     api.answer("GET", LOG, (200, line), (404, status(404, "NotFound", 'pods "p" not found')))
     looks: list[tuple[list[Pod], bool]] = [(pods("running"), True)] * 2 + [([], False)]
     assert follow(looks) == ["one\n"]
 
 
-def test_a_follower_does_not_wait_for_ever(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_gives_up_after_the_limit(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torchx_sched_k8s.logs.replica_log.RETRY_SECONDS", 0.05)
     api.answer("GET", LOG, (503, status(503, "", "restarting")))
     with pytest.raises(BackendError, match="restarting"):
@@ -230,8 +232,8 @@ def test_a_refusal_ends_a_follower(api: ApiDouble) -> None:
         follow([(pods("running"), True)] * 3)
 
 
-def test_what_was_written_before_a_restart_comes_first(api: ApiDouble) -> None:
-    def answer(asked: Asked) -> tuple[int, bytes]:
+def test_the_log_before_a_restart_comes_first(api: ApiDouble) -> None:
+    def answer(asked: Request) -> tuple[int, bytes]:
         words = ("01", "first") if asked.query.get("previous") else ("09", "second")
         return 200, stamped(words)[0] + b"\n"
 
@@ -239,11 +241,11 @@ def test_what_was_written_before_a_restart_comes_first(api: ApiDouble) -> None:
     assert follow([(pods("ended", restarts=1), False)]) == ["first\n", "second\n"]
 
 
-def test_streams_apart(api: ApiDouble) -> None:
+def test_one_stream_is_requested_by_name(api: ApiDouble) -> None:
     api.answer("GET", "/version", {"major": "1", "minor": "32+"})
     api.answer("GET", LOG, (200, b""))
     follow([(pods("ended"), False)], stream="Stderr")
-    assert api.asked[-1].query["stream"] == "Stderr"
+    assert api.requests[-1].query["stream"] == "Stderr"
     words = 'PodLogOptions "p" is invalid: stream: Forbidden: may not be specified'
     api.answer("GET", LOG, (422, status(422, "Invalid", words)))
     with pytest.raises(RequestError, match="in one log: omit the stream"):
@@ -251,8 +253,8 @@ def test_streams_apart(api: ApiDouble) -> None:
 
 
 @pytest.mark.parametrize("version", [{"major": "1", "minor": "31"}, {"major": "", "minor": ""}])
-def test_an_older_cluster_would_give_both_streams(api: ApiDouble, version: dict[str, str]) -> None:
+def test_one_stream_is_refused_on_an_older_cluster(api: ApiDouble, version: dict[str, str]) -> None:
     api.answer("GET", "/version", version)
     with pytest.raises(RequestError, match="in one log: omit the stream"):
         follow([(pods("ended"), False)], stream="Stderr")
-    assert [asked.path for asked in api.asked] == ["/version"]
+    assert [asked.path for asked in api.requests] == ["/version"]

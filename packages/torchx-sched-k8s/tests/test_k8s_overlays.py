@@ -1,4 +1,4 @@
-"""Overlays that belong to something else, and what is said of them."""
+"""Overlays of the wrong kind or on the wrong object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refused(app: AppDef, **cfg: Any) -> str:
         ("JobSet", "role 'main' has no overlay of kind 'JobSet'; set it on the AppDef"),
     ],
 )
-def test_kinds_that_no_role_has(kind: str, words: str, cfg: dict[str, Any]) -> None:
+def test_a_role_refuses_overlays_of_other_kinds(kind: str, words: str, cfg: dict[str, Any]) -> None:
     one = role()
     set_overlay(one, "kubernetes", kind, {"spec": {}})
     assert words in refused(AppDef("app", [one]), **cfg)
@@ -48,11 +48,13 @@ def test_kinds_that_no_role_has(kind: str, words: str, cfg: dict[str, Any]) -> N
         (7, "must be a dict, got int"),
     ],
 )
-def test_kinds_that_no_app_has(stored: Any, words: str, cfg: dict[str, Any]) -> None:
+def test_an_app_refuses_overlays_of_other_kinds(
+    stored: Any, words: str, cfg: dict[str, Any]
+) -> None:
     assert words in refused(AppDef("app", [role()], {"kubernetes": stored}), **cfg)
 
 
-def test_kinds_in_a_file(tmp_path: Path) -> None:
+def test_an_overlay_file_may_have_several_kinds(tmp_path: Path) -> None:
     file = tmp_path / "overlay.yaml"
     file.write_text("V1Pod: {spec: {runtimeClassName: kata}}\nV1Jb: {spec: {}}\n")
     assert "did you mean 'V1Job'" in refused(
@@ -60,14 +62,14 @@ def test_kinds_in_a_file(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_left_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_overlays_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     one = role()
     set_overlay(one, "kubernetes", "V1Job", {"spec": {"activeDeadlineSeconds": 7}})
     create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
-    assert "overlay V1Job is left out" in caplog.text
+    assert "ignoring its overlay V1Job" in caplog.text
     caplog.clear()
     mcad.create_scheduler("test").submit_dryrun(AppDef("app", [one]), {})
-    assert caplog.text.count("AppWrappers take none") == 1
+    assert caplog.text.count("kubernetes_mcad supports none") == 1
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_what_is_left_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
         ({"spec": {"nodeSelector": {"pool": "other-0"}}}, 1),
     ],
 )
-def test_the_names_that_users_of_volcano_give_containers(
+def test_volcano_overlays_may_name_the_container_of_a_replica(
     overlay: dict[str, Any], tasks: int
 ) -> None:
     one = role(num_replicas=2)
@@ -95,7 +97,7 @@ def test_the_names_that_users_of_volcano_give_containers(
     ("name", "variable"),
     [("main", "TORCHX_MCAD_MAIN_0_HOSTS"), ("tr-ain er.1", "TORCHX_MCAD_TRAINER1_0_HOSTS")],
 )
-def test_the_host_variable_that_users_of_mcad_know(name: str, variable: str) -> None:
+def test_mcad_pods_have_the_host_variable_of_the_first_role(name: str, variable: str) -> None:
     app = AppDef("app", [role(name=name, num_replicas=2), role(name="other")])
     wrapper = mcad.create_scheduler("test").submit_dryrun(app, {}).request.resource
     items = [i["generictemplate"] for i in wrapper["spec"]["resources"]["GenericItems"]]

@@ -114,7 +114,7 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("version", ["1.32", "1.37"])
-def test_the_published_schemas_accept_what_kubectl_would_get(version: str) -> None:
+def test_manifests_match_the_published_schemas(version: str) -> None:
     info = create_scheduler("test").submit_dryrun(everything(), OPTIONS)
     documents = list(yaml.safe_load_all(str(info)))
     assert [one["kind"] for one in documents] == ["Service", "Job", "Job"]
@@ -125,7 +125,7 @@ def test_the_published_schemas_accept_what_kubectl_would_get(version: str) -> No
         kubernetes_validate.validate(documents[1], version, strict=True)
 
 
-def test_pods_of_every_api_fit_the_schema() -> None:
+def test_pods_of_every_api_match_the_schema() -> None:
     def check(template: dict[str, Any]) -> None:
         pod = {"apiVersion": "v1", "kind": "Pod", **template}
         kubernetes_validate.validate(pod, "1.32", strict=True)
@@ -300,15 +300,15 @@ def test_affinity_from_a_file(tmp_path: Path) -> None:
         ({"secret_mounts": {"a": "relative"}}, "NAME:/path"),
         ({"affinity": '{"nodeafinity": {}}'}, "nodeAffinity"),
         ({"affinity": "/no/such/file"}, "no such file"),
-        ({"ttl_seconds": -1}, "negative"),
-        ({"labels": {"a b": "c"}}, "no label"),
-        ({"node_selector": {"a": "x" * 64}}, "no label"),
+        ({"ttl_seconds": -1}, "must be 0 or more"),
+        ({"labels": {"a b": "c"}}, "is not a valid label"),
+        ({"node_selector": {"a": "x" * 64}}, "is not a valid label"),
         ({"image_pull_policy": "always"}, "did you mean 'Always'"),
         ({"retry_policy": "replica"}, "did you mean 'REPLICA'"),
         ({"service_account": "A b"}, "service_account"),
     ],
 )
-def test_wrong_options(cfg: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused(cfg: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError, match=re.escape(words)) as caught:
         objects(role(), **cfg)
     assert caught.value.exit_code == 2
@@ -332,23 +332,23 @@ def test_wrong_options(cfg: dict[str, Any], words: str) -> None:
         ({"mounts": [DeviceMount("/dev/a", "/dev/a", "x")]}, "use r, w and m"),
     ],
 )
-def test_wrong_roles(fields: dict[str, Any], words: str) -> None:
+def test_invalid_roles_are_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError, match=re.escape(words)):
         objects(role(**fields))
 
 
-def test_all_problems_in_one_error() -> None:
+def test_all_problems_are_in_one_error() -> None:
     with pytest.raises(RequestError) as caught:
         objects(role(image="a b"), role(entrypoint=""), namespace="A")
     assert len(caught.value.problems) == 4
 
 
-def test_a_mount_of_no_kind() -> None:
+def test_an_unknown_type_of_mount_is_refused() -> None:
     with pytest.raises(MountTypeError):
         objects(role(mounts=["x"]))
 
 
-def test_an_unknown_option() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(InvalidRunConfigException, match="namespace"):
         objects(role(), namespac="x")
 
@@ -359,7 +359,7 @@ HOSTILE = ["$(PATH)", "$$(PATH)", "$$", "$", "$HOME ${HOME}", "$$$(a)", "a$", "$
 
 
 def expanded(text: str, env: dict[str, str]) -> str:
-    """What a node makes of a text: the rules of the API's documentation, written down."""
+    """Expand a text as a node does, by the rules of the API's documentation."""
     out, i = "", 0
     while i < len(text):
         if text[i] != "$" or i + 1 == len(text):
@@ -376,7 +376,7 @@ def expanded(text: str, env: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_nothing_is_expanded_but_the_index(text: str) -> None:
+def test_only_the_index_is_expanded(text: str) -> None:
     env = {"PATH": "expanded", "a": "expanded", "TORCHX_REPLICA_ID": "7"}
     assert expanded(escape(text), env) == text
     found = main_of(job(role(args=[f"{text}{macros.replica_id}", text])))["command"]
@@ -387,7 +387,7 @@ def test_nothing_is_expanded_but_the_index(text: str) -> None:
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 @example("$$$(A)$$(B$)")
-def test_whatever_is_escaped_arrives(text: str) -> None:
+def test_escaped_texts_arrive_unchanged(text: str) -> None:
     class Everything(dict[str, str]):
         def get(self, key: str, default: Any = None) -> Any:
             return "expanded"
@@ -395,14 +395,14 @@ def test_whatever_is_escaped_arrives(text: str) -> None:
     assert expanded(escape(text), Everything()) == text
 
 
-def test_the_index_in_values_comes_from_what_stands_before() -> None:
+def test_the_variable_of_the_index_precedes_its_uses() -> None:
     env = main_of(job(role(env={"A": f"<{macros.replica_id}>"})))["env"]
     names = [one["name"] for one in env]
     assert names.index("TORCHX_REPLICA_ID") < names.index("A")
     assert env[names.index("A")]["value"] == "<$(TORCHX_REPLICA_ID)>"
 
 
-def test_the_job_knows_its_handle() -> None:
+def test_the_job_id_is_the_handle() -> None:
     service, found = objects(
         role(env={"TORCHX_JOB_ID": f"kubernetes://s/{macros.app_id}"}), namespace="team"
     )
@@ -430,7 +430,7 @@ def test_secrets_are_masked_when_shown() -> None:
     ],
 )
 @pytest.mark.parametrize("api", ["batch", "jobset", "volcano", "mcad"])
-def test_names_are_valid_whatever_users_choose(app: str, roles: list[str], api: str) -> None:
+def test_names_are_valid_for_any_app_and_role(app: str, roles: list[str], api: str) -> None:
     appdef = AppDef(app, [role(name=name, num_replicas=1000) for name in roles])
     if api == "mcad":
         info = mcad.create_scheduler("t").submit_dryrun(appdef, {})
@@ -465,7 +465,7 @@ def test_names_are_unique() -> None:
     assert objects(role())[0]["metadata"]["name"] != objects(role())[0]["metadata"]["name"]
 
 
-def test_ports_get_names_that_clusters_take() -> None:
+def test_port_names_are_valid() -> None:
     ports = {"management_api": 1, "a--b": 2, "8080": 3, "x" * 20: 4, "A_B": 5, "a-b": 6}
     names = [one["name"] for one in main_of(job(role(port_map=ports)))["ports"]]
     assert len(set(names)) == len(names)
@@ -492,7 +492,9 @@ def test_ports_get_names_that_clusters_take() -> None:
         ("jobset", {"max_retries": 3, "num_replicas": 4}, {"backoffLimit": 0}),
     ],
 )
-def test_retries(api: str, fields: dict[str, Any], expected: dict[str, int]) -> None:
+def test_retries_are_fields_of_each_api(
+    api: str, fields: dict[str, Any], expected: dict[str, int]
+) -> None:
     found = objects(role(**fields), job_api=api)[-1]["spec"]
     if api == "jobset":
         assert found["failurePolicy"] == {"maxRestarts": 3}
@@ -501,19 +503,19 @@ def test_retries(api: str, fields: dict[str, Any], expected: dict[str, int]) -> 
     assert found["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
 
 
-def test_plain_jobs_say_that_they_start_one_replica_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_jobs_warn_that_one_replica_restarts(caplog: pytest.LogCaptureFixture) -> None:
     found = job(role(num_replicas=2, max_retries=3))
     assert found["spec"]["backoffLimit"] == 3
     assert "-cfg retry_policy=APPLICATION" in caplog.text
 
 
-def test_retries_that_plain_jobs_cannot_do() -> None:
+def test_plain_jobs_refuse_restarts_of_a_role() -> None:
     one_role = role(max_retries=1, num_replicas=2, retry_policy=RetryPolicy.ROLE)
     with pytest.raises(RequestError, match=r"job_api=.*retry_policy=APPLICATION.*=REPLICA"):
         objects(one_role)
 
 
-def test_a_role_that_must_not_be_retried_fails_a_jobset() -> None:
+def test_a_role_without_retries_fails_a_jobset() -> None:
     (found,) = objects(role(name="a", max_retries=2), role(name="b"), job_api="jobset")
     assert found["spec"]["failurePolicy"] == {
         "maxRestarts": 2,
@@ -521,7 +523,7 @@ def test_a_role_that_must_not_be_retried_fails_a_jobset() -> None:
     }
 
 
-def test_kueue() -> None:
+def test_a_queue_suspends_the_job_for_kueue() -> None:
     found = job(role(num_replicas=4, min_replicas=2), queue="gpus", job_api="batch")
     assert found["spec"]["suspend"] is True
     assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
@@ -534,7 +536,7 @@ def test_kueue() -> None:
 # -- the other APIs
 
 
-def test_jobset() -> None:
+def test_a_jobset_has_a_job_for_each_role() -> None:
     (found,) = objects(role(name="a", num_replicas=2), role(name="b"), job_api="jobset")
     name = found["metadata"]["name"]
     assert (found["apiVersion"], found["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
@@ -547,7 +549,7 @@ def test_jobset() -> None:
         assert "subdomain" not in spec["template"]["spec"]
 
 
-def test_volcano_is_the_api_of_a_queue() -> None:
+def test_a_queue_selects_volcano() -> None:
     equal = role(name="trainer", num_replicas=5, min_replicas=3, max_retries=2)
     each = role(name="ps", args=[macros.replica_id], num_replicas=2, min_replicas=1)
     (found,) = objects(equal, each, queue="default", priority_class="high")
@@ -586,14 +588,14 @@ def test_volcano_is_the_api_of_a_queue() -> None:
     assert labels[k8s.LABEL_REPLICA_ID] == "1"
 
 
-def test_volcano_host_of_a_first_role_whose_replicas_differ() -> None:
+def test_volcano_host_name_if_replicas_differ() -> None:
     (found,) = objects(role(args=[macros.replica_id], num_replicas=2), queue="q")
     name = found["metadata"]["name"]
     main = found["spec"]["tasks"][1]["template"]["spec"]["containers"][0]
     assert {"name": "TORCHX_RANK0_HOST", "value": f"{name}-main-0-0.{name}"} in main["env"]
 
 
-def test_mcad() -> None:
+def test_mcad_wraps_pods_and_service() -> None:
     first = role(name="a", num_replicas=2, max_retries=2, port_map={"web": 80})
     second = role(name="b", max_retries=1, resource=Resource(cpu=1, gpu=0, memMB=2048))
     cfg = {
@@ -647,7 +649,7 @@ def test_mcad() -> None:
 # -- overlays
 
 
-def test_an_overlay_of_pods() -> None:
+def test_an_overlay_changes_pods() -> None:
     one = role()
     set_overlay(one, "kubernetes", "V1Pod", {"spec": {"nodeSelector": {"accelerator": "a100"}}})
     set_overlay(one, "kubernetes", "V1Pod", {"spec": {"tolerations": [{"key": "gpu"}]}})
@@ -687,7 +689,7 @@ def test_overlays_work_with_every_api(cfg: dict[str, Any]) -> None:
     assert '"emptyDir"' not in text
 
 
-def test_the_image_of_roles_that_name_none() -> None:
+def test_the_option_image_is_for_roles_without_an_image() -> None:
     for image in ("", "<NONE>"):
         main = main_of(job(role(image=image), image="busybox:3"))
         assert main["image"] == "busybox:3"
@@ -697,14 +699,14 @@ def test_the_image_of_roles_that_name_none() -> None:
         objects(role(image="<NONE>"))
 
 
-def test_an_image_may_come_by_an_overlay() -> None:
+def test_an_overlay_may_set_the_image() -> None:
     one = role(image="")
     images = {JOIN("containers", on="name"): [{"name": "main", "image": "busybox:2"}]}
     set_overlay(one, "kubernetes", "V1Pod", {"spec": images})
     assert main_of(job(one))["image"] == "busybox:2"
 
 
-def test_overlay_from_a_file(tmp_path: Path) -> None:
+def test_an_overlay_may_be_a_file(tmp_path: Path) -> None:
     file = tmp_path / "overlay.yaml"
     file.write_text("spec:\n  runtimeClassName: gvisor\nmetadata:\n  labels: {a: b}\n")
     with pytest.warns(DeprecationWarning, match="V1Pod"):
@@ -716,7 +718,7 @@ def test_overlay_from_a_file(tmp_path: Path) -> None:
     assert pod_of(found)["runtimeClassName"] == "kata"
 
 
-def test_an_overlay_of_jobs() -> None:
+def test_an_overlay_changes_jobs() -> None:
     one = role()
     set_overlay(one, "kubernetes", "V1Job", {"spec": {"activeDeadlineSeconds": 7}})
     app = AppDef("app", [one])
@@ -738,12 +740,12 @@ def test_an_overlay_of_jobs() -> None:
         ("V1Pod", {"spec": {"hostname": "x"}}, "`spec.hostname` cannot be changed"),
         ("V1Pod", {"spec": {"restartPolicy": "Always"}}, "`spec.restartPolicy`"),
         ("V1Pod", {"spec": {"containers": {}}}, "type mismatch"),
-        ("V1Job", {"spec": {"template": {"spec": {"hostPID": True}}}}, "belong in V1Pod"),
+        ("V1Job", {"spec": {"template": {"spec": {"hostPID": True}}}}, "in the overlay V1Pod"),
         ("V1Job", {"spec": {"completions": 7}}, "`spec.completions`"),
         ("V1Job", {"spec": {"backofLimit": 7}}, "did you mean 'backoffLimit'"),
     ],
 )
-def test_overlays_that_are_refused(kind: str, overlay: dict[str, Any], words: str) -> None:
+def test_invalid_overlays_are_refused(kind: str, overlay: dict[str, Any], words: str) -> None:
     one = role()
     set_overlay(one, "kubernetes", kind, overlay)
     with pytest.raises(RequestError, match=re.escape(words)) as caught:
@@ -751,13 +753,13 @@ def test_overlays_that_are_refused(kind: str, overlay: dict[str, Any], words: st
     assert "\n" not in str(caught.value)
 
 
-def test_a_newer_cluster_may_know_more_fields() -> None:
+def test_unknown_fields_are_allowed_without_validation() -> None:
     one = role()
     set_overlay(one, "kubernetes", "V1Pod", {"spec": {"inventedLater": 1}})
     assert pod_of(job(one, validate_spec=False))["inventedLater"] == 1
 
 
-def test_more_than_a_cluster_stores() -> None:
+def test_an_object_that_is_too_large_is_refused() -> None:
     with pytest.raises(RequestError, match=r"1\.9 MB.*1\.5 MB"):
         objects(role(args=["x" * 100_000] * 20))
 
@@ -765,7 +767,7 @@ def test_more_than_a_cluster_stores() -> None:
 # -- older code
 
 
-def test_functions_of_older_code() -> None:
+def test_legacy_functions_return_library_objects() -> None:
     one = role(args=["$(A)"], env={"P": "[FIELD_PATH]status.podIP"}, num_replicas=2)
     pod = k8s.role_to_pod("main-0", one, service_account="sa")
     assert pod.spec.containers[0].name == "main-0"
@@ -786,7 +788,7 @@ def test_functions_of_older_code() -> None:
     assert mcad_pod.spec.image_pull_secrets[0].name == "sec"
 
 
-def test_run_options() -> None:
+def test_every_option_has_a_help_text() -> None:
     opts = dict(create_scheduler("t").run_opts())
     known = {"queue", "namespace", "service_account", "priority_class", "validate_spec"}
     assert known | {"reserved_millicpu", "reserved_memmb", "efa_device_count"} <= opts.keys()
@@ -795,7 +797,7 @@ def test_run_options() -> None:
     assert {"coscheduler_name", "network"} <= dict(mcad.create_scheduler("t").run_opts()).keys()
 
 
-def test_a_dry_run_imports_no_client() -> None:
+def test_a_dry_run_imports_no_client_library() -> None:
     code = (
         "import sys; from torchx_specs import AppDef, Role\n"
         "from torchx_sched_k8s.scheduler import create_scheduler as k\n"

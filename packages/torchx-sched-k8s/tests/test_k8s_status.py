@@ -1,4 +1,4 @@
-"""What a cluster says, as states and reasons."""
+"""States and reasons, from the objects of a cluster."""
 
 from __future__ import annotations
 
@@ -140,12 +140,14 @@ PREEMPTED = {
         ({"metadata": {"name": "x"}}, AppState.UNKNOWN, "", None),
     ],
 )
-def test_pods(found: dict[str, Any], state: AppState, reason: str, code: int | None) -> None:
+def test_states_and_reasons_of_pods(
+    found: dict[str, Any], state: AppState, reason: str, code: int | None
+) -> None:
     read = read_pod(found)
     assert (read.state, read.reason, read.exit_code) == (state, reason, code)
 
 
-def test_a_container_that_was_started_again() -> None:
+def test_a_restarted_container_shows_its_last_failure() -> None:
     found = pod("Running", **container(running={}))
     found["spec"]["restartPolicy"] = "OnFailure"
     found["status"]["containerStatuses"][0].update(
@@ -153,7 +155,7 @@ def test_a_container_that_was_started_again() -> None:
     )
     read = read_pod(found)
     assert (read.state, read.restarts) == (R, 2)
-    assert read.reason == "started again after exit code 1"
+    assert read.reason == "restarted after exit code 1"
 
 
 @pytest.mark.parametrize(
@@ -165,14 +167,14 @@ def test_a_container_that_was_started_again() -> None:
         ({"volcano.sh/task-index": "5"}, {}, 5),
     ],
 )
-def test_which_replica_a_pod_is(
+def test_the_index_of_a_pod(
     labels: dict[str, str], annotations: dict[str, str], index: int
 ) -> None:
     metadata = {"name": "a", "labels": labels, "annotations": annotations}
     assert read_pod({"metadata": metadata}).index == index
 
 
-def test_the_last_attempt_comes_last() -> None:
+def test_attempts_are_sorted() -> None:
     first, second = pod("Failed"), pod("Running", **container(running={}))
     second["metadata"]["name"] = "a-main-3-aaaaa"  # made within the same second
     assert [p.state for p in latest(map(read_pod, [second, first]))] == [F, R]
@@ -207,7 +209,7 @@ CANCELLED = {"torchx.pytorch.org/cancelled": "yesterday"}
         (
             [job(spec={"suspend": True}, labels={"kueue.x-k8s.io/queue-name": "q"})],
             P,
-            "waits in the queue q of Kueue",
+            "waiting in Kueue's queue q",
         ),
         (
             [job(spec={"suspend": True}, notes=CANCELLED)],
@@ -224,12 +226,14 @@ CANCELLED = {"torchx.pytorch.org/cancelled": "yesterday"}
         ([job("Complete", role="x"), job(active=1, role="y")], P, ""),
     ],
 )
-def test_jobs(jobs: list[dict[str, Any]], state: AppState, message: str) -> None:
+def test_states_and_messages_of_jobs(
+    jobs: list[dict[str, Any]], state: AppState, message: str
+) -> None:
     view = batch_view("a", jobs)
     assert (view.state, view.message) == (state, message)
 
 
-def test_states_of_roles_combined() -> None:
+def test_the_state_of_an_app_follows_from_its_roles() -> None:
     assert combined([S, S]) == S
     assert combined([S, P]) == P
     assert combined([S, P, R]) == R
@@ -237,7 +241,7 @@ def test_states_of_roles_combined() -> None:
     assert combined([F, AppState.CANCELLED]) == AppState.CANCELLED
 
 
-def test_indices() -> None:
+def test_indices_of_a_text() -> None:
     assert list(indices("0,2-4,9")) == [0, 2, 3, 4, 9]
     assert list(indices("")) == list(indices(None)) == []
 
@@ -252,7 +256,7 @@ def test_indices() -> None:
         ({"conditions": [{"type": "Failed", "status": "True", "reason": "R"}]}, F),
     ],
 )
-def test_jobsets(status: dict[str, Any], state: AppState) -> None:
+def test_states_of_jobsets(status: dict[str, Any], state: AppState) -> None:
     template = {
         "metadata": {"annotations": {"torchx.pytorch.org/role-name": "My Role"}},
         "spec": {"completions": 3, "template": {}},
@@ -276,7 +280,7 @@ def test_jobsets(status: dict[str, Any], state: AppState) -> None:
         ("Invented", AppState.UNKNOWN),
     ],
 )
-def test_volcano_jobs_of_older_releases(phase: str, state: AppState) -> None:
+def test_states_of_volcano_jobs(phase: str, state: AppState) -> None:
     def task(k: int) -> dict[str, Any]:
         labels = {
             "torchx.pytorch.org/app-name": "app",
@@ -309,13 +313,13 @@ def test_volcano_jobs_of_older_releases(phase: str, state: AppState) -> None:
         ("Invented", AppState.UNKNOWN),
     ],
 )
-def test_appwrappers(word: str, state: AppState) -> None:
+def test_states_of_appwrappers(word: str, state: AppState) -> None:
     found = {"metadata": {"name": "a"}, "spec": {}, "status": {"state": word}}
     assert appwrapper_view("a", found).state == state
     assert get_appwrapper_status({"metadata": {}}) == P
 
 
-def test_a_role_as_its_pods_tell() -> None:
+def test_a_role_is_described_from_its_template() -> None:
     given = Role(
         "main",
         "busybox",

@@ -1,4 +1,4 @@
-"""Cancelling and deleting apps."""
+"""Cancellation and deletion of apps."""
 
 from __future__ import annotations
 
@@ -32,41 +32,45 @@ if TYPE_CHECKING:
 
 
 def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
-    """Ends an app's pods and keeps its objects, which say that it was cancelled.
+    """End an app's pods and keep its objects, annotated as cancelled.
 
-    The pods go, and their logs with them. A supervisor ends before the others, which it could be
-    making anew just now.
+    The pods are deleted with their logs. A supervisor ends first: it could create Jobs meanwhile.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        view: The app.
     """
     when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    note = {"metadata": {"annotations": {ANNOTATION_CANCELLED: when}}}
+    changes = {"metadata": {"annotations": {ANNOTATION_CANCELLED: when}}}
     objects: Sequence[Mapping[str, Any]] = view.objects
     if view.supervision is not None:
         objects = objects[1:]
         if not view.supervision.is_decided:
-            objects = supervisor.stop(cluster, namespace, view.app_id, note)
+            objects = supervisor.stop(cluster, namespace, view.app_id, changes)
     for resource in objects:
         name = str(resource["metadata"]["name"])
-        what = f"cancel {name}"
+        action = f"cancel {name}"
         if view.api == "volcano":
             path = object_path(VOLCANO, namespace, "jobs", name)
-            cluster.patch(path, note, what)
+            cluster.patch(path, changes, action)
             state = {"status": {"state": {"phase": "Aborted"}}}
-            cluster.patch(object_path(VOLCANO, namespace, "jobs", name, "status"), state, what)
+            cluster.patch(object_path(VOLCANO, namespace, "jobs", name, "status"), state, action)
             continue
         if view.api == "batch" and is_terminal(job_state(resource)[0]):
             continue
         api, plural = (BATCH, "jobs") if view.api == "batch" else (JOBSET, "jobsets")
         path = object_path(api, namespace, plural, name)
         if LABEL_QUEUE in labels_of(resource):
-            # Kueue would undo the suspension: its own object decides
-            cluster.patch(path, note, what)
-            if _deactivate(cluster, namespace, resource, what):
+            # Kueue would resume the Job; its Workload decides
+            cluster.patch(path, changes, action)
+            if _deactivate(cluster, namespace, resource, action):
                 continue
-        cluster.patch(path, {**note, "spec": {"suspend": True}}, what)
+        cluster.patch(path, {**changes, "spec": {"suspend": True}}, action)
 
 
-def runs_on(view: AppView) -> bool:
-    """Returns True if part of an app that was cancelled has not been: somebody was interrupted."""
+def has_unfinished_jobs(view: AppView) -> bool:
+    """Return whether a cancelled app has Jobs that have not ended: a cancel was interrupted."""
     if view.api != "batch":
         return False
     return any(
@@ -76,11 +80,11 @@ def runs_on(view: AppView) -> bool:
     )
 
 
-def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], what: str) -> bool:
+def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], action: str) -> bool:
     query = {"labelSelector": f"{LABEL_WORKLOAD_OWNER}={resource['metadata'].get('uid')}"}
     path = object_path(KUEUE, namespace, "workloads")
     try:
-        workloads = cluster.get(path, what, query).get("items") or []
+        workloads = cluster.get(path, action, query).get("items") or []
     except ApiError as e:
         if e.status != 404:
             raise
@@ -88,20 +92,26 @@ def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], w
     for workload in workloads:
         name = str(workload["metadata"]["name"])
         cluster.patch(
-            object_path(KUEUE, namespace, "workloads", name), {"spec": {"active": False}}, what
+            object_path(KUEUE, namespace, "workloads", name), {"spec": {"active": False}}, action
         )
     return bool(workloads)
 
 
 def delete(cluster: Cluster, namespace: str, view: AppView) -> None:
-    """Removes an app's objects and, with them, its pods and logs."""
-    places = {
+    """Delete an app's objects, and with them its pods and logs.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        view: The app.
+    """
+    locations = {
         "batch": (BATCH, "jobs"),
         "jobset": (JOBSET, "jobsets"),
         "volcano": (VOLCANO, "jobs"),
         "mcad": (MCAD, "appwrappers"),
     }
-    api, plural = places[view.api]
+    api, plural = locations[view.api]
     for resource in view.objects:
         name = str(resource["metadata"]["name"])
         cluster.delete(object_path(api, namespace, plural, name), f"delete {name}")

@@ -1,10 +1,11 @@
 """Functions and tables that older programs import from the scheduler's module.
 
-They speak the kubernetes library's classes where they always did, and import it for that.
+Some return classes of the kubernetes library, and import it when called.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
 from torchx_specs.model.templates import RoleTemplate
+from torchx_specs.overlays import apply_overlay
 
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
@@ -48,15 +50,15 @@ def role_to_pod(
     reserved_memmb: int = RESERVED_MEMMB,
     efa_device_count: int | None = None,
 ) -> V1Pod:
-    """Returns the pod of one replica, in the shape that Volcano's users have.
+    """Return the pod of one replica, as older releases made it for Volcano.
 
     Args:
-        name: of its container
-        role: with its macros substituted
-        service_account: of the pod
-        reserved_millicpu: thousandths of a cpu that it requests less than its limit
-        reserved_memmb: MB that it requests less than its limit
-        efa_device_count: EFA devices, as the resource says if None
+        name: Name of its container.
+        role: The role, with its macros substituted.
+        service_account: Service account of the pod.
+        reserved_millicpu: CPU (in thousandths) by which its request is lower than its limit.
+        reserved_memmb: Memory (in MB) by which its request is lower than its limit.
+        efa_device_count: Number of EFA devices; None for the number in the role's resource.
     """
     opts = KubernetesOpts(
         service_account=service_account,
@@ -78,7 +80,7 @@ def app_to_resource(
     reserved_memmb: int = RESERVED_MEMMB,
     efa_device_count: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the Volcano Job of an app, as plain data."""
+    """Return the Volcano Job of an app, as plain data."""
     from torchx_sched_k8s.request.volcano import make_job
 
     opts = KubernetesOpts(
@@ -93,7 +95,7 @@ def app_to_resource(
 
 
 def sanitize_for_serialization(obj: object) -> object:
-    """Returns the plain data of an object of the kubernetes library, or of data with such in it."""
+    """Return an object of the kubernetes library, or data that contains some, as plain data."""
     from kubernetes.client import ApiClient, Configuration
 
     client: Any = ApiClient(Configuration())
@@ -102,16 +104,14 @@ def sanitize_for_serialization(obj: object) -> object:
 
 
 def prefix_container_name(container_name: str, role_name: str, replica_id: int) -> str:
-    """Returns what log lines of a container begin with; nothing for the role's own."""
+    """Return the prefix of a container's log lines; empty for the role's own container."""
     if container_name == f"{role_name}-{replica_id}":
         return ""
     return f"{BLUE}{container_name}{ENDC} "
 
 
 def _apply_pod_overlay(pod: V1Pod, overlay: Mapping[str, Any]) -> None:
-    """Lays an overlay (in the API's own words) over a pod in place."""
-    from torchx_specs.overlays import apply_overlay
-
+    """Apply an overlay, in the API's field names, to a pod in place."""
     data: Any = sanitize_for_serialization(pod)
     apply_overlay(data, overlay)
     merged: V1Pod = to_model(data, "V1Pod")
@@ -119,16 +119,19 @@ def _apply_pod_overlay(pod: V1Pod, overlay: Mapping[str, Any]) -> None:
 
 
 def to_model(data: Mapping[str, Any], kind: str) -> Any:
-    """Returns plain data as a class of the kubernetes library."""
-    import json
+    """Return plain data as an object of the kubernetes library.
 
+    Args:
+        data: The plain data.
+        kind: Name of the library's class, such as ``V1Pod``.
+    """
     from kubernetes.client import ApiClient, Configuration
 
     client: Any = ApiClient(Configuration())
     text = json.dumps(data)
     try:
         return client.deserialize(text, kind, "application/json")
-    except TypeError:  # releases before 36 take a response
+    except TypeError:  # releases before 36 accept only a response
 
         class _Response:
             data = text
@@ -137,12 +140,12 @@ def to_model(data: Mapping[str, Any], kind: str) -> Any:
 
 
 def verbatim(role: Role) -> RoleTemplate:
-    """Returns the template of a role whose macros have been substituted already."""
+    """Return the template of a role whose macros are substituted already."""
     return _Verbatim(role)
 
 
 class _Verbatim(RoleTemplate):
-    """A role whose macros have been substituted already."""
+    """A role whose macros are substituted already."""
 
     def args(self, values: Any) -> list[str]:
         return list(self.role.args)

@@ -1,4 +1,4 @@
-"""The scheduler's options, and what can be wrong with them."""
+"""The options of ``kubernetes``, and their validation."""
 
 from __future__ import annotations
 
@@ -15,19 +15,24 @@ from torchx_specs.options.structured import StructuredOpts
 RESERVED_MILLICPU = 100
 RESERVED_MEMMB = 1024
 
-#: What ``job_api`` may be.
+#: Valid values of the option ``job_api``.
 JOB_APIS = ("batch", "jobset", "volcano")
-#: What ``image_pull_policy`` may be.
+#: Valid values of the option ``image_pull_policy``.
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
-#: Names of secrets, config maps, service accounts, claims (RFC 1123 subdomains).
+#: Rule for names of secrets, config maps, service accounts and claims (RFC 1123 subdomains).
 SUBDOMAIN = NameRule(253, "a-z0-9.-", first="a-z0-9", last="a-z0-9", lower=True)
+#: What names of objects may contain, for messages.
+NAME_RULE = "use lower-case letters, digits, '-' and '.', at most 253 characters"
+#: What names of namespaces may contain, for messages.
+DNS_RULE = "use lower-case letters, digits and '-', at most 63 characters"
+_LABEL_RULE = "use letters, digits, '-', '_' and '.', at most 63 characters"
 _LABEL_NAME = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?\Z", re.ASCII
 )
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?)?\Z", re.ASCII)
-_KEY_OF_SECRET = re.compile(r"[\w.-]+\Z", re.ASCII)
+_SECRET_KEY = re.compile(r"[\w.-]+\Z", re.ASCII)
 
 
 @dataclass
@@ -35,99 +40,99 @@ class KubernetesOpts(StructuredOpts):
     """Options of ``kubernetes``."""
 
     queue: str | None = None
-    """queue to wait in: Volcano's, or with job_api=batch or jobset the one of Kueue"""
+    """queue of the job: Volcano's queue; with job_api=batch or jobset, Kueue's local queue"""
 
     namespace: str = "default"
-    """namespace of the cluster"""
+    """namespace of the job"""
 
     service_account: str | None = None
     """service account of the pods"""
 
     priority_class: str | None = None
-    """priority class of the pods (of the job, with volcano)"""
+    """priority class of the pods; with volcano, of the job"""
 
     validate_spec: bool = True
-    """asks the cluster whether it would take everything, before anything is created; False also
+    """check all objects by a dry run on the cluster before the first is created; False also
     allows fields in overlays that this version does not know"""
 
     reserved_millicpu: int = 100
-    """thousandths of a cpu that a pod requests less than its limit, for what else a node runs"""
+    """CPU (in thousandths) by which a pod's request is lower than its limit, for system pods"""
 
     reserved_memmb: int = 1024
-    """MB that a pod requests less than its limit, for what else a node runs"""
+    """memory (in MB) by which a pod's request is lower than its limit, for system pods"""
 
     efa_device_count: int | None = None
-    """vpc.amazonaws.com/efa devices of a pod; unset: as the resource says"""
+    """number of vpc.amazonaws.com/efa devices of a pod; unset: the number in the role's resource"""
 
     job_api: str | None = None
-    """what the cluster is given: batch (Jobs, on any cluster), jobset, volcano; unset: volcano if
-    there is a queue, else batch"""
+    """API of the objects: batch (plain Jobs, on any cluster), jobset or volcano; unset: volcano if
+    a queue is set, otherwise batch"""
 
     context: str | None = None
-    """context of the kubeconfig, its current one unless given"""
+    """context of the kubeconfig; unset: the current context"""
 
     image_secret: str | None = None
-    """secret with which images are pulled"""
+    """secret with the credentials to pull images"""
 
     image: str | None = None
-    """image of roles that name none"""
+    """image of roles without an image"""
 
     image_pull_policy: str | None = None
-    """when nodes pull images: Always, IfNotPresent or Never; unset: as the cluster does"""
+    """when nodes pull images: Always, IfNotPresent or Never; unset: the cluster's default"""
 
     ttl_seconds: int | None = None
-    """seconds after its end at which a job is removed, logs and status included; unset: never"""
+    """seconds after its end until a job is deleted, with its logs and status; unset: never"""
 
     retry_policy: str | None = None
-    """replaces what roles say: REPLICA, APPLICATION or ROLE; with job_api=batch, APPLICATION adds a
-    small supervisor to the app, which starts all of it again, or ends it, when a role fails"""
+    """retry policy of all roles: REPLICA, APPLICATION or ROLE; with job_api=batch, APPLICATION adds
+    a supervisor pod to the app, which restarts or ends the whole app when a role fails"""
 
     restarts_image: str | None = None
-    """image of that supervisor, with python3 (3.7 or later) on its PATH; unset: that of the first
-    role"""
+    """image of the supervisor, with python3 (3.7 or later) on its PATH; unset: the first role's
+    image"""
 
     restarts_service_account: str | None = None
-    """service account of that supervisor, which needs the rights to get, create, patch and delete
-    jobs and to get configmaps; unset: one is made for the app, with a role and a role binding"""
+    """service account of the supervisor, with the rights to get, create, patch and delete jobs and
+    to get configmaps; unset: a new one for the app, with a role and a role binding"""
 
     node_selector: dict[str, str] | None = None
-    """labels that nodes need"""
+    """labels of the nodes that may run the pods"""
 
     tolerations: list[str] | None = None
-    """taints to tolerate: key, key=value, key:effect or key=value:effect; * for all"""
+    """taints that the pods tolerate: key, key=value, key:effect or key=value:effect; * for all"""
 
     affinity: str | None = None
-    """the pods' affinity: JSON, or the path or URI of a file with JSON or YAML"""
+    """affinity of the pods: JSON, or the path or URI of a file of JSON or YAML"""
 
     labels: dict[str, str] | None = None
-    """labels for all objects"""
+    """labels of all objects"""
 
     annotations: dict[str, str] | None = None
-    """annotations for all objects"""
+    """annotations of all objects"""
 
     env_from: list[str] | None = None
-    """variables from all keys of secret/NAME or configmap/NAME"""
+    """environment variables from all keys of secret/NAME or configmap/NAME"""
 
     env_secrets: dict[str, str] | None = None
-    """variables from one key of a secret: VARIABLE:NAME/KEY"""
+    """environment variables from one key of a secret: VARIABLE:NAME/KEY"""
 
     env_config_maps: dict[str, str] | None = None
-    """variables from one key of a config map: VARIABLE:NAME/KEY"""
+    """environment variables from one key of a config map: VARIABLE:NAME/KEY"""
 
     secret_mounts: dict[str, str] | None = None
-    """secrets as folders of files: NAME:/path"""
+    """secrets to mount as directories of files: NAME:/path"""
 
     gpu_resource: str = "nvidia.com/gpu"
-    """what the cluster calls a GPU"""
+    """resource name of a GPU in the cluster"""
 
     @property
     def api(self) -> str:
-        """The API that the options ask for."""
+        """The API of the objects, with the default resolved."""
         return self.job_api or ("volcano" if self.queue else "batch")
 
 
 def problems_of(opts: KubernetesOpts) -> Iterable[str]:
-    """Yields everything that is wrong with options, one line each."""
+    """Yield everything that is wrong with options, one line each."""
     for name, value, valid in (
         ("job_api", opts.job_api, JOB_APIS),
         ("image_pull_policy", opts.image_pull_policy, PULL_POLICIES),
@@ -137,15 +142,13 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
             hint = nearest(str(value), valid)
             yield f"option {name}={value}:{hint} valid values: {', '.join(valid)}"
     if opts.job_api == "volcano" and not opts.queue:
-        yield "option queue: job_api=volcano needs the name of a queue (most have 'default')"
+        yield "option queue is not set: job_api=volcano needs the name of a queue (often 'default')"
     if not DNS_LABEL.accepts(opts.namespace):
-        yield f"option namespace={opts.namespace!r} is no name of a namespace"
+        yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
     for name in ("reserved_millicpu", "reserved_memmb", "efa_device_count", "ttl_seconds"):
         number = getattr(opts, name)
         if number is not None and number < 0:
-            yield f"option {name}={number}: it cannot be negative"
-    if opts.ttl_seconds is not None and opts.api not in JOB_APIS:
-        yield "option ttl_seconds: not with this API"
+            yield f"option {name}={number} must be 0 or more"
     for name in (
         "service_account",
         "priority_class",
@@ -154,18 +157,19 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
     ):
         value = getattr(opts, name)
         if value is not None and not SUBDOMAIN.accepts(value):
-            yield f"option {name}={value!r} is no name of an object"
+            yield f"option {name}={value!r} is not a valid name; {NAME_RULE}"
     if opts.restarts_image is not None and not re.fullmatch(r"[\x21-\x7e]+", opts.restarts_image):
-        yield f"option restarts_image={opts.restarts_image!r} is no name of an image"
+        image = opts.restarts_image
+        yield f"option restarts_image={image!r} contains a space or a control character"
     if opts.queue is not None and not _LABEL_VALUE.match(opts.queue):
-        yield f"option queue={opts.queue!r} is no name of a queue"
+        yield f"option queue={opts.queue!r} is not a valid name; {_LABEL_RULE}"
     for name, pairs in (("labels", opts.labels), ("node_selector", opts.node_selector)):
         for key, value in (pairs or {}).items():
             if not _LABEL_NAME.match(key) or not _LABEL_VALUE.match(value):
-                yield f"option {name}: {key!r}: {value!r} is no label"
+                yield f"option {name}: {key!r}: {value!r} is not a valid label; {_LABEL_RULE}"
     for key in opts.annotations or ():
         if not _LABEL_NAME.match(key):
-            yield f"option annotations: {key!r} is no name of an annotation"
+            yield f"option annotations: {key!r} is not a valid key; {_LABEL_RULE}"
     for make in (tolerations, env_from, env_references, secret_volumes, affinity):
         try:
             make(opts)
@@ -174,13 +178,13 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
 
 
 def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
-    """Returns the tolerations that the options ask for.
+    """Return the tolerations of the pods.
 
     >>> tolerations(KubernetesOpts(tolerations=["gpu=true:NoSchedule", "spot"]))[1]
     {'key': 'spot', 'operator': 'Exists'}
 
     Raises:
-        RequestError: one is not of the form that is documented
+        RequestError: A value does not have the documented form.
     """
     found = []
     for text in opts.tolerations or ():
@@ -189,10 +193,11 @@ def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
         if colon and effect not in _EFFECTS:
             hint = nearest(effect, _EFFECTS)
             raise RequestError(
-                f"option tolerations: {text!r}:{hint} effects: {', '.join(_EFFECTS)}"
+                f"option tolerations: {text!r} has an unknown effect;{hint}"
+                f" effects: {', '.join(_EFFECTS)}"
             )
         if not key or (key != "*" and not _LABEL_NAME.match(key)):
-            raise RequestError(f"option tolerations: {text!r} is not of the form key=value:effect")
+            raise RequestError(f"option tolerations: {text!r} must have the form key=value:effect")
         toleration = {} if key == "*" else {"key": key}
         toleration["operator"] = "Equal" if equals else "Exists"
         if equals:
@@ -204,28 +209,26 @@ def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
 
 
 def env_from(opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Returns ``envFrom`` of a container.
+    """Return ``envFrom`` of a container.
 
     Raises:
-        RequestError: neither secret/NAME nor configmap/NAME
+        RequestError: A value is neither secret/NAME nor configmap/NAME.
     """
     kinds = {"secret": "secretRef", "configmap": "configMapRef"}
     found = []
     for text in opts.env_from or ():
         kind, _, name = text.partition("/")
         if kind.lower().replace("_", "") not in kinds or not SUBDOMAIN.accepts(name):
-            raise RequestError(
-                f"option env_from: {text!r} is neither secret/NAME nor configmap/NAME"
-            )
+            raise RequestError(f"option env_from: {text!r} must be secret/NAME or configmap/NAME")
         found.append({kinds[kind.lower().replace("_", "")]: {"name": name}})
     return found
 
 
 def env_references(opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Returns variables whose values are in secrets and config maps.
+    """Return the variables whose values come from secrets and config maps.
 
     Raises:
-        RequestError: one is not of the form that is documented
+        RequestError: A value does not have the documented form.
     """
     found = []
     for option, pairs, field in (
@@ -234,31 +237,31 @@ def env_references(opts: KubernetesOpts) -> list[dict[str, Any]]:
     ):
         for variable, text in (pairs or {}).items():
             name, slash, key = text.partition("/")
-            if not (variable and slash and SUBDOMAIN.accepts(name) and _KEY_OF_SECRET.match(key)):
-                raise RequestError(f"option {option}: {variable}:{text} is not VARIABLE:NAME/KEY")
+            if not (variable and slash and SUBDOMAIN.accepts(name) and _SECRET_KEY.match(key)):
+                raise RequestError(f"option {option}: {variable}:{text} must be VARIABLE:NAME/KEY")
             found.append({"name": variable, "valueFrom": {field: {"name": name, "key": key}}})
     return found
 
 
 def secret_volumes(opts: KubernetesOpts) -> list[tuple[str, str]]:
-    """Returns the secrets to mount, and where.
+    """Return the secrets to mount, and their paths.
 
     Raises:
-        RequestError: one is not of the form that is documented
+        RequestError: A value does not have the documented form.
     """
     found = []
     for name, path in (opts.secret_mounts or {}).items():
         if not SUBDOMAIN.accepts(name) or not path.startswith("/"):
-            raise RequestError(f"option secret_mounts: {name}:{path} is not NAME:/path")
+            raise RequestError(f"option secret_mounts: {name}:{path} must be NAME:/path")
         found.append((name, path))
     return found
 
 
 def affinity(opts: KubernetesOpts) -> dict[str, Any] | None:
-    """Returns the affinity that the options ask for.
+    """Return the affinity of the pods; None if the option is not set.
 
     Raises:
-        RequestError: it cannot be read, or is none
+        RequestError: The value cannot be read, or is not an affinity.
     """
     if not opts.affinity:
         return None
@@ -268,12 +271,12 @@ def affinity(opts: KubernetesOpts) -> dict[str, Any] | None:
 
         found: Any = parse_document(text, "option affinity")
     else:
-        from torchx_sched_k8s.request.overlays import document
+        from torchx_sched_k8s.request.overlays import read_document
 
-        found = document(text)
+        found = read_document(text)
     kinds = ("nodeAffinity", "podAffinity", "podAntiAffinity")
     if isinstance(found, Mapping) and set(found) == {"affinity"}:
         found = found["affinity"]
     if not isinstance(found, Mapping) or not found.keys() <= set(kinds):
-        raise RequestError(f"option affinity: it has {', '.join(kinds)}, nothing else")
+        raise RequestError(f"option affinity: valid keys: {', '.join(kinds)}")
     return dict(found)

@@ -1,4 +1,4 @@
-"""Registers ``kubernetes`` and ``kubernetes_mcad``."""
+"""Register ``kubernetes`` and ``kubernetes_mcad``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 
 @hookimpl
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Gives the schedulers of a Kubernetes cluster."""
+    """Yield the schedulers of a Kubernetes cluster."""
     yield SchedulerPlugin(
         "kubernetes",
         "torchx_sched_k8s.scheduler:create_scheduler",

@@ -1,8 +1,8 @@
 """``kubernetes``: apps as pods of a Kubernetes cluster.
 
-By option ``job_api`` the cluster is given an Indexed Job for each role and a headless Service
-(``batch``), a JobSet, or a Volcano Job. Whoever may ask the cluster can describe, follow, cancel
-and delete an app: its id is ``<namespace>:<name>``, and everything of it has that name as a label.
+The option ``job_api`` decides whether an app is an Indexed Job for each role with a headless
+Service (``batch``), a JobSet, or a Volcano Job. An app's id is ``<namespace>:<name>``; all its
+objects have the name as a label, so every user with the rights to them can manage the app.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.status.pod_states import Pod
     from torchx_sched_k8s.status.views import AppView, RoleView
 
-#: Followers of an app's logs share what was found out so long ago, in seconds, at most.
+#: How old the shared view of an app may be for followers of its logs, in seconds.
 _RECENT_SECONDS = 1.0
 
 Opts = KubernetesOpts
@@ -90,18 +90,20 @@ Opts = KubernetesOpts
 def create_scheduler(
     session_name: str, client: ApiClient | None = None, docker_client: Any = None, **kwargs: Any
 ) -> KubernetesScheduler:
-    """Returns a scheduler; parameters of other schedulers are ignored."""
+    """Return a scheduler. Parameters of other schedulers are ignored."""
     return KubernetesScheduler(session_name, client, docker_client)
 
 
 class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
-    """Runs apps as pods of a Kubernetes cluster: the one that ``KUBECONFIG`` names, the one this
-    process runs in, or that of ``~/.kube/config``.
+    """Runs apps as pods of a Kubernetes cluster.
+
+    The cluster is the one that ``KUBECONFIG`` names, the one this process runs in, or the one of
+    ``~/.kube/config``.
 
     Args:
-        session_name: the session, part of the handles
-        client: a client of the cluster to use instead
-        docker_client: kept for older code
+        session_name: Name of the session, part of the handles.
+        client: A client of the kubernetes library to use instead.
+        docker_client: Ignored; kept for older code.
     """
 
     default_workspace_type: ClassVar[str] = "docker"
@@ -129,7 +131,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return self._clusters[context]
 
     def close(self) -> None:
-        """Closes the connections; apps run on."""
+        """Close the connections. Apps continue."""
         for cluster in self._clusters.values():
             cluster.close()
         self._clusters.clear()
@@ -137,10 +139,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Checks an app; none needs a resource here.
+        """Check an app; a role without a resource is valid here.
 
         Raises:
-            RequestError: no cluster could run it
+            RequestError: No cluster can run the app.
         """
         check(app, cfg if isinstance(cfg, KubernetesOpts) else KubernetesOpts.from_cfg(cfg or {}))
 
@@ -150,12 +152,12 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     # -- submitting
 
     def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
-        """Creates an app's objects, all of them or none, and returns its id.
+        """Create all objects of an app, or none, and return its id.
 
         Raises:
-            BackendError: the cluster does not answer, or refuses
-            RequestError: the cluster finds the request wrong
-            WorkspaceError: the workspace cannot be built
+            BackendError: The cluster does not answer, or refuses.
+            RequestError: The cluster rejects the request as wrong.
+            WorkspaceError: The workspace cannot be built.
         """
         from torchx_sched_k8s.submit import submit
 
@@ -163,12 +165,12 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         cfg = dryrun_info.cfg or {}
         job = dryrun_info.request
         check_size(job)
-        self._use(cfg)
-        submit(self._cluster, job, ask_first=bool(cfg.get("validate_spec", True)))
+        self._remember_context(cfg)
+        submit(self._cluster, job, check_first=bool(cfg.get("validate_spec", True)))
         return f"{job.namespace}:{job.name}"
 
-    def _use(self, cfg: Mapping[str, Any]) -> None:
-        """Remembers the context that was asked for: handles do not hold it."""
+    def _remember_context(self, cfg: Mapping[str, Any]) -> None:
+        """Use the context of these options from now on: a handle does not contain it."""
         context = cfg.get("context")
         if context is not None:
             self._context = str(context)
@@ -176,8 +178,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     # -- submitted apps
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what the cluster knows of an app, None if nothing."""
-        if not _parsed(app_id)[1]:
+        """Return the description of an app, or None if it does not exist."""
+        if not parse_app_id(app_id)[1]:
             return None
         return self._described.get(app_id, lambda _: self._describe(app_id))
 
@@ -185,7 +187,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.status.describe import describe
         from torchx_sched_k8s.status.pod_states import list_pods
 
-        namespace, name = _parsed(app_id)
+        namespace, name = parse_app_id(app_id)
         view = self._view(app_id)
         if view is None:
             return None
@@ -195,8 +197,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return describe(self._cluster, namespace, name, view, pods)
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
-        """Returns the objects of an app as the cluster has them, None if there are none."""
-        namespace, name = _parsed(app_id)
+        """Return the objects of an app as the cluster has them, or None if it does not exist."""
+        namespace, name = parse_app_id(app_id)
         view = self._view(app_id) if name else None
         if view is None:
             return None
@@ -204,52 +206,54 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         resource: dict[str, Any] = objects[0]
         if view.api == "batch":
             for one in objects:
-                # a list leaves them out of its items
+                # items of a list do not repeat these fields
                 one.setdefault("apiVersion", "batch/v1")
                 one.setdefault("kind", "Job")
             resource = {"apiVersion": "v1", "kind": "List", "items": objects}
         return AppDryRunInfo(KubernetesJob({}, resource, namespace), format_request)
 
-    def _view(self, app_id: str, old: float = 0.0) -> AppView | None:
-        """Returns what an app's own objects tell, None if there are none.
+    def _view(self, app_id: str, max_age: float = 0.0) -> AppView | None:
+        """Return an app as its own objects describe it, or None if it does not exist.
 
         Args:
-            app_id: the app
-            old: how many seconds ago that may have been, at most
+            app_id: The app.
+            max_age: How old a shared view may be, in seconds.
         """
-        return self._views.get(app_id, lambda last: self._find(app_id, last), old)
+        return self._views.get(app_id, lambda last: self._find(app_id, last), max_age)
 
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
         from torchx_sched_k8s.status.describe import find_app
 
-        namespace, name = _parsed(app_id)
+        namespace, name = parse_app_id(app_id)
         return find_app(self._cluster, namespace, name, last.api if last else None)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Returns when an app's objects have changed since it was last described, after ``timeout``
-        seconds at the latest.
+        """Block until an app's objects have changed since it was last described.
 
         Args:
-            app_id: the app
-            timeout: in seconds, None for no limit
+            app_id: The app.
+            timeout: The longest time to block, in seconds; at most 30.
+
+        Returns:
+            True: the app was watched.
         """
         from torchx_sched_k8s.cluster.watch import wait_for_change
 
-        namespace, _ = _parsed(app_id)
+        namespace, _ = parse_app_id(app_id)
         wait_for_change(self._cluster, namespace, self._views.last(app_id), timeout)
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Returns the apps of all sessions in a namespace, the newest first.
+        """Return the apps of all sessions in a namespace, the newest first.
 
         Args:
-            cfg: options: namespace, that of the kubeconfig's context if not given; context
+            cfg: The options ``namespace`` (by default the context's) and ``context``.
         """
         from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
         from torchx_sched_k8s.status.list import list_apps
 
         cfg = cfg or {}
-        self._use(cfg)
+        self._remember_context(cfg)
         namespace = str(cfg.get("namespace") or namespace_of_context(self._context))
         return [
             ListAppResponse(
@@ -262,36 +266,36 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         ]
 
     def exists(self, app_id: str) -> bool:
-        """Returns True if the app exists, ended or not."""
-        return bool(_parsed(app_id)[1]) and self._view(app_id) is not None
+        """Return whether the app exists, ended or not."""
+        return bool(parse_app_id(app_id)[1]) and self._view(app_id) is not None
 
     def cancel(self, app_id: str) -> None:
-        """Ends an app; does nothing if there is none of that id, or it has ended.
+        """End an app. A missing app, or one that has ended, is not an error.
 
-        Its pods go, and their logs with them; that it was cancelled stays to be seen.
+        Its pods and their logs are deleted; its objects stay and say that it was cancelled.
         """
-        from torchx_sched_k8s import cancel as ending
+        from torchx_sched_k8s import cancel
 
-        namespace, name = _parsed(app_id)
+        namespace, name = parse_app_id(app_id)
         view = self._view(app_id) if name else None
         if view is None or view.state == AppState.SUCCEEDED:
             return
-        if view.state == AppState.CANCELLED and not ending.runs_on(view):
+        if view.state == AppState.CANCELLED and not cancel.has_unfinished_jobs(view):
             return
-        ending.cancel(self._cluster, namespace, view)
+        cancel.cancel(self._cluster, namespace, view)
         self._views.forget(app_id)
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
 
     def delete(self, app_id: str) -> None:
-        """Removes everything of an app; does nothing if there is none of that id."""
-        from torchx_sched_k8s import cancel as ending
+        """Delete everything of an app. A missing app is not an error."""
+        from torchx_sched_k8s import cancel
 
-        namespace, name = _parsed(app_id)
+        namespace, name = parse_app_id(app_id)
         view = self._view(app_id) if name else None
         if view is not None:
-            ending.delete(self._cluster, namespace, view)
+            cancel.delete(self._cluster, namespace, view)
             self._views.forget(app_id)
             self._described.forget(app_id)
 
@@ -311,66 +315,76 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Returns the log lines of one replica, those of its earlier attempts included.
+        """Return the log lines of one replica, including its earlier attempts.
 
-        A follower waits for a pod that has not started, and goes on through lost connections,
-        restarts of the API server, and pods that take the place of others.
+        A follower waits for a pod that has not started, and continues after lost connections,
+        restarts of the API server, and replacements of pods.
+
+        Args:
+            app_id: The app.
+            role_name: Name of the role.
+            k: Index of the replica in its role.
+            regex: Leave out lines that do not match.
+            since: Leave out lines before this time.
+            until: Leave out lines from this time on.
+            should_tail: Whether to wait for more lines until the replica has ended.
+            streams: Standard output or error alone, if the cluster stores them apart.
 
         Raises:
-            UnknownAppException: there is no such app
-            RequestError: it has no such role or replica
+            UnknownAppException: The app does not exist.
+            UnknownReplicaError: The app has no such role or replica.
         """
         from torchx_sched_k8s.logs.replica_log import ReplicaLog
 
-        namespace, _ = _parsed(app_id)
+        namespace, _ = parse_app_id(app_id)
         role = self._role_of(app_id, role_name, k)
-        words = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
+        parameters = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
         log = ReplicaLog(
             self._cluster,
             namespace,
-            lambda: self._look(app_id, role.index, k),
+            lambda: self._find_pods(app_id, role.index, k),
             since,
             until,
-            words.get(streams or Stream.COMBINED),
+            parameters.get(streams or Stream.COMBINED),
         )
         lines: Iterable[str] = log.lines(follow=should_tail)
         return filter_regex(regex, lines) if regex else lines
 
     def _role_of(self, app_id: str, role_name: str, k: int) -> RoleView:
-        view = self._view(app_id, _RECENT_SECONDS) if _parsed(app_id)[1] else None
+        view = self._view(app_id, _RECENT_SECONDS) if parse_app_id(app_id)[1] else None
         if view is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
         replicas = {role.name: role.replicas for role in view.roles}
         check_replica(app_id, replicas, role_name, k)
         return next(role for role in view.roles if role.name == role_name)
 
-    def _look(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
-        """Returns the pods of a replica, and whether there will be others."""
+    def _find_pods(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
+        """Return the pods of a replica, and whether there will be more."""
         from torchx_sched_k8s.status.pod_states import latest, list_pods
 
-        namespace, name = _parsed(app_id)
-        # what is asked first is the older: a pod that is made meanwhile is not overlooked
+        namespace, name = parse_app_id(app_id)
+        # query the app before its pods: a pod created between the two queries is found
         view = self._view(app_id, _RECENT_SECONDS)
         role = next((r for r in view.roles if r.index == role_index), None) if view else None
         if view is None or role is None:
             return [], False
-        what = f"look for the pod of {role.name}/{k}"
-        chosen = selector(instance=name, role=str(role_index))
+        action = f"find the pod of {role.name}/{k}"
+        role_selector = selector(instance=name, role=str(role_index))
         index = {"volcano": VOLCANO_INDEX, "mcad": LABEL_REPLICA_ID}.get(view.api, COMPLETION_INDEX)
         pods: Sequence[Pod] = []
         if view.api != "volcano" or role.replicas > 1:
-            pods = list_pods(self._cluster, namespace, f"{chosen},{index}={k}", what)
+            pods = list_pods(self._cluster, namespace, f"{role_selector},{index}={k}", action)
         if not any(pod.index == k for pod in pods):
-            # older clusters have the index in an annotation only
-            pods = list_pods(self._cluster, namespace, chosen, what)
+            # older clusters store the index only in an annotation
+            pods = list_pods(self._cluster, namespace, role_selector, action)
         pods = latest(pod for pod in pods if pod.index == k)
         state = role.state if role.state is not None else view.state
         more = not is_terminal(state) and k not in role.failed and k not in role.succeeded
         return pods, more and not (pods and pods[-1].state == AppState.SUCCEEDED)
 
 
-def _parsed(app_id: str) -> tuple[str, str]:
-    """Returns namespace and name of an app's id; no name if it is none."""
+def parse_app_id(app_id: str) -> tuple[str, str]:
+    """Return namespace and name of an app's id; an empty name if the id is not valid."""
     namespace, colon, name = app_id.partition(":")
     if not colon:
         namespace, name = "default", app_id

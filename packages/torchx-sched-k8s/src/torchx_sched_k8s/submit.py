@@ -1,4 +1,4 @@
-"""Creating an app's objects: all of them, or none."""
+"""Submission of an app: all its objects are created, or none."""
 
 from __future__ import annotations
 
@@ -28,65 +28,65 @@ _PLURALS = {
     ("workload.codeflare.dev/v1beta1", "AppWrapper"): (MCAD, "appwrappers"),
 }
 _NO_DRY_RUN = "does not support dry run"
-#: What an API is called, and what to do without it.
+#: What to do if an API is not installed.
 _MISSING = {
     JOBSET: "JobSet is not installed in this cluster: install it, or use job_api=batch",
-    VOLCANO: "Volcano is not installed in this cluster: install it, or use job_api=batch, whose"
-    " queues are those of Kueue",
+    VOLCANO: "Volcano is not installed in this cluster: install it, or use job_api=batch, which"
+    " uses Kueue's queues",
     MCAD: "AppWrappers (MCAD) are not installed in this cluster: use the scheduler kubernetes",
 }
 
 
-def submit(cluster: Cluster, job: KubernetesJob, *, ask_first: bool) -> None:
-    """Creates the objects of an app; a failure leaves none of them.
+def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
+    """Create the objects of an app; after a failure, delete those that were created.
 
     Args:
-        cluster: where
-        job: what
-        ask_first: whether to ask the cluster about all of them before the first is made
+        cluster: The cluster.
+        job: The objects.
+        check_first: Whether to check all objects by a dry run before the first is created.
 
     Raises:
-        BackendError: the cluster does not answer, or refuses
-        RequestError: the cluster finds the request wrong
+        BackendError: The cluster does not answer, or refuses.
+        RequestError: The cluster rejects the request as wrong.
     """
     owner = supervisor.find_owner(job.objects)
-    # owners are created before the objects that they own
+    # create owners before the objects that they own
     objects = sorted(job.objects, key=lambda one: (one is not owner, one.get("kind") == "Service"))
-    if ask_first:
+    if check_first:
         for resource in objects:
-            _ask(cluster, job.namespace, resource)
-    made: list[dict[str, Any]] = []
+            _check(cluster, job.namespace, resource)
+    created: list[dict[str, Any]] = []
     try:
         for resource in objects:
             if resource is owner:
                 # its pod needs the objects that follow
                 resource = {**resource, "spec": {**resource["spec"], "suspend": True}}
             elif owner is not None:
-                resource = _owned(resource, made[:1])
+                resource = _owned(resource, created[:1])
             elif resource.get("kind") == "Service":
-                resource = _owned(resource, made)
-            made.append(_create(cluster, job.namespace, resource))
+                resource = _owned(resource, created)
+            created.append(_create(cluster, job.namespace, resource))
         if owner is not None:
-            path = object_path(*_place(job.namespace, owner), str(owner["metadata"]["name"]))
-            cluster.patch(path, {"spec": {"suspend": False}}, f"start {_called(owner)}")
+            path = object_path(*_location(job.namespace, owner), str(owner["metadata"]["name"]))
+            cluster.patch(path, {"spec": {"suspend": False}}, f"start {_name(owner)}")
     except BaseException:
-        # also what may have been made although the answer was lost
-        for resource in objects[: len(made) + 1]:
+        # include the object whose creation failed: only the response may have been lost
+        for resource in objects[: len(created) + 1]:
             try:
                 remove(cluster, job.namespace, resource)
             except BackendError as e:
-                logging.getLogger(__name__).warning("it may be left behind: %s", e)
+                logging.getLogger(__name__).warning("an object may be left in the cluster: %s", e)
         raise
 
 
-def _ask(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
-    """Asks the cluster whether it would take an object."""
+def _check(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
+    """Check by a dry run whether the cluster would create an object."""
     try:
         _create(cluster, namespace, resource, dry_run=True)
     except ApiError as e:
         if _NO_DRY_RUN in e.message:
-            return  # a webhook that cannot be asked is met when the object is made
-        # the role that a binding names is not there yet: whoever may not bind any is told so
+            return  # a webhook without dry runs checks the object when it is created
+        # 404: the binding's Role does not exist yet; a missing right to bind would be 403
         if e.status != 404 or resource.get("kind") != "RoleBinding":
             raise
         if isinstance(e, RefusedRequestError):
@@ -94,13 +94,19 @@ def _ask(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
 
 
 def remove(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
-    """Deletes an object and what it owns, if it is there."""
-    path = object_path(*_place(namespace, resource), str(resource["metadata"]["name"]))
-    cluster.delete(path, f"delete {_called(resource)}")
+    """Delete an object and its dependents. A missing object is not an error.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the object, unless the object names one.
+        resource: The object.
+    """
+    path = object_path(*_location(namespace, resource), str(resource["metadata"]["name"]))
+    cluster.delete(path, f"delete {_name(resource)}")
 
 
-def _owned(resource: Mapping[str, Any], made: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns an object that goes away with those that were made before it."""
+def _owned(resource: Mapping[str, Any], owners: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return an object with owner references, so that it is deleted with its owners."""
     owned = copy.deepcopy(dict(resource))
     owned["metadata"]["ownerReferences"] = [
         {
@@ -109,7 +115,7 @@ def _owned(resource: Mapping[str, Any], made: list[dict[str, Any]]) -> dict[str,
             "name": one["metadata"]["name"],
             "uid": one["metadata"]["uid"],
         }
-        for one in made
+        for one in owners
         if one["metadata"].get("uid")
     ]
     return owned
@@ -118,18 +124,18 @@ def _owned(resource: Mapping[str, Any], made: list[dict[str, Any]]) -> dict[str,
 def _create(
     cluster: Cluster, namespace: str, resource: Mapping[str, Any], *, dry_run: bool = False
 ) -> dict[str, Any]:
-    place = _place(namespace, resource)
-    what = f"create {_called(resource)}"
+    location = _location(namespace, resource)
+    action = f"create {_name(resource)}"
     try:
-        return cluster.create(object_path(*place), resource, what, dry_run=dry_run)
+        return cluster.create(object_path(*location), resource, action, dry_run=dry_run)
     except ApiError as e:
-        if e.status == 404 and place[0] in _MISSING and not isinstance(e, RefusedRequestError):
+        if e.status == 404 and location[0] in _MISSING and not isinstance(e, RefusedRequestError):
             raise RefusedRequestError(
-                f"cannot {what}: {_MISSING[place[0]]}", e.status, e.reason, e.message
+                f"cannot {action}: {_MISSING[location[0]]}", e.status, e.reason, e.message
             ) from e
         if e.status == 409 and e.reason == "AlreadyExists":
             raise RefusedRequestError(
-                f"cannot {what}: there is one of that name already; make a new dry run",
+                f"cannot {action}: an object of that name exists; make a new dry run",
                 e.status,
                 e.reason,
                 e.message,
@@ -140,18 +146,18 @@ def _create(
         raise
 
 
-def _place(namespace: str, resource: Mapping[str, Any]) -> tuple[str, str, str]:
+def _location(namespace: str, resource: Mapping[str, Any]) -> tuple[str, str, str]:
     kind = (str(resource.get("apiVersion")), str(resource.get("kind")))
     try:
         api, plural = _PLURALS[kind]
     except KeyError:
         raise RefusedRequestError(
-            f"a request cannot hold {kind[1]} of {kind[0]};"
-            f" it can: {', '.join(f'{k} of {a}' for a, k in _PLURALS)}",
+            f"the request contains an object of kind {kind[1]} ({kind[0]});"
+            f" valid kinds: {', '.join(f'{k} ({a})' for a, k in _PLURALS)}",
             400,
         ) from None
     return api, str((resource.get("metadata") or {}).get("namespace") or namespace), plural
 
 
-def _called(resource: Mapping[str, Any]) -> str:
+def _name(resource: Mapping[str, Any]) -> str:
     return f"the {resource.get('kind')} {resource['metadata']['name']}"

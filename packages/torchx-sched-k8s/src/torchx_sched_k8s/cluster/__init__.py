@@ -1,1 +1,1 @@
-"""The connection to a cluster, its labels, names and events."""
+"""Requests to a cluster, and the labels, names and events of its objects."""

@@ -1,4 +1,4 @@
-"""What the events of an object tell of its troubles."""
+"""Events of the cluster."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ if TYPE_CHECKING:
 
 
 def last_warning(cluster: Cluster, namespace: str, name: str) -> str:
-    """Returns the last warning about an object, empty if there is none, by one request.
+    """Return the last warning about an object, by one request; empty if there is none.
+
+    A user who may not read events gets an empty text.
 
     Args:
-        cluster: is asked; not everybody may see events
-        namespace: of the object
-        name: of the object
+        cluster: The cluster.
+        namespace: Namespace of the object.
+        name: Name of the object.
     """
     query = {"fieldSelector": f"involvedObject.name={name},type=Warning", "limit": 100}
     try:
-        what = f"look for events of {name}"
-        found = cluster.get(object_path(CORE, namespace, "events"), what, query)
+        action = f"list the events of {name}"
+        response = cluster.get(object_path(CORE, namespace, "events"), action, query)
     except ApiError:
         return ""
-    events = [event for event in found.get("items") or () if event.get("type") == "Warning"]
+    events = [event for event in response.get("items") or () if event.get("type") == "Warning"]
     if not events:
         return ""
-    last = max(events, key=_place)
+    last = max(events, key=_order)
     return one_line(f"{last.get('reason') or 'Warning'}: {last.get('message') or ''}").rstrip(": ")
 
 
-def _place(event: Mapping[str, Any]) -> tuple[str, int]:
+def _order(event: Mapping[str, Any]) -> tuple[str, int]:
     series = event.get("series") or {}
     times = (
         series.get("lastObservedTime"),
@@ -43,5 +45,5 @@ def _place(event: Mapping[str, Any]) -> tuple[str, int]:
         (event.get("metadata") or {}).get("creationTimestamp"),
     )
     when = next((str(time) for time in times if time), "")
-    # of those of one second, one tells what has happened and another only names it
+    # of several events in one second, the longest message says most
     return when, len(str(event.get("message") or ""))

@@ -1,4 +1,4 @@
-"""Which cluster, and by whose credentials: kubeconfigs, and the cluster that a process runs in."""
+"""The cluster and its credentials: kubeconfigs, and the configuration inside a pod."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def connect(context: str | None = None) -> Any:
-    """Returns a client of the cluster that the environment names.
+    """Return a client of the library for the cluster that the environment names.
 
     ``KUBECONFIG`` comes first, then the cluster that this process runs in, then ``~/.kube/config``.
 
     Args:
-        context: of the kubeconfig
+        context: Context of the kubeconfig; by default the current one.
 
     Raises:
-        NoClusterError: there is no configuration, or it cannot be read
-        RequestError: it has no such context
+        NoClusterError: There is no configuration, or it cannot be read.
+        RequestError: The kubeconfig has no such context.
     """
-    loaders: Any = library  # which has no types
+    loaders: Any = library  # the library has no types
     config: Any = Configuration()
     config.connection_pool_maxsize = _POOL
     config.retries = False
@@ -57,7 +57,7 @@ def connect(context: str | None = None) -> Any:
         raise
     except ConfigException as e:
         raise NoClusterError(f"{source}: {one_line(e)}") from e
-    except Exception as e:  # whatever is wrong with YAML, certificates, programs for credentials
+    except Exception as e:  # invalid YAML, certificates, programs for credentials ...
         raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
     if not config.verify_ssl:
         _accept_unverified(str(config.host))
@@ -65,7 +65,7 @@ def connect(context: str | None = None) -> Any:
 
 
 def credentials_name(context: str | None) -> str:
-    """Returns whose credentials :func:`connect` takes."""
+    """Return which credentials :func:`connect` uses, for messages."""
     where = _kubeconfig(context)
     if where is None:
         return "this pod's service account"
@@ -73,11 +73,13 @@ def credentials_name(context: str | None) -> str:
 
 
 def namespace_of_context(context: str | None = None) -> str:
-    """Returns the namespace of a context of the kubeconfig, or the one this process runs in;
-    ``default`` if there is none.
+    """Return the namespace of a context of the kubeconfig, or of the pod this process runs in.
 
     Args:
-        context: the current one if None
+        context: Context of the kubeconfig; by default the current one.
+
+    Returns:
+        The namespace; ``default`` if none is configured.
     """
     where = _kubeconfig(context)
     if where is None:
@@ -91,11 +93,11 @@ def namespace_of_context(context: str | None = None) -> str:
 
 
 class _Contexts(NamedTuple):
-    """What kubeconfigs say of contexts.
+    """The contexts of a kubeconfig.
 
-    Args:
-        current: the current one, empty if there is none
-        namespaces: of all contexts, by their names; empty where it is not said
+    Attributes:
+        current: Name of the current context; empty if there is none.
+        namespaces: Namespaces by the contexts' names; empty for a context that sets none.
     """
 
     current: str
@@ -103,16 +105,16 @@ class _Contexts(NamedTuple):
 
 
 def _contexts(where: str) -> _Contexts:
-    """Reads the contexts; what cannot be read has none.
+    """Read the contexts; a file that cannot be read has none.
 
-    The library tells of no context where none is the current one.
+    The library itself returns no contexts if there is no current one.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     current = ""
     namespaces: dict[str, str] = {}
     for path in _paths(where):
         with contextlib.suppress(Exception), open(path, encoding="utf-8") as file:
-            data = yaml.load(file, Loader=loader)  # noqa: S506 - a safe one
+            data = yaml.load(file, Loader=loader)  # noqa: S506 - a safe loader
             current = current or str(data.get("current-context") or "")
             for one in data.get("contexts") or ():
                 namespace = (one.get("context") or {}).get("namespace")
@@ -125,11 +127,11 @@ def _paths(where: str) -> list[str]:
 
 
 def _kubeconfig(context: str | None) -> str | None:
-    """Returns where the kubeconfig is, None if the cluster is the one this process runs in."""
+    """Return the path of the kubeconfig, or None to use the cluster this process runs in."""
     given = os.environ.get("KUBECONFIG")
     if given:
         return given
-    # a pod may have been denied the token
+    # a pod may run without a token
     token = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
     within = token and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
     return None if within and not context else os.path.expanduser("~/.kube/config")
@@ -139,10 +141,10 @@ def _check_there(where: str) -> None:
     if any(map(os.path.exists, _paths(where))):
         return
     given = os.environ.get("KUBECONFIG")
-    source = "KUBECONFIG names" if given else "there is no"
+    problem = f"KUBECONFIG names {where}, which does not exist" if given else f"there is no {where}"
     raise NoClusterError(
-        f"no cluster is known: {source} {where}{', which does not exist' if given else ''};"
-        " set KUBECONFIG to a kubeconfig, or run within a cluster"
+        f"no cluster is configured: {problem};"
+        " set KUBECONFIG to the path of a kubeconfig, or run inside a cluster"
     )
 
 
@@ -154,27 +156,28 @@ def _check_context(where: str, context: str | None) -> None:
             hint = nearest(context, known)
             raise RequestError(f"option context: {where} has no context '{context}';{hint}{have}")
     elif known and current not in known:
-        what = f"its current context '{current}' is not in it" if current else "no current context"
+        problem = f"its current context '{current}' does not exist"
+        what = problem if current else "it has no current context"
         raise NoClusterError(
-            f"kubeconfig {where}: {what}; set the option context, or choose one (kubectl config"
-            f" use-context);{have}"
+            f"kubeconfig {where}: {what}; set the option context, or run kubectl config"
+            f" use-context;{have}"
         )
 
 
 @contextlib.contextmanager
 def _no_credentials(source: str) -> Iterator[None]:
-    """Raises what the library would only log: that a program has given no credentials.
+    """Raise an error of the program for credentials, which the library only logs.
 
     Raises:
-        NoClusterError: it has given none
+        NoClusterError: The program returned no credentials.
     """
-    told: list[str] = []
+    messages: list[str] = []
     thread = threading.get_ident()
 
     def keep(record: logging.LogRecord) -> bool:
         ours = record.module == "kube_config" and record.thread == thread
         if ours and record.levelno >= logging.ERROR:
-            told.append(record.getMessage())
+            messages.append(record.getMessage())
         return not ours
 
     root = logging.getLogger()
@@ -183,11 +186,11 @@ def _no_credentials(source: str) -> Iterator[None]:
         yield
     finally:
         root.removeFilter(keep)
-    if told:
-        raise NoClusterError(f"{source}: no credentials to be had: {one_line('; '.join(told))}")
+    if messages:
+        raise NoClusterError(f"{source}: cannot get credentials: {one_line('; '.join(messages))}")
 
 
 def _accept_unverified(host: str) -> None:
-    """Keeps urllib3 from warning at each request: the kubeconfig says that nothing is verified."""
+    """Silence urllib3's warning at each request: the kubeconfig turns verification off."""
     name = re.escape(f"Unverified HTTPS request is being made to host '{urlsplit(host).hostname}'")
     warnings.filterwarnings("ignore", name, urllib3.exceptions.InsecureRequestWarning)

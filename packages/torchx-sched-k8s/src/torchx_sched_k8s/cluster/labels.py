@@ -1,4 +1,4 @@
-"""The labels and annotations by which objects of a cluster are known to belong to an app."""
+"""Labels and annotations of an app's objects."""
 
 from __future__ import annotations
 
@@ -16,35 +16,34 @@ LABEL_ROLE_NAME = "torchx.pytorch.org/role-name"
 LABEL_REPLICA_ID = "torchx.pytorch.org/replica-id"
 LABEL_KUBE_APP_NAME = "app.kubernetes.io/name"
 LABEL_ORGANIZATION = "app.kubernetes.io/managed-by"
-#: The app's unique name; every object of an app has it.
+#: The app's unique name, on every object of the app.
 LABEL_UNIQUE_NAME = "app.kubernetes.io/instance"
 LABEL_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 ORGANIZATION = "torchx.pytorch.org"
 
 ANNOTATION_ISTIO_SIDECAR = "sidecar.istio.io/inject"
-#: Names as the AppDef has them: label values cannot hold every character.
+#: Names as in the AppDef: label values cannot hold every character.
 ANNOTATION_APP_NAME = "torchx.pytorch.org/app-name"
 ANNOTATION_ROLE_NAME = "torchx.pytorch.org/role-name"
 #: JSON of ``AppDef.metadata``.
 ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
-#: When somebody cancelled the app.
+#: When the app was cancelled.
 ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
 #: Why an app, or a role that had not failed itself, was ended.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
 
-#: What the Job controller says of a pod's place; a label since 1.28, an annotation before.
+#: A pod's index, set by the Job controller; a label since Kubernetes 1.28, an annotation before.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-#: The same from Volcano.
+#: A pod's index, set by Volcano.
 VOLCANO_INDEX = "volcano.sh/task-index"
 VOLCANO_TASK = "volcano.sh/task-spec"
-#: Kueue's.
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_WORKLOAD_OWNER = "kueue.x-k8s.io/job-uid"
 
 
 def object_labels(app: AppDef, app_id: str) -> dict[str, str]:
-    """Returns the labels of every object of an app."""
+    """Return the labels of every object of an app."""
     name = label_value(app.name)
     return {
         LABEL_VERSION: label_value(__version__),
@@ -56,7 +55,7 @@ def object_labels(app: AppDef, app_id: str) -> dict[str, str]:
 
 
 def role_labels(app: AppDef, role_idx: int, role: Role, app_id: str) -> dict[str, str]:
-    """Returns the labels of the objects of one role."""
+    """Return the labels of the objects of one role."""
     labels = object_labels(app, app_id)
     labels[LABEL_ROLE_INDEX] = str(role_idx)
     labels[LABEL_ROLE_NAME] = label_value(role.name)
@@ -66,29 +65,33 @@ def role_labels(app: AppDef, role_idx: int, role: Role, app_id: str) -> dict[str
 def pod_labels(
     app: AppDef, role_idx: int, role: Role, replica_id: int, app_id: str
 ) -> dict[str, str]:
-    """Returns the labels of the pod of one replica."""
+    """Return the labels of the pod of one replica."""
     labels = role_labels(app, role_idx, role, app_id)
     labels[LABEL_REPLICA_ID] = str(replica_id)
     return labels
 
 
 def label_value(text: str) -> str:
-    """Returns a text as a value that a label can have."""
+    """Return a text shortened and cleaned to a valid label value."""
     return fit_name(text, LABEL_VALUE) if text else ""
 
 
 def labels_of(resource: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns the labels of an object, empty if it has none."""
+    """Return the labels of an object; empty if it has none."""
     return (resource.get("metadata") or {}).get("labels") or {}
 
 
 def annotations_of(resource: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns the annotations of an object, empty if it has none."""
+    """Return the annotations of an object; empty if it has none."""
     return (resource.get("metadata") or {}).get("annotations") or {}
 
 
 def selector(**labels: str) -> str:
-    """Returns a label selector for this project's objects; keywords are names without prefix."""
+    """Return a label selector for objects of TorchX.
+
+    Args:
+        **labels: Values of labels: ``instance`` (the app), ``role`` (its index), ``replica``.
+    """
     keys = {"instance": LABEL_UNIQUE_NAME, "role": LABEL_ROLE_INDEX, "replica": LABEL_REPLICA_ID}
     parts = [f"{keys[name]}={value}" for name, value in labels.items()]
     return ",".join([f"{LABEL_ORGANIZATION}={ORGANIZATION}", *parts])

@@ -1,8 +1,8 @@
-"""Names that a cluster accepts, for apps and roles that may be called anything.
+"""Names that a cluster accepts, made from the names of apps and roles.
 
-Everything of an app is named ``<app>-<random id>``, and ``-<role>`` after that for what belongs to
-one role. Pods are reached under such names, so all of them are labels of DNS, of 63 characters at
-most with whatever the cluster appends.
+An app's objects are named ``<app>-<random id>``; objects of one role add ``-<role>``. Host
+names of pods are made from them, so each name is a DNS label: at most 63 characters, including what
+the cluster appends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import DNS_LABEL, DNS_SERVICE, NameRule, fit_name, fit_names
 
 _LONGEST = 63
-#: A dash and the random part of an app's name.
+#: Length of a dash and the random part of an app's name.
 _UNIQUE = 15
 _OTHERS = re.compile(r"[^a-z0-9-]")
 _PORT = NameRule(15, "a-z0-9-", first="a-z", last="a-z0-9", lower=True, fallback="port")
@@ -23,11 +23,11 @@ _PORT = NameRule(15, "a-z0-9-", first="a-z", last="a-z0-9", lower=True, fallback
 
 @dataclass(frozen=True)
 class AppNames:
-    """What an app and its roles are called in the cluster.
+    """The names of an app and its roles in the cluster.
 
-    Args:
-        app_id: the app; unique, and a service may have this name
-        roles: the part of a name that stands for a role, by the role's name
+    Attributes:
+        app_id: Unique name of the app, valid for a Service.
+        roles: The part of a name that stands for a role, by the role's name.
     """
 
     app_id: str
@@ -35,12 +35,12 @@ class AppNames:
 
 
 def app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
-    """Chooses names for a new app.
+    """Return names for a new app.
 
     Args:
-        app: its name
-        roles: names of its roles
-        tail: how many characters will follow the role's in a pod's name
+        app: Name of the app.
+        roles: Names of its roles.
+        tail: How many characters follow the role in a pod's name.
     """
     roles = list(roles)
     room = _LONGEST - _UNIQUE - len("-") - tail
@@ -53,15 +53,22 @@ def app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
 
 
 def normalize_str(data: str) -> str:
-    """Returns a name in lower case, without what a host name cannot have; possibly empty, and of
-    any length.
+    """Return a name in lower case with only letters, digits and inner dashes.
+
+    The result may be empty, and may have any length.
     """
     return _OTHERS.sub("", data.lower()).lstrip("-")
 
 
-def normalized(app: str, roles: Iterable[str], tail: int) -> AppNames:
-    """Chooses names as :func:`app_names`, from what :func:`normalize_str` leaves of them; users of
-    Volcano know their pods by such names.
+def normalized_app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
+    """Return names for a new app whose parts went through :func:`normalize_str`.
+
+    Users of Volcano know their pods by these names.
+
+    Args:
+        app: Name of the app.
+        roles: Names of its roles.
+        tail: How many characters follow the role in a pod's name.
     """
     roles = list(roles)
     plain = [normalize_str(role) for role in roles]
@@ -72,7 +79,7 @@ def normalized(app: str, roles: Iterable[str], tail: int) -> AppNames:
 
 
 def port_names(names: Iterable[str]) -> dict[str, str]:
-    """Returns names of ports as a cluster accepts them: letters, digits and single dashes."""
+    """Return valid names of ports (letters, digits, single dashes), by the given names."""
     single = {name: re.sub("-+", "-", _PORT.clean(name)) or _PORT.fallback for name in names}
     fitted = fit_names(single.values(), _PORT)
     taken: set[str] = set()

@@ -1,4 +1,4 @@
-"""Being told by the cluster that an app has changed."""
+"""Waiting for a change of an app by the cluster's watch API."""
 
 from __future__ import annotations
 
@@ -16,52 +16,65 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.status.views import AppView
 
-_LONGEST = 30.0
+_LONGEST_WATCH = 30.0
 _PAUSE = 0.5
-#: Where nothing can be watched, the app is looked at so often, in seconds.
+#: The pause between two polls if the cluster refuses watches, in seconds.
 _REFUSED_PAUSE = 2.0
-_GONE = 410
-#: What a cluster knows just now, however old it is.
-_ANY = "0"
+#: The pause after a change, so that changes that come together are read together, in seconds.
+_CHANGED_PAUSE = 0.05
+_EXPIRED = 410
+#: The resource version that stands for the present state.
+_ANY_VERSION = "0"
 
 
 def wait_for_change(
     cluster: Cluster, namespace: str, view: AppView | None, timeout: float | None
 ) -> None:
-    """Returns when an app's objects have changed since they were read.
+    """Block deadline an app's objects have changed since they were read.
 
-    What goes wrong counts as a change: its caller looks again, after a pause.
+    An error counts as a change, after a pause: the caller polls.
 
     Args:
-        cluster: where
-        namespace: of the app
-        view: what was read
-        timeout: returns after that many seconds, after half a minute if None
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        view: The app's objects as they were read.
+        timeout: The longest time to block, in seconds; None or more than 30 means 30.
     """
-    until = time.monotonic() + min(_LONGEST, _LONGEST if timeout is None else timeout)
+    longest = _LONGEST_WATCH if timeout is None else min(_LONGEST_WATCH, timeout)
+    deadline = time.monotonic() + longest
     pause = _PAUSE
     if view is not None and view.api != "mcad":
         try:
-            changed = _changes(cluster, namespace, view, until, _newest(view))
-            if changed is False:  # a cluster does not keep for long what has changed since when
-                changed = _changes(cluster, namespace, view, until, _ANY)
+            changed = _changes(cluster, namespace, view, deadline, _newest(view))
+            if changed is False:  # a cluster keeps the history of changes for a few minutes
+                changed = _changes(cluster, namespace, view, deadline, _ANY_VERSION)
             if changed:
-                pause = 0.05  # what comes together is told together
+                pause = _CHANGED_PAUSE
         except ApiError:
             pause = _REFUSED_PAUSE
         except BackendError:
             pass
-    time.sleep(min(pause, max(until - time.monotonic(), 0)))
+    time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
 
 
 def _changes(
-    cluster: Cluster, namespace: str, view: AppView, until: float, version: str
+    cluster: Cluster, namespace: str, view: AppView, deadline: float, version: str
 ) -> bool | None:
-    """Returns True when one of an app's objects has changed since a version, False if the cluster
-    does not know that version any more, None if it has ended the watch.
+    """Watch an app's objects until one of them has changed.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        view: The app's objects as they were read.
+        deadline: When to stop, by the monotonic clock.
+        version: The resource version since which a change counts.
+
+    Returns:
+        True after a change, False if the cluster no longer knows the version, None if the cluster
+        has ended the watch.
 
     Raises:
-        BackendError: the cluster refuses, or does not answer
+        BackendError: The cluster refuses, or does not answer.
     """
     api, plural = {"batch": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets")}.get(
         view.api, (VOLCANO, "jobs")
@@ -69,43 +82,43 @@ def _changes(
     query: dict[str, object] = {
         "watch": "true",
         "resourceVersion": version,
-        "timeoutSeconds": max(1, int(until - time.monotonic())),
+        "timeoutSeconds": max(1, int(deadline - time.monotonic())),
     }
     if view.api == "batch":
         query["labelSelector"] = selector(instance=view.app_id)
     else:
         query["fieldSelector"] = f"metadata.name={view.app_id}"
-    known = {one["metadata"]["name"]: _order(_version(one)) for one in view.objects}
-    path, what = object_path(api, namespace, plural), f"watch the app {view.app_id}"
-    wait = max(until - time.monotonic(), 0.1)
+    versions = {one["metadata"]["name"]: _order(_version(one)) for one in view.objects}
+    path, action = object_path(api, namespace, plural), f"watch the app {view.app_id}"
+    wait = max(deadline - time.monotonic(), 0.1)
     try:
-        with cluster.open("GET", path, what, query, timeout=wait) as answer:
-            for event in _events(answer.chunks()):
-                found = event.get("object") or {}
-                if event.get("type") == "ERROR" and found.get("code") == _GONE:
+        with cluster.open("GET", path, action, query, timeout=wait) as response:
+            for event in _events(response.chunks()):
+                resource = event.get("object") or {}
+                if event.get("type") == "ERROR" and resource.get("code") == _EXPIRED:
                     return False
-                # without a version it begins with all there is
-                begins = version == _ANY and event.get("type") != "DELETED"
-                name = (found.get("metadata") or {}).get("name")
-                if not begins or _order(_version(found)) > known.get(name, (0, "")):
+                # without a version the watch first reports all present objects
+                is_present = version == _ANY_VERSION and event.get("type") != "DELETED"
+                name = (resource.get("metadata") or {}).get("name")
+                if not is_present or _order(_version(resource)) > versions.get(name, (0, "")):
                     return True
     except ApiError as e:
-        if e.status == _GONE and version != _ANY:
+        if e.status == _EXPIRED and version != _ANY_VERSION:
             return False
         raise
     return None
 
 
-def _events(pieces: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+def _events(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
     rest = b""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             if line.strip():
                 try:
                     yield json.loads(line)
                 except ValueError as e:
-                    raise BackendError(f"the answer to a watch is not JSON: {e}") from e
+                    raise BackendError(f"the response to a watch is not JSON: {e}") from e
 
 
 def _version(resource: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""The scheduler ``kubernetes_mcad``."""
+"""``kubernetes_mcad``: apps as AppWrappers of MCAD."""

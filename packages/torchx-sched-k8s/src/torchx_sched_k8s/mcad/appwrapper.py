@@ -1,6 +1,4 @@
-"""``kubernetes_mcad``: an AppWrapper with an app's pods, service and pod groups, in the shape that
-its users know.
-"""
+"""AppWrappers: the pods, the Service and the pod groups of an app in one object."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from torchx_sched_k8s.mcad.options import KubernetesMCADOpts
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.status.job_states import role_name_of, words_of
+from torchx_sched_k8s.status.job_states import condition_reason, role_name_of
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
@@ -31,7 +29,7 @@ API_VERSION = "workload.codeflare.dev/v1beta1"
 LABEL_APPWRAPPER = "appwrapper.workload.codeflare.dev"
 LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
 ANNOTATION_NETWORKS = "k8s.v1.cni.cncf.io/networks"
-#: Of the service, where no role names a port.
+#: Port of the Service if no role names a port.
 DEFAULT_PORT = 29500
 
 JOB_STATE: dict[str, AppState] = {
@@ -49,7 +47,12 @@ _NOT_IN_VARIABLES = re.compile(r"[^A-Z0-9_]")
 
 
 def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
-    """Returns the AppWrapper of an app."""
+    """Return the AppWrapper of an app.
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
+    """
     app_id = unique_name(app)
     namespace = opts.namespace
     rank0 = f"{pod_name(app_id, 0, 0)}.{app_id}"
@@ -66,9 +69,9 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
             labels = pod_labels(app, role_idx, role, k, app_id)
             if opts.coscheduler_name:
                 labels[LABEL_POD_GROUP] = f"{app_id}-pg{role_idx}"
-            notes = {ANNOTATION_ROLE_NAME: role.name}
+            annotations = {ANNOTATION_ROLE_NAME: role.name}
             name = pod_name(app_id, role_idx, k)
-            place = Place(app_id, namespace, labels, notes, rank0, replica=k)
+            place = Place(app_id, namespace, labels, annotations, rank0, replica=k)
             pod = complete_pod(maker.make(name, place), name, app_id, opts)
             env = pod["spec"]["containers"][0]["env"]
             if all(one["name"] != hosts["name"] for one in env):
@@ -82,7 +85,7 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
         spec["priority"] = opts.priority
     retries = min(role.max_retries for role in app.roles)
     if retries > 0:
-        retry(spec, retries, sum(role.num_replicas for role in app.roles))
+        set_requeuing(spec, retries, sum(role.num_replicas for role in app.roles))
     return {
         "apiVersion": API_VERSION,
         "kind": "AppWrapper",
@@ -92,12 +95,12 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
 
 
 def hosts_variable(role: str) -> str:
-    """Returns the variable by which programs of MCAD's users know the host of the first replica."""
+    """Return the variable in which MCAD's users expect the host name of the first replica."""
     return f"TORCHX_MCAD_{_NOT_IN_VARIABLES.sub('', role.upper())}_0_HOSTS"
 
 
 def pod_opts(opts: KubernetesMCADOpts) -> KubernetesOpts:
-    """Returns what of the options is about pods."""
+    """Return the options of pods, as options of ``kubernetes``."""
     return KubernetesOpts(
         namespace=opts.namespace,
         service_account=opts.service_account,
@@ -109,7 +112,14 @@ def pod_opts(opts: KubernetesMCADOpts) -> KubernetesOpts:
 def complete_pod(
     pod: dict[str, Any], name: str, app_id: str, opts: KubernetesMCADOpts
 ) -> dict[str, Any]:
-    """Returns a pod as an object of its own, with what AppWrappers have beside."""
+    """Return a pod as an object with a name, and with the fields that MCAD needs.
+
+    Args:
+        pod: Metadata and spec of the pod.
+        name: Name of the pod.
+        app_id: Name of the app in the cluster.
+        opts: The scheduler's options.
+    """
     pod["metadata"].update(name=name, namespace=opts.namespace)
     if opts.network:
         pod["metadata"]["annotations"][ANNOTATION_NETWORKS] = opts.network
@@ -122,8 +132,9 @@ def complete_pod(
 
 
 def pod_name(app_id: str, role_idx: int, replica: int) -> str:
-    """Returns what the pod of a replica is called: as ever in the first role, with the role's index
-    in the others, whose pods had the same names otherwise.
+    """Return the name of a replica's pod.
+
+    In the first role it has the form of older releases; in other roles it contains their index.
     """
     return f"{app_id}-{replica}" if role_idx == 0 else f"{app_id}-{role_idx}-{replica}"
 
@@ -131,7 +142,7 @@ def pod_name(app_id: str, role_idx: int, replica: int) -> str:
 def pod_group(
     app: AppDef, role: Role, role_idx: int, namespace: str, app_id: str
 ) -> dict[str, Any]:
-    """Returns the group by which a co-scheduler starts the pods of a role together."""
+    """Return the pod group of a role, whose pods the co-scheduler starts together."""
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "PodGroup",
@@ -145,7 +156,7 @@ def pod_group(
 
 
 def service(app: AppDef, name: str, namespace: str, port: int) -> dict[str, Any]:
-    """Returns the service through which the pods find each other."""
+    """Return the Service that gives pods host names."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -162,13 +173,19 @@ def service(app: AppDef, name: str, namespace: str, port: int) -> dict[str, Any]
 
 
 def service_port(app: AppDef) -> int:
-    """Returns the last port that a role names, one that torchrun uses if none does."""
+    """Return the last port that a role names, or torchrun's default port."""
     ports = [port for role in app.roles for port in role.port_map.values()]
     return ports[-1] if ports else DEFAULT_PORT
 
 
-def retry(spec: dict[str, Any], retries: int, pods: int) -> None:
-    """Lets MCAD put an app that lost pods into the queue again."""
+def set_requeuing(spec: dict[str, Any], retries: int, pods: int) -> None:
+    """Let MCAD requeue an app that lost pods.
+
+    Args:
+        spec: Spec of the AppWrapper, changed in place.
+        retries: How many times.
+        pods: How many pods the app needs.
+    """
     spec["schedulingSpec"] = {
         "minAvailable": pods,
         "requeuing": {
@@ -181,30 +198,36 @@ def retry(spec: dict[str, Any], retries: int, pods: int) -> None:
 
 
 def unique_name(app: AppDef) -> str:
-    """Returns a new name for an app, which its service has, and its pods with numbers after it."""
+    """Return a new name for an app and its Service; its pods append numbers."""
     most = max((role.num_replicas for role in app.roles), default=1)
     tail = len(f"-{len(app.roles)}-{most}")
     ident = random_id(14)
-    plain = cleaned(app.name)
+    plain = clean_name(app.name)
     rule = DNS_SERVICE.within(_LONGEST - tail - 15)
     return f"{fit_name(plain or app.name, rule)}-{ident}"
 
 
-def cleaned(data: str) -> str:
-    """Returns a name in lower case that begins with a letter, without what a host name cannot
-    have; possibly empty.
+def clean_name(data: str) -> str:
+    """Return a name in lower case without characters that a host name cannot have.
+
+    It does not begin with a digit, and may be empty.
     """
     return _OTHERS.sub("", data.lower().removeprefix("-")).lstrip("0123456789")
 
 
 def appwrapper_view(app_id: str, wrapper: Mapping[str, Any]) -> AppView:
-    """Reads an AppWrapper."""
+    """Return an app that is an AppWrapper.
+
+    Args:
+        app_id: Name of the app in the cluster.
+        wrapper: The AppWrapper.
+    """
     status = wrapper.get("status") or {}
     word = str(status.get("state") or "")
     state = JOB_STATE.get(word, AppState.UNKNOWN) if word else AppState.PENDING
     message = ""
     if state not in (AppState.RUNNING, AppState.SUCCEEDED):
-        reasons = map(words_of, reversed(status.get("conditions") or ()))
+        reasons = map(condition_reason, reversed(status.get("conditions") or ()))
         message = next(filter(None, reasons), "")
     roles: dict[int, RoleView] = {}
     for pod in pods_of(wrapper):
@@ -217,7 +240,7 @@ def appwrapper_view(app_id: str, wrapper: Mapping[str, Any]) -> AppView:
 
 
 def pods_of(wrapper: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Yields the pods that an AppWrapper holds."""
+    """Yield the pods in an AppWrapper."""
     spec = wrapper.get("spec") or {}
     for item in (spec.get("resources") or {}).get("GenericItems") or ():
         inner = item.get("generictemplate") or {}

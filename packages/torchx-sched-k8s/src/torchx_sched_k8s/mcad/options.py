@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torchx_kit.names.limits import DNS_LABEL
-from torchx_sched_k8s.options import SUBDOMAIN
+from torchx_sched_k8s.options import DNS_RULE, NAME_RULE, SUBDOMAIN
 from torchx_specs.options.structured import StructuredOpts
 
 
@@ -15,38 +15,38 @@ class KubernetesMCADOpts(StructuredOpts):
     """Options of ``kubernetes_mcad``."""
 
     namespace: str = "default"
-    """namespace of the cluster"""
+    """namespace of the job"""
 
     service_account: str | None = None
     """service account of the pods"""
 
     priority: int | None = None
-    """priority of the AppWrapper; a larger number comes first"""
+    """priority of the AppWrapper; the largest number comes first"""
 
     priority_class_name: str | None = None
-    """priority class of the pods, which a co-scheduler looks at"""
+    """priority class of the pods, for the co-scheduler"""
 
     image_secret: str | None = None
-    """secret with which images are pulled"""
+    """secret with the credentials to pull images"""
 
     coscheduler_name: str | None = None
-    """scheduler that starts the pods of a role together"""
+    """co-scheduler that starts the pods of a role together"""
 
     network: str | None = None
-    """name of a further network for the pods"""
+    """name of an additional network for the pods"""
 
     validate_spec: bool = True
-    """asks the cluster whether it would take the AppWrapper, before it is created"""
+    """check the AppWrapper by a dry run on the cluster before it is created"""
 
     context: str | None = None
-    """context of the kubeconfig, its current one unless given"""
+    """context of the kubeconfig; unset: the current context"""
 
 
 def problems_of_mcad(opts: KubernetesMCADOpts) -> Iterable[str]:
-    """Yields everything that is wrong with options, one line each."""
+    """Yield everything that is wrong with options, one line each."""
     if not DNS_LABEL.accepts(opts.namespace):
-        yield f"option namespace={opts.namespace!r} is no name of a namespace"
+        yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
     for name in ("service_account", "priority_class_name", "image_secret", "coscheduler_name"):
         value = getattr(opts, name)
         if value is not None and not SUBDOMAIN.accepts(value):
-            yield f"option {name}={value!r} is no name of an object"
+            yield f"option {name}={value!r} is not a valid name; {NAME_RULE}"

@@ -1,11 +1,13 @@
-"""``kubernetes_mcad``: apps as AppWrappers, which MCAD starts when all of an app finds a place."""
+"""``kubernetes_mcad``: apps as AppWrappers, which MCAD starts when all pods of an app fit."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.names.ids import make_unique as make_unique
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
 from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
@@ -18,22 +20,23 @@ from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NA
 from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_k8s.cluster.labels import object_labels as object_labels
 from torchx_sched_k8s.cluster.labels import pod_labels as _pod_labels
+from torchx_sched_k8s.cluster.paths import MCAD, object_path
 from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
-from torchx_sched_k8s.legacy_names import to_model
+from torchx_sched_k8s.legacy_names import to_model, verbatim
 from torchx_sched_k8s.mcad.appwrapper import (
     JOB_STATE as JOB_STATE,
 )
 from torchx_sched_k8s.mcad.appwrapper import (
     LABEL_POD_GROUP,
     appwrapper_view,
-    cleaned,
+    clean_name,
     complete_pod,
     make_appwrapper,
     pod_group,
     pod_opts,
-    retry,
     service,
     service_port,
+    set_requeuing,
     unique_name,
 )
 from torchx_sched_k8s.mcad.options import KubernetesMCADOpts as KubernetesMCADOpts
@@ -45,7 +48,7 @@ from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, format_reques
 from torchx_sched_k8s.request.overlays import NAMESPACE
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
-from torchx_sched_k8s.scheduler import KubernetesScheduler, _parsed
+from torchx_sched_k8s.scheduler import KubernetesScheduler, parse_app_id
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
@@ -77,7 +80,7 @@ if TYPE_CHECKING:
 KubernetesMCADJob = KubernetesJob
 Opts = KubernetesMCADOpts
 
-#: Words of an AppWrapper's status for its pods.
+#: States of an AppWrapper's pods, by the names in its status.
 TASK_STATE: dict[str, AppState] = {
     "Pending dispatch": AppState.PENDING,
     "pending": AppState.PENDING,
@@ -91,7 +94,7 @@ TASK_STATE: dict[str, AppState] = {
 def create_scheduler(
     session_name: str, client: ApiClient | None = None, docker_client: Any = None, **kwargs: Any
 ) -> KubernetesMCADScheduler:
-    """Returns a scheduler; parameters of other schedulers are ignored."""
+    """Return a scheduler. Parameters of other schedulers are ignored."""
     return KubernetesMCADScheduler(session_name, client, docker_client)
 
 
@@ -99,9 +102,9 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     """Runs apps as AppWrappers of MCAD.
 
     Args:
-        session_name: the session, part of the handles
-        client: a client of the cluster to use instead of one made from the environment
-        docker_client: kept for older code
+        session_name: Name of the session, part of the handles.
+        client: A client of the kubernetes library to use instead of one made from the environment.
+        docker_client: Ignored; kept for older code.
     """
 
     def __init__(
@@ -120,10 +123,10 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Checks an app; none needs a resource here.
+        """Check an app; a role without a resource is valid here.
 
         Raises:
-            RequestError: no cluster could run it
+            RequestError: No cluster can run the app.
         """
         opts = (
             cfg if isinstance(cfg, KubernetesMCADOpts) else KubernetesMCADOpts.from_cfg(cfg or {})
@@ -138,15 +141,13 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     # -- submitted apps
 
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
-        from torchx_sched_k8s.cluster.paths import MCAD, object_path
-
-        namespace, name = _parsed(app_id)
+        namespace, name = parse_app_id(app_id)
         path = object_path(MCAD, namespace, "appwrappers", name)
-        found = self._cluster.get_or_none(path, f"look for the app {name}")
+        found = self._cluster.get_or_none(path, f"find the app {name}")
         return appwrapper_view(name, found) if found else None
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
-        # AppWrappers do not say that their pods have succeeded: the pods do
+        # an AppWrapper does not report that its pods have succeeded
         found = super()._describe(app_id)
         if found is not None and found.state in (AppState.RUNNING, AppState.PENDING):
             states = {replica.state for role in found.roles_statuses for replica in role.replicas}
@@ -155,13 +156,15 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         return found
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Returns the AppWrappers of a namespace, that of the kubeconfig's context if not given."""
-        from torchx_sched_k8s.cluster.errors import ApiError
+        """Return the apps of a namespace.
+
+        Args:
+            cfg: The options ``namespace`` (by default the context's) and ``context``.
+        """
         from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
-        from torchx_sched_k8s.cluster.paths import MCAD, object_path
 
         cfg = cfg or {}
-        self._use(cfg)
+        self._remember_context(cfg)
         namespace = str(cfg.get("namespace") or namespace_of_context(self._context))
         path = object_path(MCAD, namespace, "appwrappers")
         apps = []
@@ -179,7 +182,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         return apps
 
     def cancel(self, app_id: str) -> None:
-        """Ends an app by removing it, which is the only way that AppWrappers have."""
+        """Delete an app: AppWrappers cannot be ended in another way."""
         self.delete(app_id)
 
 
@@ -187,18 +190,18 @@ def _check(app: AppDef, opts: KubernetesMCADOpts) -> None:
     problems = [*problems_of_mcad(opts), *problems_of_app(app)]
     if problems:
         raise RequestError(problems)
-    import logging
-
     logger = logging.getLogger(__name__)
     for role in app.roles:
         if role.max_retries > 0 and role.retry_policy != RetryPolicy.APPLICATION:
-            logger.warning("role %s: a retry starts the whole app again with MCAD", role.name)
+            logger.warning("role %s: with MCAD a retry restarts the whole app", role.name)
         if role.metadata.get(NAMESPACE):
-            logger.warning("role %s: its overlays are left out: AppWrappers take none", role.name)
+            logger.warning(
+                "role %s: ignoring its overlays: kubernetes_mcad supports none", role.name
+            )
     if opts.service_account and opts.image_secret:
         logger.warning(
-            "image_secret and service_account are both given; the secret is used beside those of"
-            " the service account"
+            "image_secret and service_account are both set; the secret is used in addition to the"
+            " service account's"
         )
 
 
@@ -206,37 +209,41 @@ def _check(app: AppDef, opts: KubernetesMCADOpts) -> None:
 
 
 def cleanup_str(data: str) -> str:
-    """Returns a name in lower case that begins with a letter or a dash, without what a host name
-    cannot have.
-    """
-    return cleaned(data)
+    """Return a name in lower case without characters that a host name cannot have."""
+    return clean_name(data)
 
 
 def get_unique_truncated_appid(app: AppDef) -> str:
-    """Returns a new name for an app."""
+    """Return a new unique name for an app."""
     return unique_name(app)
 
 
 def get_port_for_service(app: AppDef) -> str:
-    """Returns the port of an app's service."""
+    """Return the port of an app's Service."""
     return str(service_port(app))
 
 
 def enable_retry(job_spec: dict[str, Any], appwrapper_retries: int, total_pods: int) -> None:
-    """Lets MCAD put an app that lost pods into the queue again."""
-    retry(job_spec, appwrapper_retries, total_pods)
+    """Let MCAD requeue an app that lost pods.
+
+    Args:
+        job_spec: Spec of the AppWrapper, changed in place.
+        appwrapper_retries: How many times.
+        total_pods: How many pods the app needs.
+    """
+    set_requeuing(job_spec, appwrapper_retries, total_pods)
 
 
 def create_pod_group(
     app: AppDef, role: Role, role_idx: int, namespace: str, app_id: str
 ) -> dict[str, Any]:
-    """Returns the item of an AppWrapper with the pod group of a role."""
+    """Return the item of an AppWrapper with the pod group of a role."""
     group = pod_group(app, role, role_idx, namespace, app_id)
     return {"replicas": 1, "generictemplate": group}
 
 
 def mcad_svc(app: AppDef, svc_name: str, namespace: str, service_port: str) -> V1Service:
-    """Returns the service through which an app's pods find each other."""
+    """Return the Service that gives an app's pods host names."""
     found: V1Service = to_model(service(app, svc_name, namespace, int(service_port)), "V1Service")
     return found
 
@@ -249,7 +256,7 @@ def pod_labels(
     coscheduler_name: str | None,
     app_id: str,
 ) -> dict[str, str]:
-    """Returns the labels of the pod of one replica."""
+    """Return the labels of the pod of one replica."""
     labels = _pod_labels(app, role_idx, role, replica_id, app_id)
     if coscheduler_name is not None:
         labels[LABEL_POD_GROUP] = f"{app_id}-pg{role_idx}"
@@ -267,9 +274,7 @@ def role_to_pod(
     priority_class_name: str | None,
     network: str | None,
 ) -> V1Pod:
-    """Returns the pod of one replica of a role whose macros have been substituted."""
-    from torchx_sched_k8s.legacy_names import verbatim
-
+    """Return the pod of one replica of a role whose macros are substituted."""
     opts = KubernetesMCADOpts(
         namespace=namespace,
         service_account=service_account,
@@ -294,7 +299,7 @@ def app_to_resource(
     network: str | None,
     priority: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the AppWrapper of an app, as plain data."""
+    """Return the AppWrapper of an app, as plain data."""
     return make_appwrapper(
         app,
         KubernetesMCADOpts(
@@ -310,7 +315,7 @@ def app_to_resource(
 
 
 def get_role_information(generic_items: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the roles of an AppWrapper's items, by name."""
+    """Return the roles in an AppWrapper's items, by name."""
     from torchx_sched_k8s.status.describe import described_role
 
     wrapper = {"spec": {"resources": {"GenericItems": list(generic_items)}}}
@@ -318,7 +323,7 @@ def get_role_information(generic_items: Iterable[dict[str, Any]]) -> dict[str, A
 
 
 def get_appwrapper_status(app: Mapping[str, Any]) -> AppState:
-    """Returns the state of an AppWrapper."""
+    """Return the state of an AppWrapper."""
     status = app.get("status")
     if not isinstance(status, Mapping):
         return AppState.PENDING
@@ -326,5 +331,5 @@ def get_appwrapper_status(app: Mapping[str, Any]) -> AppState:
 
 
 def get_tasks_status_description(status: Mapping[str, Any]) -> dict[str, int]:
-    """Returns how many pods of an AppWrapper are in which state."""
+    """Return the number of an AppWrapper's pods in each state."""
     return {word: int(status[word]) for word in TASK_STATE if word in status}

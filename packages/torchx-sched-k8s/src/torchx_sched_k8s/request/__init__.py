@@ -1,1 +1,1 @@
-"""The Kubernetes objects of an app."""
+"""The Kubernetes objects of an app, made without a cluster."""

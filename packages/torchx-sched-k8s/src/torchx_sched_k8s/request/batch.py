@@ -1,4 +1,4 @@
-"""``job_api=batch``: an Indexed Job for each role, and a headless Service for their names."""
+"""``job_api=batch``: an Indexed Job for each role, and a headless Service for host names."""
 
 from __future__ import annotations
 
@@ -31,15 +31,19 @@ from torchx_sched_k8s.supervisor import is_supervised, supervise
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.templates import RoleTemplate
 
-#: The field of a pod with its index, in every release that has Indexed Jobs.
+#: The field of a pod that holds its index, in every version that has Indexed Jobs.
 INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"
 
 
 def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Returns the Service and the Jobs of an app, and what starts them again together if anything.
+    """Return the Service and the Jobs of an app, and the objects of its supervisor if it has one.
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
 
     Raises:
-        RequestError: an overlay is wrong
+        RequestError: An overlay is not valid.
     """
     supervised = is_supervised(app, opts)
     most = max(role.num_replicas for role in app.roles)
@@ -81,7 +85,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
-    """Returns the Service by which an app's pods have host names, before they are ready."""
+    """Return the Service that gives an app's pods host names, also before they are ready."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -97,10 +101,17 @@ def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, An
 def job_spec(
     role: Role, container: str, place: Place, opts: KubernetesOpts, *, together: bool
 ) -> dict[str, Any]:
-    """Returns the spec of an Indexed Job with a role's replicas.
+    """Return the spec of an Indexed Job with a role's replicas.
+
+    Args:
+        role: The role.
+        container: Name of the container.
+        place: The identity of the pods.
+        opts: The scheduler's options.
+        together: Whether something around the Job restarts it as a whole.
 
     Raises:
-        RequestError: the overlay of its pods is wrong
+        RequestError: The overlay of the pods is not valid.
     """
     pod = PodMaker(RoleTemplate(role), opts).make(container, place)
     if opts.priority_class:
@@ -117,7 +128,7 @@ def job_spec(
 
 
 def suspend_for_kueue(job: dict[str, Any], role: Role | None, queue: str) -> None:
-    """Puts a Job or JobSet into a queue of Kueue, which starts it when its turn comes."""
+    """Suspend a Job or JobSet in a queue of Kueue, which resumes it when its turn comes."""
     job["metadata"]["labels"][LABEL_QUEUE] = queue
     job["spec"]["suspend"] = True
     if role is not None and role.min_replicas and role.min_replicas < role.num_replicas:

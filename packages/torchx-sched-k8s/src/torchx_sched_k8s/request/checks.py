@@ -28,10 +28,14 @@ _API = "the Kubernetes API"
 
 
 def check(app: AppDef, opts: KubernetesOpts) -> None:
-    """Checks that a cluster can be asked for an app's objects.
+    """Check an app and the options.
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
 
     Raises:
-        RequestError: names everything that is wrong
+        RequestError: Something is not valid; names every problem.
     """
     problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
     if not problems:
@@ -94,18 +98,21 @@ def _problems_of_mounts(role: Role) -> Iterable[str]:
     paths = {SHARED_MEMORY}
     for i, mount in enumerate(role.mounts):
         if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
-            continue  # raised with a type of its own where the pod is made
+            continue  # MountTypeError is raised when the pod is made
         where = f"mounts[{i}]"
         if not mount.dst_path.startswith("/") or ":" in mount.dst_path:
-            yield f"{where}: {mount.dst_path!r} is no absolute path without a colon"
+            yield f"{where}: dst_path {mount.dst_path!r} must be an absolute path without a colon"
         elif mount.dst_path in paths:
-            yield f"{where}: something is mounted at {mount.dst_path} already"
+            yield f"{where}: dst_path {mount.dst_path!r} is already used by another mount"
         paths.add(mount.dst_path)
         if isinstance(mount, VolumeMount):
             if not SUBDOMAIN.accepts(mount.src):
-                yield f"{where}: {mount.src!r} is no name of a persistent volume claim"
+                yield (
+                    f"{where}: src {mount.src!r} is not a valid name of a persistent volume claim"
+                    " (lower-case letters, digits, '-', '.')"
+                )
         elif ".." in mount.src_path.split("/") or not mount.src_path.startswith("/"):
-            yield f"{where}: {mount.src_path!r} is no absolute path on a node"
+            yield f"{where}: src_path {mount.src_path!r} must be an absolute path on the node"
         if isinstance(mount, DeviceMount) and not (
             mount.permissions and _VALID_PERMISSIONS.issuperset(mount.permissions)
         ):

@@ -22,15 +22,19 @@ from torchx_sched_k8s.request.retries import jobset_retries
 from torchx_specs.model.app import AppDef
 
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
-#: What JobSet puts after the name of a pod's role: index of its Job, its own, a random part.
+#: What JobSet appends to a role in a pod's name: index of the Job, index of the pod, a random part.
 _TAIL = "-0-%d-xxxxx"
 
 
 def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-    """Returns the JobSet of an app.
+    """Return the JobSet of an app.
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
 
     Raises:
-        RequestError: an overlay is wrong
+        RequestError: An overlay is not valid.
     """
     most = max(role.num_replicas for role in app.roles)
     names = app_names(app.name, [role.name for role in app.roles], len(_TAIL % (most - 1)))

@@ -1,4 +1,4 @@
-"""The native request: which objects to create; made offline, without a client library."""
+"""The native request of a submission: the objects to create."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef
 from torchx_specs.redaction import MASK, is_secret, masked_text
 
-#: What etcd stores as one object, in bytes, unless its operator says otherwise.
-LARGEST = 1536 * 1024
+#: The largest object that etcd stores by default, in bytes.
+LARGEST_OBJECT = 1536 * 1024
 
 
 @dataclass
 class KubernetesJob:
-    """What is created for an app.
+    """The objects of an app.
 
-    Args:
-        images_to_push: kept for older code; a workspace notes in its role what is to be pushed
-        resource: the object, or a ``v1`` List of several
-        namespace: of the cluster
+    Attributes:
+        images_to_push: Always empty; kept for older code.
+        resource: The object, or a ``v1`` List of several objects.
+        namespace: Namespace of the objects.
     """
 
     images_to_push: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class KubernetesJob:
 
     @property
     def name(self) -> str:
-        """What the app is called in the cluster."""
+        """Name of the app in the cluster."""
         first = self.objects[0]
         return labels_of(first).get(LABEL_UNIQUE_NAME) or str(first["metadata"]["name"])
 
@@ -56,10 +56,14 @@ class KubernetesJob:
 
 
 def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
-    """Returns which objects an app needs; contacts nobody.
+    """Return the objects of an app, without contacting a cluster.
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
 
     Raises:
-        RequestError: names everything that no cluster could do
+        RequestError: The app or the options are not valid; names every problem.
     """
     check(app, opts)
     for warning in warnings_of_retries(app, opts, opts.api):
@@ -83,30 +87,35 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
 
 
 def check_size(job: KubernetesJob) -> None:
-    """Checks that the cluster can store each object.
+    """Check that the cluster can store each object.
+
+    Args:
+        job: The objects.
 
     Raises:
-        RequestError: one is too large, or holds what JSON cannot
+        RequestError: An object is too large, or holds a value that JSON cannot.
     """
     for resource in job.objects:
         what = f"{resource.get('kind')} {resource['metadata']['name']}"
         try:
             size = len(json.dumps(resource, ensure_ascii=False).encode("utf-8"))
         except (TypeError, ValueError) as e:
-            raise RequestError(f"{what}: its overlay holds what JSON cannot: {e}") from e
-        if size > LARGEST:
+            raise RequestError(f"{what}: its overlay holds a value that JSON cannot: {e}") from e
+        if size > LARGEST_OBJECT:
             raise RequestError(
-                f"{what} takes {size / 2**20:.1f} MB, and a cluster stores {LARGEST / 2**20:.1f} MB"
-                " as one object: pass large arguments in a file, a workspace or a volume"
+                f"{what} has {size / 2**20:.1f} MB, and a cluster stores at most"
+                f" {LARGEST_OBJECT / 2**20:.1f} MB in one object;"
+                " pass large arguments in a file, a workspace or a volume"
             )
 
 
 def format_request(job: KubernetesJob) -> str:
-    """Returns a request as YAML that kubectl takes, with values masked that look like secrets."""
+    """Return a request as YAML for kubectl, with values masked that look like secrets."""
     return "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
 
 
 def _masked(value: Any) -> Any:
+    # redaction.masked would also mask fields of the API such as secret and secretKeyRef
     if isinstance(value, Mapping):
         if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), Mapping):
             return {**value, "data": masked_manifests(value["data"], _masked)}

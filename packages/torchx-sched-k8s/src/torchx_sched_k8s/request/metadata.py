@@ -22,14 +22,22 @@ def object_metadata(
     opts: KubernetesOpts,
     role_name: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the metadata of an object of an app."""
+    """Return the metadata of an object of an app.
+
+    Args:
+        app: The app.
+        name: Name of the object.
+        labels: Its labels, beside those of the options.
+        opts: The scheduler's options.
+        role_name: The role that the object belongs to; None for the whole app.
+    """
     annotations = dict(opts.annotations or {})
     annotations[ANNOTATION_APP_NAME] = app.name
     if role_name is not None:
         annotations[ANNOTATION_ROLE_NAME] = role_name
-    told = {key: value for key, value in app.metadata.items() if isinstance(value, str)}
-    if told:
-        annotations[ANNOTATION_METADATA] = json.dumps(told)
+    texts = {key: value for key, value in app.metadata.items() if isinstance(value, str)}
+    if texts:
+        annotations[ANNOTATION_METADATA] = json.dumps(texts)
     return {
         "name": name,
         "namespace": opts.namespace,

@@ -1,4 +1,4 @@
-"""Overlays: fields of a cluster's objects that roles and apps do not have."""
+"""Overlays: fields of Kubernetes objects that an AppDef cannot express."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torchx_specs.model.templates import is_template, macros
 from torchx_specs.overlays import apply_overlay, get_overlay
 
 NAMESPACE = "kubernetes"
-#: Of a role: its pods.
+#: Kind of overlay for a role's pods.
 POD = "V1Pod"
-#: Of a role: its Job. Of an app: each Job, or Volcano's.
+#: Kind of overlay for a role's Job; on an app, for each Job, or for Volcano's.
 JOB = "V1Job"
-#: Of an app: its JobSet.
+#: Kind of overlay for an app's JobSet.
 JOBSET = "JobSet"
-_OF_ROLES = (POD, JOB)
-_OF_APPS = (JOB, JOBSET)
-_KINDS = frozenset({*_OF_ROLES, *_OF_APPS})
-#: What :func:`torchx_specs.overlays.set_overlay` notes beside the kinds.
-_NOTE = "__torchx_overlays__"
+_ROLE_KINDS = (POD, JOB)
+_APP_KINDS = (JOB, JOBSET)
+_KINDS = frozenset({*_ROLE_KINDS, *_APP_KINDS})
+#: A key that :func:`torchx_specs.overlays.set_overlay` adds to the kinds.
+_MARKER = "__torchx_overlays__"
 
 _OBJECT_FIELDS = "apiVersion kind metadata spec"
 _METADATA_FIELDS = (
@@ -46,46 +46,50 @@ _JOB_FIELDS = (
     " manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy scheduling"
     " selector successPolicy suspend template ttlSecondsAfterFinished"
 )
-#: What replicas are found and started again by.
-_OURS_IN_PODS = ("restartPolicy", "hostname", "subdomain")
-_OURS_IN_JOBS = ("completionMode", "completions", "manualSelector", "selector", "template")
+#: Fields that TorchX needs to find and restart replicas.
+_FIXED_IN_PODS = ("restartPolicy", "hostname", "subdomain")
+_FIXED_IN_JOBS = ("completionMode", "completions", "manualSelector", "selector", "template")
 
 
 def overlay_of(target: Role | AppDef, kind: str) -> dict[str, Any]:
-    """Returns the overlay of one kind, ``{}`` if there is none.
+    """Return the overlay of one kind, or ``{}`` if there is none.
 
-    All of ``metadata["kubernetes"]`` is taken for one of pods if it names no kind, as older
+    If a role's ``metadata["kubernetes"]`` names no kind, all of it is the overlay of pods, as older
     programs wrote it.
 
+    Args:
+        target: The role or app.
+        kind: The kind of overlay.
+
     Raises:
-        RequestError: what is stored is no overlay, cannot be read, or is of no kind that ``target``
-            can have
+        RequestError: The metadata holds no overlay, cannot be read, or has a kind that ``target``
+            cannot have.
     """
     stored: Any = target.metadata.get(NAMESPACE)
     if not stored:
         return {}
     if isinstance(stored, str):
-        stored = document(stored)
+        stored = read_document(stored)
     whose = f"role '{target.name}'" if isinstance(target, Role) else f"app '{target.name}'"
     if not isinstance(stored, Mapping):
         what = type(stored).__name__
         raise RequestError(f"{whose}: metadata['{NAMESPACE}'] must be a dict, got {what}")
-    kinds = [str(key) for key in stored if key != _NOTE]
-    flat = _NOTE not in stored and _KINDS.isdisjoint(kinds)
+    kinds = [str(key) for key in stored if key != _MARKER]
+    flat = _MARKER not in stored and _KINDS.isdisjoint(kinds)
     if flat and isinstance(target, Role):
         return _overlay(stored, kind) if kind == POD else {}
-    _check_kinds(whose, kinds, _OF_ROLES if isinstance(target, Role) else _OF_APPS)
+    _check_kinds(whose, kinds, _ROLE_KINDS if isinstance(target, Role) else _APP_KINDS)
     return _overlay(stored, kind) if kind in kinds else {}
 
 
-def document(source: str) -> dict[str, Any]:
-    """Returns what a file holds.
+def read_document(source: str) -> dict[str, Any]:
+    """Return the content of a file of JSON or YAML.
 
     Args:
-        source: path or URI of JSON or YAML
+        source: Path or URI of the file.
 
     Raises:
-        RequestError: it cannot be read, or holds no mapping
+        RequestError: The file cannot be read, or holds no mapping.
     """
     return get_overlay(Role("", "", metadata={NAMESPACE: {"file": source}}), NAMESPACE, "file")
 
@@ -99,7 +103,7 @@ def _check_kinds(whose: str, kinds: list[str], known: tuple[str, ...]) -> None:
         if kind in known:
             continue
         if kind in _KINDS:
-            hint = f" set it on {'the AppDef' if kind in _OF_APPS else 'a Role'}"
+            hint = f" set it on {'the AppDef' if kind in _APP_KINDS else 'a Role'}"
         else:
             hint = nearest(kind, known)
         raise RequestError(
@@ -108,7 +112,7 @@ def _check_kinds(whose: str, kinds: list[str], known: tuple[str, ...]) -> None:
 
 
 def substituted(overlay: Any, values: macros.Values) -> Any:
-    """Returns an overlay with the macros substituted."""
+    """Return an overlay with its macros substituted."""
     if isinstance(overlay, str):
         return marked(values.substitute(overlay)) if is_template(overlay) else overlay
     if isinstance(overlay, Mapping):
@@ -121,44 +125,59 @@ def substituted(overlay: Any, values: macros.Values) -> Any:
 def overlay_pod(
     pod: dict[str, Any], overlay: Mapping[str, Any], *, known_only: bool, fixed: bool
 ) -> None:
-    """Lays an overlay over a pod in place; the labels by which it is found stay.
+    """Apply an overlay to a pod in place. The labels of TorchX stay.
 
     Args:
-        pod: metadata and spec
-        overlay: as :func:`overlay_of` returned it
-        known_only: refuse fields that this version does not know
-        fixed: refuse changes of what replicas are found and started again by
+        pod: Metadata and spec of the pod.
+        overlay: The overlay, as :func:`overlay_of` returns it.
+        known_only: Whether to reject fields that this version does not know.
+        fixed: Whether to reject changes of fields that TorchX needs to find and restart replicas.
 
     Raises:
-        RequestError: a field that is unknown or must not be changed, or of another type
+        RequestError: A field is unknown, must not be changed, or has a wrong type.
     """
-    _lay(
+    _apply(
         pod,
         overlay,
         kind=POD,
         spec_fields=_POD_FIELDS if known_only else "",
-        fixed=_OURS_IN_PODS if fixed else (),
+        fixed=_FIXED_IN_PODS if fixed else (),
     )
 
 
 def overlay_job(job: dict[str, Any], overlay: Mapping[str, Any], *, known_only: bool) -> None:
-    """Lays an overlay over a ``batch/v1`` Job in place.
+    """Apply an overlay to a ``batch/v1`` Job in place.
+
+    Args:
+        job: The Job.
+        overlay: The overlay, as :func:`overlay_of` returns it.
+        known_only: Whether to reject fields that this version does not know.
 
     Raises:
-        RequestError: a field that is unknown or must not be changed, or of another type
+        RequestError: A field is unknown, must not be changed, or has a wrong type.
     """
     fields = _JOB_FIELDS if known_only else ""
-    _lay(job, overlay, kind=JOB, spec_fields=fields, fixed=_OURS_IN_JOBS)
+    _apply(job, overlay, kind=JOB, spec_fields=fields, fixed=_FIXED_IN_JOBS)
 
 
 def overlay_object(
     resource: dict[str, Any], overlay: Mapping[str, Any], kind: str, *, known_only: bool
 ) -> None:
-    """Lays an overlay over an object whose API has schemas of its own in place."""
-    _lay(resource, overlay, kind=kind, spec_fields="", fixed=(), known_only=known_only)
+    """Apply an overlay in place to an object of an API that has its own schemas.
+
+    Args:
+        resource: The object.
+        overlay: The overlay, as :func:`overlay_of` returns it.
+        kind: The kind of overlay, for messages.
+        known_only: Whether to reject unknown fields of the metadata.
+
+    Raises:
+        RequestError: A field is unknown or has a wrong type.
+    """
+    _apply(resource, overlay, kind=kind, spec_fields="", fixed=(), known_only=known_only)
 
 
-def _lay(
+def _apply(
     base: dict[str, Any],
     overlay: Mapping[str, Any],
     *,
@@ -168,7 +187,7 @@ def _lay(
     known_only: bool | None = None,
 ) -> None:
     metadata = base["metadata"]
-    ours = {field: copy.copy(metadata.get(field)) for field in ("name", "namespace")}
+    kept = {field: copy.copy(metadata.get(field)) for field in ("name", "namespace")}
     labels = dict(metadata.get("labels") or {})
     before = {field: copy.deepcopy(base["spec"].get(field)) for field in fixed}
     try:
@@ -180,13 +199,15 @@ def _lay(
     for where, fields in parts.items():
         part = base.get(where) if where else base
         if not isinstance(part, dict):
-            raise RequestError(f"overlay {kind}: `{where}` is no dict")
+            raise RequestError(
+                f"overlay {kind}: `{where}` must be a dict, got {type(part).__name__}"
+            )
         if checked and fields:
             _check_known(kind, where, part, fields)
     if kind == POD:
         for field in ("apiVersion", "kind"):
             base.pop(field, None)
-    for field, value in ours.items():
+    for field, value in kept.items():
         base["metadata"].pop(field, None)
         if value is not None:
             base["metadata"][field] = value
@@ -194,8 +215,8 @@ def _lay(
     changed = [field for field in fixed if base["spec"].get(field) != before[field]]
     if changed:
         names = ", ".join(f"`spec.{field}`" for field in changed)
-        hint = " (the pods' fields belong in V1Pod)" if "template" in changed else ""
-        raise RequestError(f"overlay {kind}: {names} cannot be changed, TorchX sets it{hint}")
+        hint = " (set fields of pods in the overlay V1Pod)" if "template" in changed else ""
+        raise RequestError(f"overlay {kind}: {names} cannot be changed: TorchX sets it{hint}")
 
 
 def _check_known(kind: str, where: str, part: Mapping[str, Any], fields: str) -> None:
@@ -209,5 +230,5 @@ def _check_known(kind: str, where: str, part: Mapping[str, Any], fields: str) ->
             hint = f" did you mean 'spec.{field}'?"
         raise RequestError(
             f"overlay {kind}: unknown field `{path}`;{hint}"
-            " validate_spec=False leaves fields to the cluster"
+            " to leave unknown fields to the cluster, set validate_spec=False"
         )

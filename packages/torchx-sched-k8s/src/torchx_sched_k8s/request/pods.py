@@ -1,4 +1,4 @@
-"""A role's pods as plain data: what a replica runs, with what, and where."""
+"""The pods of a role, as plain data."""
 
 from __future__ import annotations
 
@@ -20,39 +20,38 @@ from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.templates import RoleTemplate, macros
 
-#: The variable with the image of the replica.
+#: The variable that holds the replica's image.
 ENV_IMAGE = "TORCHX_IMAGE"
-#: The variable with the index of the replica, where one template makes all replicas of a role.
+#: The variable that holds the replica's index if one template makes all replicas of a role.
 ENV_REPLICA_ID = "TORCHX_REPLICA_ID"
 _ENV_JOB_ID = "TORCHX_JOB_ID"
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - no file of ours
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point
 
-#: A variable whose value begins so gets the field of the pod whose path follows.
+#: A variable whose value begins with this text gets a field of the pod; the field's path follows.
 PLACEHOLDER_FIELD_PATH = "[FIELD_PATH]"
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 
-#: Stands for the index of a replica until what is said by the user has been escaped; no user's
-#: text can hold it.
+#: Stands for the replica's index until the user's text is escaped; no user's text can contain it.
 REPLICA_MARK = "\0replica\0"
 
 _NO_IMAGE = frozenset({"", NONE, MISSING})
-# What a node would replace: $(NAME), and $$ as $. Dollars before our own mark count as well.
+# A node replaces $(NAME), and $$ by $. The mark becomes $(NAME), so dollars before it count too.
 _ACTIVE = re.compile(r"\$\$+|\$(?=[(\0])")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pod stands in its app.
+    """The identity of a pod, or of a template of pods.
 
-    Args:
-        app_id: the app
-        namespace: of the cluster
-        labels: of the pod
-        annotations: of the pod
-        rank0: host of the first replica of the first role
-        replica: index of the replica, None for a template of all replicas of a role
-        index_path: path of the field that has the index, for such a template
-        subdomain: the service through which pods find each other, None if the cluster sees to it
+    Attributes:
+        app_id: Name of the app in the cluster.
+        namespace: Namespace of the pod.
+        labels: Labels of the pod.
+        annotations: Annotations of the pod.
+        rank0: Host name of the first replica of the first role.
+        replica: Index of the replica; None for a template of all replicas of a role.
+        index_path: For a template, the path of the pod's field that holds the index.
+        subdomain: Name of the Service that gives pods host names; None if the API sets it.
     """
 
     app_id: str
@@ -65,19 +64,19 @@ class Place:
     subdomain: str | None = None
 
     def values(self) -> macros.Values:
-        """Returns what the macros stand for."""
+        """Return the values of the macros."""
         replica = REPLICA_MARK if self.replica is None else str(self.replica)
         return macros.Values("", self.app_id, replica, ENV_RANK0_HOST)
 
 
 class PodMaker:
-    """Makes the pods of a role; what they have in common is found out once.
+    """Makes the pods of a role; the parts that all pods share are computed once.
 
     Args:
-        template: the role
-        opts: the scheduler's options
-        plain: as older users of Volcano and MCAD have it: no size for shared memory, the reserve
-            taken from small pods as well, empty fields said
+        template: The role.
+        opts: The scheduler's options.
+        plain: Whether to make pods as older releases did for Volcano and MCAD: shared memory has
+            no size limit, small pods lose the whole reserve too, empty fields are included.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class PodMaker:
     ) -> None:
         self._template = template
         self._references = options.env_references(opts)
-        # a copy by marshal costs a fraction of making it anew, and of copy.deepcopy
+        # copying by marshal is several times faster than building it again or copy.deepcopy
         self._image = image_of(template.role, opts)
         self._common = marshal.dumps(_common_pod(template.role, opts, plain))
         self._labels = opts.labels or {}
@@ -93,14 +92,14 @@ class PodMaker:
         self._entrypoint = escape(template.role.entrypoint)
 
     def make(self, container: str, place: Place) -> dict[str, Any]:
-        """Returns metadata and spec of pods.
+        """Return metadata and spec of a pod.
 
         Args:
-            container: name of the container
-            place: where the pods stand
+            container: Name of the container.
+            place: Identity of the pod.
         """
         values = place.values()
-        pod: dict[str, Any] = marshal.loads(self._common)  # noqa: S302 - of what we dumped
+        pod: dict[str, Any] = marshal.loads(self._common)  # noqa: S302 - dumped above
         main = pod["spec"]["containers"][0]
         main["name"] = container
         main["command"] = [self._entrypoint, *map(escape, self._template.args(values))]
@@ -119,7 +118,7 @@ class PodMaker:
 
 
 def image_of(role: Role, opts: KubernetesOpts) -> str:
-    """Returns the image of a role: its own, or the one of the options."""
+    """Return the image of a role: its own, or the image of the options if it has none."""
     return opts.image if role.image in _NO_IMAGE and opts.image else str(role.image)
 
 
@@ -158,7 +157,7 @@ def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]
 
 
 def escape(text: str) -> str:
-    """Returns a text such that a container gets it as it was, although nodes replace ``$(NAME)``.
+    """Return a text escaped so that a container gets it unchanged: nodes replace ``$(NAME)``.
 
     >>> escape("$(PATH) $HOME $$"), escape("a$" + REPLICA_MARK)
     ('$$(PATH) $HOME $$$$', 'a$$$(TORCHX_REPLICA_ID)')
@@ -170,50 +169,55 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Returns what a container gets of a text, but for the variables that nodes put in."""
+    """Return a text as the container gets it, without substituting variables."""
     return re.sub(r"\$\$", "$", text)
 
 
 def marked(text: str) -> str:
-    """Returns a text with the variable of the replica's index where it is asked for."""
+    """Return a text with a reference to the variable of the index in place of each mark."""
     return text.replace(REPLICA_MARK, f"$({ENV_REPLICA_ID})") if "\0" in text else text
 
 
 def _env(
     env: dict[str, str], image: str, place: Place, references: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    ours = {ENV_RANK0_HOST: place.rank0, ENV_IMAGE: image}
+    reserved = {ENV_RANK0_HOST: place.rank0, ENV_IMAGE: image}
     found: list[dict[str, Any]] = []
     if place.replica is None:
-        # first: a value can only name what stands before it
+        # a value can refer only to variables before it, so this variable comes first
         source = {"fieldRef": {"fieldPath": place.index_path}}
         found.append({"name": ENV_REPLICA_ID, "valueFrom": source})
         env.pop(ENV_REPLICA_ID, None)
     for name, value in env.items():
         value = str(value)
-        if ours.get(name):
+        if reserved.get(name):
             continue
         if value.startswith(PLACEHOLDER_FIELD_PATH):
             path = value.removeprefix(PLACEHOLDER_FIELD_PATH)
             found.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
             continue
         if name == _ENV_JOB_ID and value.endswith(f"/{place.app_id}"):
-            # the handle by which this scheduler knows the app
+            # ids of this scheduler begin with the namespace
             value = f"{value[: -len(place.app_id)]}{place.namespace}:{place.app_id}"
         found.append({"name": name, "value": escape(value)})
     if references:
         found += [copy.deepcopy(one) for one in references if one["name"] not in env]
-    found += [{"name": name, "value": escape(value)} for name, value in ours.items() if value]
+    found += [{"name": name, "value": escape(value)} for name, value in reserved.items() if value]
     return found
 
 
 def resource_lists(
     resource: Resource, opts: KubernetesOpts, plain: bool = False
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns limits and requests of a container.
+    """Return limits and requests of a container.
 
-    Requests are lower by what is reserved, for a role that takes a whole node leaves room for what
-    the cluster itself runs there; but no lower than half the limit, unless ``plain``.
+    Requests are lower than limits by the reserve of the options, so that a role with the size of a
+    whole node leaves room for the node's system pods.
+
+    Args:
+        resource: The role's resource.
+        opts: The scheduler's options.
+        plain: Whether a request may be less than half of its limit, as in older releases.
     """
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
@@ -247,10 +251,10 @@ def _instance_selector(resource: Resource) -> dict[str, str]:
 def _volumes(
     role: Role, opts: KubernetesOpts, plain: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
-    """Returns volumes, their mounts, and whether the container needs to be privileged."""
+    """Return volumes, their mounts, and whether the container must be privileged."""
     memory: dict[str, Any] = {"medium": "Memory"}
     if role.resource.memMB > 0 and not plain:
-        # what is in it counts as memory of the container anyway
+        # its content counts as memory of the container anyway
         memory["sizeLimit"] = f"{int(role.resource.memMB)}M"
     volumes: list[dict[str, Any]] = [{"name": "dshm", "emptyDir": memory}]
     mounts: list[dict[str, Any]] = [{"name": "dshm", "mountPath": SHARED_MEMORY}]
@@ -269,8 +273,8 @@ def _volumes(
             privileged = True
         else:
             raise MountTypeError(
-                f"role '{role.name}': {mount!r:.99} is no mount;"
-                " give a BindMount, VolumeMount or DeviceMount"
+                f"role '{role.name}': mounts[{i}] is {mount!r:.99};"
+                " it must be a BindMount, VolumeMount or DeviceMount"
             )
         volumes.append({"name": name, **source})
         mounts.append({"name": name, "mountPath": mount.dst_path, "readOnly": read_only})

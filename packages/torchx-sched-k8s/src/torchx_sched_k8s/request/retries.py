@@ -1,4 +1,4 @@
-"""Which replicas start again after a failure, in the words of each API."""
+"""Which replicas restart after a failure, as fields of each API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchx_sched_k8s.request.failure_policy import (
 from torchx_sched_k8s.supervisor import is_supervised
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 
-#: Volcano's words for what to do.
+#: Volcano's policies of a task.
 RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
     RetryPolicy.REPLICA: [],
     RetryPolicy.APPLICATION: [
@@ -29,60 +29,61 @@ RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
 
 
 def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
-    """Returns what starts again when a replica of the role fails."""
+    """Return what restarts when a replica of the role fails: the option, or the role's policy."""
     return RetryPolicy(opts.retry_policy) if opts.retry_policy else role.retry_policy
 
 
 def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yields which retries the API cannot do, one line each."""
+    """Yield the retries that the API cannot do, one line each."""
     for role in app.roles:
         policy = policy_of(role, opts)
         if role.max_retries < 1 or policy != RetryPolicy.ROLE:
             continue
-        here = f"role '{role.name}': RetryPolicy.{policy.value} starts"
-        one = "-cfg retry_policy=REPLICA starts the failed replica alone again (as torchrun needs)"
+        here = f"role '{role.name}': RetryPolicy.{policy.value} restarts"
+        alone = "-cfg retry_policy=REPLICA, which restarts the failed replica alone (for torchrun)"
         if role.num_replicas > 1 and api == "batch":
             yield (
-                f"{here} its {role.num_replicas} replicas again together, which the Jobs of a plain"
-                " cluster cannot do: job_api=volcano can, -cfg retry_policy=APPLICATION starts the"
-                f" whole app; {one}"
+                f"{here} its {role.num_replicas} replicas together, which plain Jobs cannot do; use"
+                " job_api=volcano, or -cfg retry_policy=APPLICATION, which restarts the whole app,"
+                f" or {alone}"
             )
         if len(app.roles) > 1 and api == "jobset":
             yield (
-                f"{here} one role of {len(app.roles)} again, which a JobSet cannot do:"
-                f" job_api=volcano can, -cfg retry_policy=APPLICATION starts all of them; {one}"
+                f"{here} one role of {len(app.roles)}, which a JobSet cannot do; use"
+                " job_api=volcano, or -cfg retry_policy=APPLICATION, which restarts the whole app,"
+                f" or {alone}"
             )
 
 
 def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yields which retries are not quite what roles say, one line each.
+    """Yield the retries that differ from the roles' policies, one line each.
 
-    As APPLICATION is what a role says if nobody chose, plain Jobs take it for what they do by
-    themselves, and a supervisor is made only where the option asks for one.
+    APPLICATION is the default policy of a role. Plain Jobs restart the failed replica alone then;
+    only the option ``retry_policy`` adds a supervisor.
     """
     if is_supervised(app, opts):
         return
     for role in app.roles:
         policy = policy_of(role, opts)
-        if role.max_retries > 0 and policy == RetryPolicy.APPLICATION and _is_apart(app, api):
+        if role.max_retries > 0 and policy == RetryPolicy.APPLICATION and _restarts_alone(app, api):
             yield (
-                f"role {role.name}: with plain Jobs a retry starts the failed replica alone again"
-                " (as torchrun needs); -cfg retry_policy=APPLICATION starts all of the app, and"
-                " so do job_api=jobset and volcano"
+                f"role {role.name}: with plain Jobs a retry restarts the failed replica alone (as"
+                " torchrun needs); -cfg retry_policy=APPLICATION restarts the whole app, and so do"
+                " job_api=jobset and job_api=volcano"
             )
 
 
-def _is_apart(app: AppDef, api: str) -> bool:
+def _restarts_alone(app: AppDef, api: str) -> bool:
     return api == "batch" and sum(role.num_replicas for role in app.roles) > 1
 
 
 def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str, Any]:
-    """Returns the fields of a Job that say how often its pods start again.
+    """Return the fields of a Job that say how often its pods restart.
 
     Args:
-        role: the Job's role
-        opts: the scheduler's options
-        together: the API around the Job starts it again as a whole
+        role: The Job's role.
+        opts: The scheduler's options.
+        together: Whether something around the Job restarts it as a whole.
     """
     least = role.num_replicas if role.min_replicas is None else role.min_replicas
     elastic = 0 < least < role.num_replicas
@@ -98,13 +99,19 @@ def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str
         rules.append(FAIL_JOB)
     fields["podFailurePolicy"] = pod_failure_policy(*rules)
     if elastic:
-        # replicas that never found a place need not run once the others have done the work
+        # pending replicas need not run once enough of the others have succeeded
         fields["successPolicy"] = {"rules": [{"succeededCount": least}]}
     return fields
 
 
 def jobset_retries(app: AppDef, opts: KubernetesOpts, names: dict[str, str]) -> dict[str, Any]:
-    """Returns ``failurePolicy`` of a JobSet, empty for no retries."""
+    """Return ``failurePolicy`` of a JobSet; empty for no retries.
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
+        names: Names of the roles in the cluster, by the roles' names.
+    """
     together = {
         role.name: role.max_retries
         for role in app.roles

@@ -1,6 +1,7 @@
-"""``job_api=volcano``: one Volcano Job, in the shape that its users know.
+"""``job_api=volcano``: one Volcano Job.
 
-A role is one task where its replicas are equal, and else a task for each replica, as it always was.
+A role is one task if its replicas are equal. Otherwise each replica is a task, as in older
+releases.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torchx_sched_k8s.cluster.labels import (
     object_labels,
     role_labels,
 )
-from torchx_sched_k8s.cluster.names import AppNames, normalized
+from torchx_sched_k8s.cluster.names import AppNames, normalized_app_names
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.overlays import (
@@ -37,27 +38,31 @@ API_VERSION = "batch.volcano.sh/v1alpha1"
 
 
 def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-    """Returns the Volcano Job of an app.
+    """Return the Volcano Job of an app.
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
 
     Raises:
-        RequestError: an overlay is wrong
+        RequestError: An overlay is not valid.
     """
     most = max(role.num_replicas for role in app.roles)
-    # a task for each replica is the longer one: <app>-<role>-<replica>-0
-    names = normalized(app.name, [role.name for role in app.roles], len(f"-{most - 1}-0"))
-    templates = [_Template(role, opts, names) for role in app.roles]
+    # the longer form of a pod's name, for a task of one replica: <app>-<role>-<replica>-0
+    names = normalized_app_names(app.name, [role.name for role in app.roles], len(f"-{most - 1}-0"))
+    roles = [_RoleTasks(role, opts, names) for role in app.roles]
     for role in app.roles:
         if overlay_of(role, JOB):
             logging.getLogger(__name__).warning(
-                "role %s: its overlay %s is left out: Volcano has one Job for all roles, whose"
-                " overlay belongs on the AppDef",
+                "role %s: ignoring its overlay %s: Volcano has one Job for all roles; set the"
+                " overlay on the AppDef",
                 role.name,
                 JOB,
             )
-    rank0 = f"{templates[0].pod_name(0)}.{names.app_id}"
+    rank0 = f"{roles[0].pod_name(0)}.{names.app_id}"
     tasks = []
-    for role_idx, template in enumerate(templates):
-        tasks += template.tasks(app, role_idx, rank0)
+    for role_idx, role_tasks in enumerate(roles):
+        tasks += role_tasks.tasks(app, role_idx, rank0)
     spec: dict[str, Any] = {
         "schedulerName": "volcano",
         "queue": opts.queue,
@@ -81,8 +86,8 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
     return job
 
 
-class _Template:
-    """A role, and whether its replicas are equal."""
+class _RoleTasks:
+    """The tasks of a role."""
 
     def __init__(self, role: Role, opts: KubernetesOpts, names: AppNames) -> None:
         self.role = role
@@ -95,28 +100,37 @@ class _Template:
         self.equal = self._is_equal()
 
     def _is_equal(self) -> bool:
-        """Returns True if no replica says which one it is."""
+        """Return whether no argument, variable or overlay depends on the replica."""
         if self._template.constant and not self._overlay:
             return True
         if _names_a_replica(self._overlay, self._name):
             return False
         values = macros.Values("", self._app_id, REPLICA_MARK, ENV_RANK0_HOST)
-        words = [*self._template.args(values), *self._template.env(values).values()]
-        if any(REPLICA_MARK in str(word) for word in words):
+        texts = [*self._template.args(values), *self._template.env(values).values()]
+        if any(REPLICA_MARK in str(text) for text in texts):
             return False
-        # that mark becomes a variable in an overlay, so two indices are compared instead
+        # in an overlay the mark becomes a variable, so compare two indices instead
         first = macros.Values("", self._app_id, "0", ENV_RANK0_HOST)
         other = macros.Values("", self._app_id, "1", ENV_RANK0_HOST)
         return bool(substituted(self._overlay, first) == substituted(self._overlay, other))
 
     def pod_name(self, replica: int) -> str:
-        """Returns what Volcano calls the pod of a replica."""
+        """Return the name that Volcano gives to the pod of a replica."""
         if self.equal:
             return f"{self._app_id}-{self._name}-{replica}"
         return f"{self._app_id}-{self._name}-{replica}-0"
 
     def tasks(self, app: AppDef, role_idx: int, rank0: str) -> list[dict[str, Any]]:
-        """Returns the tasks of the role."""
+        """Return the tasks of the role.
+
+        Args:
+            app: The app.
+            role_idx: Index of the role in the app.
+            rank0: Host name of the first replica of the first role.
+
+        Raises:
+            RequestError: The role's replicas cannot be restarted together.
+        """
         role = self.role
         if self.equal:
             labels = role_labels(app, role_idx, role, self._app_id)
@@ -126,9 +140,9 @@ class _Template:
             return [task]
         if role.max_retries > 0 and policy_of(role, self._opts) == RetryPolicy.ROLE:
             raise RequestError(
-                f"role '{role.name}': RetryPolicy.ROLE starts its replicas again together, which"
-                " Volcano cannot do if they differ (a macro says which one each is):"
-                " RetryPolicy.APPLICATION starts all of the app"
+                f"role '{role.name}': RetryPolicy.ROLE restarts its replicas together, which"
+                " Volcano cannot do if they differ (a macro or an overlay depends on the replica);"
+                " use RetryPolicy.APPLICATION, which restarts the whole app"
             )
         tasks = []
         shared = role_labels(app, role_idx, role, self._app_id)
@@ -164,8 +178,9 @@ class _Template:
 
 
 def _names_a_replica(overlay: Any, name: str) -> bool:
-    """Returns True if an overlay has the name of one replica's container, as those have it that
-    were written when each replica was a task: ``JOIN("containers", on="name")`` with ``main-0``.
+    """Return whether an overlay names the container of one replica, such as ``main-0``.
+
+    Overlays of older releases do, in ``JOIN("containers", on="name")``: each replica was a task.
     """
     if isinstance(overlay, str):
         head, _, index = overlay.rpartition("-")

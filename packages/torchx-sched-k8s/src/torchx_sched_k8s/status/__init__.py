@@ -1,1 +1,1 @@
-"""The status of apps, as the cluster reports it."""
+"""The status of apps, computed from the cluster's objects."""

@@ -1,4 +1,4 @@
-"""Describing an app: its own objects, its pods by one list, and an event where neither tells."""
+"""The description of an app, from its own objects, its pods and, at most, one event."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ APIS = ("batch", "jobset", "volcano")
 def find_app(
     cluster: Cluster, namespace: str, app_id: str, likely: str | None = None
 ) -> AppView | None:
-    """Returns what the cluster has of an app beside its pods, None if nothing.
+    """Return an app as its own objects describe it, or None if it does not exist.
 
     Args:
-        cluster: where to look
-        namespace: of the app
-        app_id: its name
-        likely: the API to look at first
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        app_id: Name of the app in the cluster.
+        likely: The API to query first.
     """
     order = sorted(APIS, key=lambda api: api != likely)
     denied: ApiError | None = None
     for api in order:
         try:
-            view = _look(cluster, namespace, app_id, api)
+            view = _find_in_api(cluster, namespace, app_id, api)
         except ApiError as e:
             if e.status != 403 or api == "batch":
                 raise
-            denied = e  # APIs that are not installed may be forbidden as well
+            denied = e  # a missing API may also be reported as forbidden
             continue
         if view is not None:
             return view
@@ -54,13 +54,13 @@ def find_app(
     return None
 
 
-def _look(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | None:
-    what = f"look for the app {app_id}"
+def _find_in_api(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | None:
+    action = f"find the app {app_id}"
     if api == "batch":
         path = object_path(BATCH, namespace, "jobs")
         query = {"labelSelector": f"{selector(instance=app_id)},!jobset.sigs.k8s.io/jobset-name"}
         try:
-            jobs = cluster.get(path, what, query).get("items") or []
+            jobs = cluster.get(path, action, query).get("items") or []
         except ApiError as e:
             if e.status == 404:
                 return None
@@ -73,23 +73,23 @@ def _look(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | 
         )
         return batch_view(app_id, jobs, missing) if missing else view
     if api == "jobset":
-        found = cluster.get_or_none(object_path(JOBSET, namespace, "jobsets", app_id), what)
+        found = cluster.get_or_none(object_path(JOBSET, namespace, "jobsets", app_id), action)
         return jobset_view(app_id, found) if found else None
-    found = cluster.get_or_none(object_path(VOLCANO, namespace, "jobs", app_id), what)
+    found = cluster.get_or_none(object_path(VOLCANO, namespace, "jobs", app_id), action)
     return volcano_view(app_id, found) if found else None
 
 
 def describe(
     cluster: Cluster, namespace: str, app_id: str, view: AppView, pods: Sequence[Pod]
 ) -> DescribeAppResponse:
-    """Returns the status of an app.
+    """Return the description of an app.
 
     Args:
-        cluster: asked for an event where nothing else tells why the app waits
-        namespace: of the app
-        app_id: its name
-        view: what its own objects tell
-        pods: all its pods
+        cluster: Asked for an event if nothing else says why the app waits.
+        namespace: Namespace of the app.
+        app_id: Name of the app in the cluster.
+        view: The app as its own objects describe it.
+        pods: All pods of the app.
     """
     statuses = [_role_status(role, view, _pods_of(role, pods)) for role in view.roles]
     replicas = [replica for status in statuses for replica in status.replicas]
@@ -142,7 +142,7 @@ def _role_status(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -
         state = _replica_state(role, ended, index, pod)
         reason = pod.reason if pod is not None else ""
         if not reason and len(attempts) > 1 and attempts[-2].reason and not is_terminal(state):
-            reason = f"started again after {attempts[-2].reason}"
+            reason = f"restarted after {attempts[-2].reason}"
         if state == AppState.FAILED and (pod is None or not pod.ended) and not reason:
             reason = f"ended because {broken}"
         replicas.append(
@@ -175,23 +175,23 @@ def _replica_state(role: RoleView, ended: AppState, index: int, pod: Pod | None)
     if index in role.failed:
         return AppState.FAILED
     if ended == AppState.SUCCEEDED:
-        return AppState.SUCCEEDED  # enough of the others have
+        return AppState.SUCCEEDED  # enough other replicas succeeded
     if pod is None:
         return AppState.PENDING if role.wants_pods else ended
     if pod.state == AppState.FAILED and role.wants_pods:
-        return AppState.PENDING  # the next attempt is still to come
+        return AppState.PENDING  # its next attempt has no pod yet
     return pod.state
 
 
 def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
-    told = [r for r in replicas if r.state == state and r.reason]
-    # one that was ended by another's failure says less than that other
-    told.sort(key=lambda r: r.exit_code is None)
-    return f"{told[0].role}/{told[0].id}: {told[0].reason}" if told else ""
+    matching = [r for r in replicas if r.state == state and r.reason]
+    # a replica with an exit code failed itself; others may have been ended because of it
+    matching.sort(key=lambda r: r.exit_code is None)
+    return f"{matching[0].role}/{matching[0].id}: {matching[0].reason}" if matching else ""
 
 
 def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
-    """Returns why Kueue lets an app wait, in its words; empty if it does not."""
+    """Return why an app waits in Kueue's queue; empty if it does not wait there."""
     waiting = [
         one
         for one in view.objects
@@ -202,29 +202,29 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
     label = f"{LABEL_WORKLOAD_OWNER}={waiting[0]['metadata'].get('uid')}"
     path = object_path(KUEUE, namespace, "workloads")
     try:
-        found = cluster.get(path, "look for Kueue's workload", {"labelSelector": label})
+        found = cluster.get(path, "find Kueue's workload", {"labelSelector": label})
     except ApiError as e:
         if e.status == 404:
             queue = labels_of(waiting[0])[LABEL_QUEUE]
             return (
-                f"waits in the queue {queue} of Kueue, which is not installed in this cluster:"
+                f"waiting in Kueue's queue {queue}, but Kueue is not installed in this cluster;"
                 " delete the app, and submit it without the option queue"
             )
-        return ""  # not everybody may see what Kueue does
+        return ""  # the user may lack the right to read workloads
     for workload in found.get("items") or ():
         for condition in (workload.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
-                words = one_line(condition.get("message") or condition.get("reason") or "")
-                return f"waits in the queue {labels_of(waiting[0])[LABEL_QUEUE]} of Kueue: {words}"
+                reason = one_line(condition.get("message") or condition.get("reason") or "")
+                return f"waiting in Kueue's queue {labels_of(waiting[0])[LABEL_QUEUE]}: {reason}"
     return ""
 
 
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
-    """Returns the last warning about what keeps an app from running, by one request at most."""
+    """Return the last warning about what keeps an app from running, by at most one request."""
     about = ""
     for role in view.roles:
-        there = [pod for index in _pods_of(role, pods).values() for pod in index]
-        if role.wants_pods and not there:
+        own_pods = [pod for index in _pods_of(role, pods).values() for pod in index]
+        if role.wants_pods and not own_pods:
             about = role.owner
             break
     if not about:
@@ -236,10 +236,10 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
 
 
 def described_role(role: RoleView) -> Role:
-    """Returns a role as far as the template of its pods tells."""
+    """Return a role, as far as the template of its pods describes it."""
     spec = role.template.get("spec") or {}
     main = (spec.get("containers") or [{}])[0]
-    command = [unescape(str(word)) for word in main.get("command") or ()]
+    command = [unescape(str(argument)) for argument in main.get("command") or ()]
     env = {
         str(one["name"]): unescape(str(one["value"]))
         for one in main.get("env") or ()

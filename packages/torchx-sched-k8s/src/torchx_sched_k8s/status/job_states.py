@@ -1,4 +1,4 @@
-"""What a cluster says of a Job."""
+"""States of Jobs, and the reasons for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VOLCANO_JOB_STATES: dict[str, AppState] = {
 
 
 def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
-    """Returns the state of a Job, and why."""
+    """Return the state of a Job, and the reason (empty if there is none)."""
     status, spec = job.get("status") or {}, job.get("spec") or {}
     true = true_conditions(job)
     if "Complete" in true:
@@ -42,9 +42,9 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
     if ANNOTATION_ENDED in annotations_of(job):
         return AppState.FAILED, f"ended because {annotations_of(job)[ANNOTATION_ENDED]}"
     if "Failed" in true:
-        return AppState.FAILED, words_of(true["Failed"])
+        return AppState.FAILED, condition_reason(true["Failed"])
     if spec.get("suspend"):
-        return AppState.PENDING, suspended_words(job)
+        return AppState.PENDING, suspension_reason(job)
     if status.get("ready") or {"FailureTarget", "SuccessCriteriaMet"} & true.keys():
         return AppState.RUNNING, ""
     if status.get("active"):
@@ -53,27 +53,27 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
 
 
 def true_conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Returns the conditions of an object that are true, by their types."""
+    """Return the true conditions of an object, by their types."""
     conditions = (resource.get("status") or {}).get("conditions") or ()
     return {c["type"]: c for c in conditions if c.get("status") == "True"}
 
 
 def role_name_of(resource: Mapping[str, Any]) -> str:
-    """Returns the name of an object's role, as the AppDef has it."""
+    """Return the name of an object's role, as in the AppDef."""
     found = annotations_of(resource).get(ANNOTATION_ROLE_NAME)
     return str(found or labels_of(resource).get(LABEL_ROLE_NAME) or "")
 
 
-def words_of(condition: Mapping[str, Any]) -> str:
-    """Returns why a condition is as it is, on one line."""
+def condition_reason(condition: Mapping[str, Any]) -> str:
+    """Return reason and message of a condition, on one line."""
     reason, message = condition.get("reason") or "", condition.get("message") or ""
     if reason == "PodFailurePolicy":
-        # which rule of ours it was says nothing
+        # leave out the index of the rule, which the user did not write
         reason, message = "", str(message).partition(" matching FailJob")[0]
     return " ".join(": ".join(str(part) for part in (reason, message) if part).split())
 
 
-def suspended_words(resource: Mapping[str, Any]) -> str:
-    """Returns why an object that is suspended is so."""
+def suspension_reason(resource: Mapping[str, Any]) -> str:
+    """Return why an object is suspended."""
     queue = labels_of(resource).get(LABEL_QUEUE)
-    return f"waits in the queue {queue} of Kueue" if queue else "suspended"
+    return f"waiting in Kueue's queue {queue}" if queue else "suspended"

@@ -1,4 +1,4 @@
-"""The apps of a namespace, of every API that the cluster has."""
+"""The apps of a namespace."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
-    """Returns the apps of a namespace, the newest first."""
-    what = f"list the apps of namespace {namespace}"
-    ours = {"labelSelector": selector()}
+    """Return the apps of a namespace, of every API that the cluster has, the newest first."""
+    action = f"list the apps of namespace {namespace}"
+    of_torchx = {"labelSelector": selector()}
     jobs: dict[str, list[Mapping[str, Any]]] = {}
     query = {"labelSelector": f"{selector()},!jobset.sigs.k8s.io/jobset-name"}
-    for job in cluster.list_items(object_path(BATCH, namespace, "jobs"), what, query):
+    for job in cluster.list_items(object_path(BATCH, namespace, "jobs"), action, query):
         name = labels_of(job).get(LABEL_UNIQUE_NAME)
         if name:
             jobs.setdefault(name, []).append(job)
@@ -28,25 +28,25 @@ def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
     path = object_path(JOBSET, namespace, "jobsets")
     views += [
         jobset_view(str(one["metadata"]["name"]), one)
-        for one in _if_installed(cluster, path, what, ours)
+        for one in _if_installed(cluster, path, action, of_torchx)
     ]
-    # Jobs of older releases have no labels
+    # Volcano Jobs of older releases have no labels to select
     path = object_path(VOLCANO, namespace, "jobs")
     views += [
         volcano_view(str(one["metadata"]["name"]), one)
-        for one in _if_installed(cluster, path, what, {})
+        for one in _if_installed(cluster, path, action, {})
         if is_ours(one)
     ]
     return sorted(views, key=_created, reverse=True)
 
 
 def _if_installed(
-    cluster: Cluster, path: str, what: str, query: Mapping[str, object]
+    cluster: Cluster, path: str, action: str, query: Mapping[str, object]
 ) -> Iterator[dict[str, Any]]:
     try:
-        yield from cluster.list_items(path, what, query)
+        yield from cluster.list_items(path, action, query)
     except ApiError as e:
-        # an API that is not installed may be forbidden as well
+        # a missing API may also be reported as forbidden
         if e.status not in (403, 404):
             raise
 

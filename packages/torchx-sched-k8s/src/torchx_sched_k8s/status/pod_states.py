@@ -1,4 +1,4 @@
-"""What a cluster says of a pod, as the state of a replica and a reason."""
+"""States of replicas and the reasons for them, from their pods."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PHASES = {
     "Succeeded": AppState.SUCCEEDED,
     "Failed": AppState.FAILED,
 }
-#: Reasons to wait that are nothing to tell: what every pod goes through.
+#: Reasons to wait that every pod goes through; they are not shown.
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
 _DISRUPTIONS = {"PreemptionByScheduler": "Preempted", "EvictionByEvictionAPI": "Evicted"}
 _INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0)?\Z")
@@ -47,25 +47,25 @@ _INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0)?\Z")
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod, and which replica it is.
+    """One pod of a replica.
 
-    Args:
-        name: its name
-        role: name of the role
-        role_index: index of the role in its app, -1 if unknown
-        index: of the replica in its role
-        created: when, as the cluster writes it
-        state: of the replica
-        reason: why it is in that state, empty if there is nothing to say
-        exit_code: of its container, None while unknown
-        node: where it runs, None while unknown
-        host: its host name, as other replicas reach it
-        address: its address
-        restarts: how often its container was started again
-        container: name of its container
-        started: its container has written or may have written something
-        leaving: it is being deleted
-        attempt: which start of the whole app it is of
+    Attributes:
+        name: Name of the pod.
+        role: Name of the role.
+        role_index: Index of the role in its app; -1 if unknown.
+        index: Index of the replica in its role.
+        created: When it was created, as the cluster writes it.
+        state: State of the replica.
+        reason: Why it is in that state; empty if there is nothing to show.
+        exit_code: Exit code of its container; None while unknown.
+        node: Name of its node; None while unknown.
+        host: Host name by which other replicas reach it.
+        address: IP address; None while unknown.
+        restarts: How many times its container was restarted.
+        container: Name of its container.
+        started: Whether its container may have written to its log.
+        leaving: Whether it is being deleted.
+        attempt: How many times JobSet had restarted the app before.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """True if its container will not write any more."""
+        """Whether its container has ended."""
         return self.state in (AppState.SUCCEEDED, AppState.FAILED)
 
 
 def read_pod(pod: Mapping[str, Any]) -> Pod:
-    """Returns what matters of a pod."""
+    """Return a pod of the API as a :class:`Pod`."""
     metadata = pod["metadata"]
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     labels = labels_of(pod)
@@ -104,7 +104,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     now = main.get("state") or {}
     ended = now.get("terminated")
     if state == AppState.RUNNING and ended and spec.get("restartPolicy") == "Never":
-        # a container beside ours still runs
+        # a sidecar still runs
         state = AppState.SUCCEEDED if ended.get("exitCode") == 0 else AppState.FAILED
     last = ended or (main.get("lastState") or {}).get("terminated") or {}
     host = spec.get("hostname") or name
@@ -152,8 +152,8 @@ def _without_unused_fields(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def latest(pods: Iterable[Pod]) -> list[Pod]:
-    """Returns pods in the order in which they were made, the last attempt at its end."""
-    # one that is still there comes after those that have ended within the same second
+    """Return pods in the order of their attempts, the latest last."""
+    # of pods created in the same second, one that has not ended is the latest
     return sorted(pods, key=lambda pod: (pod.attempt, pod.created, not pod.ended, pod.name))
 
 
@@ -180,32 +180,36 @@ def _reason(
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     disruption = conditions.get("DisruptionTarget") or {}
     if disruption.get("status") == "True":
-        # the pod's own word is the one people know: Evicted, where this says TerminationByKubelet
-        told = str(status.get("reason") or disruption.get("reason") or "")
-        return _said(_DISRUPTIONS.get(told, told or "Disrupted"), disruption.get("message"))
+        # prefer the pod's reason, which users know: Evicted instead of TerminationByKubelet
+        reason = str(status.get("reason") or disruption.get("reason") or "")
+        return _with_message(
+            _DISRUPTIONS.get(reason, reason or "Disrupted"), disruption.get("message")
+        )
     if status.get("reason") and state != AppState.RUNNING:
-        return _said(status["reason"], status.get("message"))
-    for ending in (now.get("terminated"), *_of_others(status)):
+        return _with_message(status["reason"], status.get("message"))
+    for ending in (now.get("terminated"), *_init_containers_ended(status)):
         if ending and (ending.get("exitCode") or ending.get("reason") == "OOMKilled"):
-            return _ended(ending)
+            return _exit_reason(ending)
     if state == AppState.PENDING:
         scheduled = conditions.get("PodScheduled") or {}
         if scheduled.get("status") == "False":
-            return _said(scheduled.get("reason") or "Unschedulable", scheduled.get("message"))
+            return _with_message(
+                scheduled.get("reason") or "Unschedulable", scheduled.get("message")
+            )
         for one in _waiting(status):
-            return _said(one["reason"], one.get("message"))
+            return _with_message(one["reason"], one.get("message"))
         return ""
     waiting = now.get("waiting") or {}
     if state == AppState.RUNNING and waiting.get("reason") not in (*_ORDINARY, None):
-        return _said(waiting["reason"], waiting.get("message"))
+        return _with_message(waiting["reason"], waiting.get("message"))
     last = (main.get("lastState") or {}).get("terminated")
     if last and main.get("restartCount"):
-        return f"started again after {_ended(last)}"
+        return f"restarted after {_exit_reason(last)}"
     return ""
 
 
-def _of_others(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns how the containers ended that run before ours."""
+def _init_containers_ended(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return how the init containers ended."""
     return [
         (one.get("state") or {}).get("terminated") or {}
         for one in status.get("initContainerStatuses") or ()
@@ -220,16 +224,16 @@ def _waiting(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
                 yield waiting
 
 
-def _ended(terminated: Mapping[str, Any]) -> str:
+def _exit_reason(terminated: Mapping[str, Any]) -> str:
     code = int(terminated.get("exitCode") or 0)
     signal = signal_name(exit_signal(code) or int(terminated.get("signal") or 0))
     how = f"exit code {code}" + (f" ({signal})" if signal else "")
     reason = str(terminated.get("reason") or "")
     if reason in ("", "Error", "Completed"):
-        return _said(how, terminated.get("message"))
-    return _said(f"{reason}: {how}", terminated.get("message"))
+        return _with_message(how, terminated.get("message"))
+    return _with_message(f"{reason}: {how}", terminated.get("message"))
 
 
-def _said(word: str, message: Any) -> str:
+def _with_message(reason: str, message: Any) -> str:
     text = one_line(message or "")
-    return f"{word}: {text}" if text else str(word)
+    return f"{reason}: {text}" if text else str(reason)

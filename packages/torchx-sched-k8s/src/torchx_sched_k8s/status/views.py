@@ -1,4 +1,4 @@
-"""What a cluster says of an app's own objects (Jobs, JobSet ...), the same for every API."""
+"""An app as its own objects describe it (Jobs, JobSet ...), in one form for every API."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.status.job_states import (
     VOLCANO_JOB_STATES,
+    condition_reason,
     role_name_of,
-    suspended_words,
+    suspension_reason,
     true_conditions,
-    words_of,
 )
 from torchx_sched_k8s.supervisor import Supervision
 from torchx_specs.model.status import AppState, is_terminal
@@ -30,21 +30,21 @@ from torchx_specs.model.status import AppState, is_terminal
 
 @dataclass
 class RoleView:
-    """One role.
+    """One role of an app.
 
-    Args:
-        index: of the role in its app
-        name: as the AppDef has it
-        replicas: how many
-        template: of its pods, or one of them
-        state: of the role by itself, None if only the app has one
-        owner: name of the object that makes its pods
-        least: how many replicas will do, None for all
-        retries: how often it starts again
-        succeeded: indices of replicas that are done although their pods may be gone
-        failed: indices of replicas that have failed for good
-        wants_pods: pods should be there by now
-        ended_for: why it was ended although it had not failed itself, empty if it was not
+    Attributes:
+        index: Index of the role in its app.
+        name: Name of the role, as in the AppDef.
+        replicas: Number of replicas.
+        template: Template of its pods, or one of them.
+        state: State of the role; None if the API has only a state of the app.
+        owner: Name of the object that creates its pods.
+        least: How many replicas must succeed; None for all.
+        retries: How many times it may restart.
+        succeeded: Indices of replicas that have succeeded; their pods may be deleted.
+        failed: Indices of replicas that have failed for good.
+        wants_pods: Whether its pods should exist by now.
+        ended_for: Why it was ended although it had not failed itself; otherwise empty.
     """
 
     index: int
@@ -65,17 +65,17 @@ class RoleView:
 class AppView:
     """One app.
 
-    Args:
-        api: ``batch``, ``jobset``, ``volcano`` or ``mcad``
-        app_id: its name in the cluster
-        name: as the AppDef has it
-        state: as far as its own objects tell
-        message: why, empty if there is nothing to say
-        roles: in their order
-        objects: those it was read from
-        restarts: of the whole app
-        metadata: of the AppDef
-        supervision: what its supervisor says, None if it has none
+    Attributes:
+        api: ``batch``, ``jobset``, ``volcano`` or ``mcad``.
+        app_id: Name of the app in the cluster.
+        name: Name of the app, as in the AppDef.
+        state: State of the app, without looking at its pods.
+        message: Why it is in that state; empty if there is nothing to show.
+        roles: The roles, in their order.
+        objects: The app's objects, without its pods.
+        restarts: How many times the whole app was restarted.
+        metadata: Metadata of the AppDef.
+        supervision: The status of its supervisor; None if it has none.
     """
 
     api: str
@@ -95,7 +95,7 @@ def batch_view(
     jobs: Sequence[Mapping[str, Any]],
     missing_jobs: Sequence[Mapping[str, Any]] = (),
 ) -> AppView:
-    """Read the Jobs of an app.
+    """Return an app that consists of plain Jobs.
 
     Args:
         app_id: Name of the app in the cluster.
@@ -143,7 +143,12 @@ def batch_view(
 
 
 def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
-    """Reads a JobSet."""
+    """Return an app that is a JobSet.
+
+    Args:
+        app_id: Name of the app in the cluster.
+        jobset: The JobSet.
+    """
     spec, status = jobset.get("spec") or {}, jobset.get("status") or {}
     true = true_conditions(jobset)
     counts = status.get("replicatedJobsStatus") or ()
@@ -154,9 +159,9 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
         state = AppState.CANCELLED
         message = f"cancelled {annotations_of(jobset)[ANNOTATION_CANCELLED]}"
     elif "Failed" in true or status.get("terminalState") == "Failed":
-        state, message = AppState.FAILED, words_of(true.get("Failed") or {})
+        state, message = AppState.FAILED, condition_reason(true.get("Failed") or {})
     elif spec.get("suspend"):
-        state, message = AppState.PENDING, suspended_words(jobset)
+        state, message = AppState.PENDING, suspension_reason(jobset)
     elif any(one.get("ready") for one in counts):
         state = AppState.RUNNING
     else:
@@ -185,16 +190,21 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
 
 
 def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
-    """Reads a Volcano Job."""
+    """Return an app that is a Volcano Job.
+
+    Args:
+        app_id: Name of the app in the cluster.
+        job: The Volcano Job.
+    """
     spec, status = job.get("spec") or {}, job.get("status") or {}
-    told = status.get("state") or {}
-    phase = str(told.get("phase") or "")
+    condition = status.get("state") or {}
+    phase = str(condition.get("phase") or "")
     state = VOLCANO_JOB_STATES.get(phase, AppState.UNKNOWN) if phase else AppState.PENDING
     if ANNOTATION_CANCELLED in annotations_of(job) and state != AppState.SUCCEEDED:
         state = AppState.CANCELLED
     message = ""
     if state not in (AppState.SUCCEEDED, AppState.RUNNING):
-        message = words_of(told)
+        message = condition_reason(condition)
     roles: dict[int, RoleView] = {}
     for task in spec.get("tasks") or ():
         template = task["template"]
@@ -211,14 +221,14 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
 
 
 def is_ours(volcano_job: Mapping[str, Any]) -> bool:
-    """Returns True for a Volcano Job that TorchX made; older ones say so in their pods only."""
+    """Return whether TorchX made a Volcano Job; older releases labelled only its pods."""
     tasks = (volcano_job.get("spec") or {}).get("tasks") or [{}]
-    held = [labels_of(volcano_job), labels_of(tasks[0].get("template") or {})]
-    return any(LABEL_APP_NAME in labels for labels in held)
+    labelled = [labels_of(volcano_job), labels_of(tasks[0].get("template") or {})]
+    return any(LABEL_APP_NAME in labels for labels in labelled)
 
 
 def combined(states: Iterable[AppState]) -> AppState:
-    """Returns the state of an app from those of its roles: one that failed fails the app."""
+    """Return the state of an app from the states of its roles: one that failed fails the app."""
     states = list(states)
     for state in (AppState.CANCELLED, AppState.FAILED):
         if state in states:
@@ -231,7 +241,7 @@ def combined(states: Iterable[AppState]) -> AppState:
 
 
 def indices(text: Any) -> Iterable[int]:
-    """Yields the numbers of a text as Jobs have it.
+    """Yield the indices in a text such as ``completedIndexes`` of a Job.
 
     >>> list(indices("1,3-5"))
     [1, 3, 4, 5]
@@ -250,13 +260,22 @@ def app_view(
     roles: list[RoleView],
     objects: Sequence[Mapping[str, Any]],
 ) -> AppView:
-    """Returns an app with what is told of it on the first of its objects."""
+    """Return an app whose name and metadata are annotations of its first object.
+
+    Args:
+        api: The API of the objects.
+        app_id: Name of the app in the cluster.
+        state: State of the app.
+        message: Why it is in that state.
+        roles: The roles.
+        objects: The app's objects.
+    """
     first = objects[0] if objects else {}
     name = annotations_of(first).get(ANNOTATION_APP_NAME) or labels_of(first).get(LABEL_APP_NAME)
     metadata: dict[str, str] = {}
     try:
-        told = json.loads(annotations_of(first).get(ANNOTATION_METADATA) or "{}")
-        metadata = {str(key): str(value) for key, value in told.items()}
+        annotation = json.loads(annotations_of(first).get(ANNOTATION_METADATA) or "{}")
+        metadata = {str(key): str(value) for key, value in annotation.items()}
     except (ValueError, AttributeError):
-        pass  # somebody has changed it
+        pass  # somebody replaced the annotation
     return AppView(api, app_id, name or "", state, message, roles, list(objects), 0, metadata)

@@ -24,14 +24,14 @@ _ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
 def find_owner(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the supervisor's Job, or None if the app has none.
 
-    The Job owns all other objects. Its pod needs them, so the Job is created first and suspended,
-    and resumed when all of them exist.
+    The Job owns all other objects, so it is created first. Its pod needs the other objects, so the
+    Job is suspended until all of them exist.
     """
     return next((one for one in objects if one.get("kind") == "Job" and is_supervisor(one)), None)
 
 
 def rights_hint(resource: Mapping[str, Any]) -> str:
-    """Return what a user can do who may not create an object; empty if there is nothing."""
+    """Return a remedy for a missing right to create an object; empty if there is none."""
     if resource.get("kind") not in _ACCOUNT_KINDS:
         return ""
     return (

@@ -1,8 +1,8 @@
-"""What starts plain Jobs again together: the objects of an app's supervisor.
+"""The objects of an app's supervisor.
 
-The supervisor is a Job of one pod, which has the app's name and owns everything else of the app. It
-runs :mod:`torchx_sched_k8s.supervisor.program` with an account that may look at, delete and
-make the app's Jobs, and reads from a config map how they are made.
+The supervisor is a Job of one pod, which has the app's name and owns all other objects of the app.
+The pod runs :mod:`torchx_sched_k8s.supervisor.program` with a service account that may read, delete
+and create the app's Jobs. The Jobs' manifests are in a config map.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from torchx_sched_k8s.supervisor.annotations import (
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy
 
-#: Of roles and role bindings.
+#: API version of Roles and RoleBindings.
 RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
-#: What a config map holds, in bytes.
+#: The largest data of a config map, in bytes.
 LARGEST_DATA = 1024 * 1024
 
-#: A pod that could not do its work is made anew so often; those that were evicted do not count.
+#: How many times a failed pod of the supervisor is replaced; evictions do not count.
 _BACKOFF_LIMIT = 10
 _GRACE_SECONDS = 5
 
@@ -78,7 +78,7 @@ def supervise(
         if job["spec"].get("ttlSecondsAfterFinished") is not None:
             raise RequestError(
                 f"role '{role.name}': overlay V1Job: `spec.ttlSecondsAfterFinished` would remove a"
-                " Job that retry_policy=APPLICATION may have to start again; set the option"
+                " Job that retry_policy=APPLICATION may have to restart; set the option"
                 " ttl_seconds, which counts from the end of the app"
             )
         for part in (job, job["spec"]["template"]):
@@ -92,12 +92,12 @@ def supervise(
         head = {"apiVersion": api_version, "kind": kind}
         return {**head, "metadata": object_metadata(app, app_id, labels, opts), **fields}
 
-    manifests = _written(jobs)
+    manifests = _manifests_text(jobs)
     if len(manifests) > LARGEST_DATA:
         raise RequestError(
-            f"the Jobs of the app take {len(manifests) / 2**20:.1f} MB together, and the config map"
-            " from which retry_policy=APPLICATION starts them again holds 1.0 MB: pass large"
-            " arguments in a file, a workspace or a volume"
+            f"the Jobs of the app have {len(manifests) / 2**20:.1f} MB, and"
+            " retry_policy=APPLICATION stores them in a config map, which holds at most 1.0 MB;"
+            " pass large arguments in a file, a workspace or a volume"
         )
     before = [named("v1", "ConfigMap", data={MANIFESTS: manifests}, immutable=True)]
     account = opts.restarts_service_account
@@ -118,28 +118,27 @@ def supervise(
     return [service, *before, *jobs, supervisor]
 
 
-def _written(jobs: Sequence[Any]) -> str:
+def _manifests_text(jobs: Sequence[Any]) -> str:
     return "[\n" + ",\n".join(json.dumps(job, sort_keys=True) for job in jobs) + "\n]\n"
 
 
 def masked_manifests(data: Mapping[str, str], mask: Callable[[Any], Any]) -> dict[str, str]:
-    """Returns the data of a supervisor's config map for people to look at.
+    """Return the data of a supervisor's config map with secrets masked.
 
     Args:
-        data: of the config map
-        mask: is given a manifest
+        data: Data of the config map.
+        mask: Returns the list of manifests with secrets masked.
     """
     return {
-        key: _written(mask(json.loads(text))) if key == MANIFESTS else text
+        key: _manifests_text(mask(json.loads(text))) if key == MANIFESTS else text
         for key, text in data.items()
     }
 
 
 def _rules(app_id: str, jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the rights of the account: no more than the program needs.
+    """Return the rights of the supervisor's account, limited to the app's objects by name.
 
-    It looks at each Job by its name: rights to a list cannot be limited to some. Nor can those to
-    create.
+    RBAC cannot limit the right to create objects by name.
     """
     names = [str(job["metadata"]["name"]) for job in jobs]
     batch = {"apiGroups": ["batch"], "resources": ["jobs"]}
@@ -163,19 +162,19 @@ def _job_spec(
     labels: Mapping[str, str],
     opts: KubernetesOpts,
 ) -> dict[str, Any]:
-    # as it is after overlays
-    like = jobs[0]["spec"]["template"]["spec"]
-    main = like["containers"][0]
+    # the first role's pod after overlays
+    first_pod = jobs[0]["spec"]["template"]["spec"]
+    main = first_pod["containers"][0]
     container: dict[str, Any] = {
         "name": PART_SUPERVISOR,
         "image": opts.restarts_image or main.get("image") or "",
         "command": ["python3", "-c", escape(_program()), app_id, opts.namespace],
         "resources": {
             "requests": {"cpu": "10m", "memory": "64Mi"},
-            # some namespaces take no pod without
+            # some namespaces require limits
             "limits": {"cpu": "500m", "memory": "256Mi"},
         },
-        # what it said last is why it ended
+        # the last lines of its log become the reason why it ended
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             **_user_of(main.get("securityContext")),
@@ -195,9 +194,9 @@ def _job_spec(
         "containers": [container],
     }
     optional = {
-        "imagePullSecrets": like.get("imagePullSecrets"),
-        "securityContext": _user_of(like.get("securityContext")),
-        # where all pods of the app are to be; what a role's resource asks for, it does not need
+        "imagePullSecrets": first_pod.get("imagePullSecrets"),
+        "securityContext": _user_of(first_pod.get("securityContext")),
+        # the nodes of the app, without the devices of a role's resource
         "nodeSelector": opts.node_selector,
         "tolerations": options.tolerations(opts),
         "priorityClassName": opts.priority_class,
@@ -218,13 +217,13 @@ def _job_spec(
         },
     }
     if opts.ttl_seconds is not None:
-        # it ends with the app, and everything goes with it
+        # it ends with the app and owns all other objects
         spec["ttlSecondsAfterFinished"] = opts.ttl_seconds
     return spec
 
 
 def _user_of(context: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns as whom something runs, of a security context."""
+    """Return the user and group of a security context."""
     fields = ("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup")
     return {field: context[field] for field in fields if context and field in context}
 

@@ -1,13 +1,13 @@
-"""The program that starts a whole app again after a failure, in a pod of the app's cluster.
+"""The program of a supervisor's pod, which restarts a whole app after a failure.
 
-Its text is an argument of ``python3 -c``: it imports nothing but the standard library of Python
-3.7, and is all ASCII. It works from what the cluster holds, and remembers nothing itself, so that
-another can take its place at any time:
+The text of this module is an argument of ``python3 -c``: it imports only the standard library of
+Python 3.7, and is ASCII. The program keeps no state, so that another pod can replace it at any
+time. The state is in the cluster:
 
-- the app's own Job, which this program is the pod of, has in its annotations how often the app was
-  started again, and why; the count is written before anything is deleted;
-- a role's Job with a lower count is of an earlier attempt: it is deleted, with its pods;
-- once none of those is left, what is missing is made from the manifests in the config map.
+- The supervisor's Job, to which this pod belongs, has annotations with the number of restarts and
+  the reason. The number is written before anything is deleted.
+- A role's Job with a lower number is of an earlier attempt. It is deleted with its pods.
+- When no such Job is left, the missing Jobs are created from the manifests in the config map.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ ENDED = PREFIX + "ended"
 TROUBLE = PREFIX + "trouble"
 MANIFESTS = "jobs.json"
 
-#: Where a pod finds its token; the variable is set where that is no container's file system.
+#: The folder of the pod's token, unless the variable names another (for tests).
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VARIABLE = "TORCHX_SERVICE_ACCOUNT_DIR"
 
-#: Seconds between two looks at the app, and while it is being started again.
+#: The pause between two polls of the app, in seconds; the short one during a restart.
 PAUSE = 2.0
 SHORT_PAUSE = 0.5
-#: Seconds more for each role: what asks for hundreds of objects asks less often.
+#: Added to the pause for each role, in seconds, to limit the load of large apps.
 PAUSE_PER_ROLE = 0.1
-#: Seconds more for each second in which nothing has changed, and the most of that.
+#: Added to the pause for each second without a change, in seconds, and its limit.
 PAUSE_PER_SECOND = 0.01
 LONGEST_IDLE_PAUSE = 8.0
-#: Seconds until the next try where the API server cannot be reached, the first and the longest.
+#: The first and the longest pause while the API server cannot be reached, in seconds.
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 30.0
-#: Seconds for which what never worked (rights, a network) may still come to work.
+#: How long to retry if no step has succeeded yet (rights, a network), in seconds.
 PATIENCE = 120.0
 TIMEOUT = 30.0
 
-#: How this program ends if it was ended: no success, which would end its Job.
+#: Exit code after SIGTERM: 0 would complete the supervisor's Job.
 TERMINATED = 143
 
 
@@ -65,11 +65,15 @@ class RefusedError(Exception):
 
 
 class ChangedError(Exception):
-    """What was to be changed is not as it was: somebody else was faster."""
+    """A precondition failed: somebody else changed the object."""
 
 
-class OverError(Exception):
-    """The app is not to be looked after any more."""
+class NothingLeftError(Exception):
+    """The supervisor has nothing left to do.
+
+    Args:
+        code: Exit code of the program.
+    """
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -80,9 +84,9 @@ class Server:
     """The API server, as a pod reaches it.
 
     Args:
-        host: of the server
-        port: of the server
-        account: folder with the files token and ca.crt
+        host: Host name or address.
+        port: Port.
+        account: Folder with the files ``token`` and ``ca.crt``.
     """
 
     def __init__(self, host: str, port: int, account: str) -> None:
@@ -92,14 +96,19 @@ class Server:
         self._connection: http.client.HTTPSConnection | None = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Returns the answer of one request, None if there is no such object.
+        """Return the response to one request, or None if the object does not exist.
+
+        Args:
+            method: HTTP method.
+            path: Path of the API.
+            body: Sent as JSON.
 
         Raises:
-            UnreachableError: asking again may help
-            RefusedError: asking again may not
-            ChangedError: a precondition is not met, or an object of that name exists
+            UnreachableError: A retry may help.
+            RefusedError: A retry may not help.
+            ChangedError: A precondition failed, or an object of that name exists.
         """
-        what = f"{method} {path}"
+        request = f"{method} {path}"
         headers = {"Accept": "application/json", "Authorization": "Bearer " + self._token()}
         data = None
         if body is not None:
@@ -109,7 +118,7 @@ class Server:
         try:
             if self._connection is None:
                 context = ssl.create_default_context(cafile=os.path.join(self._account, "ca.crt"))
-                # authorities of clusters are older than what Python 3.13 expects of them
+                # many clusters have certificates that do not pass the strict checks of Python 3.13
                 context.verify_flags &= ~ssl.VERIFY_X509_STRICT
                 self._connection = http.client.HTTPSConnection(
                     self._host, self._port, timeout=TIMEOUT, context=context
@@ -119,33 +128,33 @@ class Server:
             raw = answer.read()
         except (OSError, http.client.HTTPException) as e:
             self.close()
-            raise UnreachableError(f"{what}: {type(e).__name__}: {e}") from e
+            raise UnreachableError(f"{request}: {type(e).__name__}: {e}") from e
         found: Any = None
         try:
             found = json.loads(raw.decode("utf-8"))
-            words = str(found.get("message") or "")
+            message = str(found.get("message") or "")
         except (ValueError, AttributeError):
-            words = raw.decode("utf-8", "replace")
+            message = raw.decode("utf-8", "replace")
         if answer.status < 300 and isinstance(found, dict):
             return found
         if answer.status == 404 and isinstance(found, dict) and found.get("reason") == "NotFound":
             return None
-        told = f"{what}: {answer.status} {' '.join(words.split())}"
+        text = f"{request}: {answer.status} {' '.join(message.split())}"
         if answer.status == 409:
-            raise ChangedError(told)
-        # 404 without that reason is of a proxy, or of a server that has not found itself yet
+            raise ChangedError(text)
+        # 404 without that reason comes from a proxy, or from an API server that is starting
         if answer.status in (404, 408, 429) or answer.status >= 500 or answer.status < 300:
-            raise UnreachableError(told)
-        raise RefusedError(told)
+            raise UnreachableError(text)
+        raise RefusedError(text)
 
     def close(self) -> None:
-        """Closes the connection; the next request makes another, with the authority of then."""
+        """Close the connection; the next request opens one with the present certificates."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _token(self) -> str:
-        # it is replaced every hour or so
+        # the cluster replaces the token about once an hour
         try:
             with open(os.path.join(self._account, "token"), encoding="ascii") as file:
                 return file.read().strip()
@@ -154,12 +163,12 @@ class Server:
 
 
 class Supervisor:
-    """Looks after one app.
+    """Restarts or ends one app.
 
     Args:
-        server: the API server
-        app: name of the app, its own Job and its config map
-        namespace: of the app
+        server: The API server.
+        app: Name of the app, of the supervisor's Job and of its config map.
+        namespace: Namespace of the app.
     """
 
     def __init__(self, server: Server, app: str, namespace: str) -> None:
@@ -174,59 +183,59 @@ class Supervisor:
         self.pause = PAUSE
 
     def step(self) -> int | None:
-        """Brings the app one step forward; returns an exit code once there is nothing left to do.
+        """Do the next step; return an exit code if nothing is left to do, otherwise None.
 
         Raises:
-            UnreachableError: asking again may help
-            RefusedError: asking again may not
+            UnreachableError: A retry may help.
+            RefusedError: A retry may not help.
         """
         self.pause = PAUSE
         try:
             return self._step()
-        except OverError as e:
+        except NothingLeftError as e:
             return e.code
         except ChangedError as e:
-            say(str(e))
+            log(str(e))
             self.pause = SHORT_PAUSE
             return None
 
     def _step(self) -> int | None:
         own = self._own()
-        self._trouble = notes(own).get(TROUBLE) or ""
+        self._trouble = annotations_of(own).get(TROUBLE) or ""
         manifests = self._read_manifests()
         names = [manifest["metadata"]["name"] for manifest in manifests]
         found = {name: self._server.call("GET", self._job(name)) for name in names}
         jobs = [job for job in found.values() if job is not None]
         self.pause = self._pause_after([own, *jobs])
-        restarts = max(count(job) for job in [own, *jobs])
-        why = notes(own).get(ENDED)
+        restarts = max(restart_count(job) for job in [own, *jobs])
+        why = annotations_of(own).get(ENDED)
         if why:
             return self._end(jobs, why)
-        old = [job for job in jobs if count(job) < restarts or leaving(job)]
+        old = [job for job in jobs if restart_count(job) < restarts or is_deleting(job)]
         if old:
             self.pause = SHORT_PAUSE
             for job in old:
-                if not leaving(job):
+                if not is_deleting(job):
                     self._delete(job)
             return None
         missing = [one for one in manifests if found[one["metadata"]["name"]] is None]
         for manifest in missing:
-            # it may have been cancelled or deleted meanwhile, or be another's who is further
+            # the app may have been cancelled or deleted, or another supervisor may be ahead
             own = self._own()
-            if count(own) > restarts:
-                raise ChangedError(f"{self._app} is started again by another supervisor")
+            if restart_count(own) > restarts:
+                raise ChangedError(f"another supervisor is restarting {self._app}")
             self._create(manifest, restarts, own)
         if missing:
             return None
         failed = first_failed(jobs)
         if failed is not None:
             self.pause = 0.0
-            self._answer(own, failed, restarts)
+            self._decide(own, failed, restarts)
             return None
         return 0 if all(condition(job, "Complete") for job in jobs) else None
 
     def _pause_after(self, jobs: Sequence[Mapping[str, Any]]) -> float:
-        """Returns how long to wait until these are looked at again."""
+        """Return the pause before the next poll of these Jobs, in seconds."""
         versions = [str(job["metadata"].get("resourceVersion")) for job in jobs]
         if versions != self._versions:
             self._versions, self._changed = versions, time.monotonic()
@@ -234,14 +243,18 @@ class Supervisor:
         return PAUSE + PAUSE_PER_ROLE * (len(jobs) - 1) + min(idle, LONGEST_IDLE_PAUSE)
 
     def _own(self) -> dict[str, Any]:
-        """Returns the app's own Job; raises OverError if that says that this is the end."""
+        """Return the supervisor's Job.
+
+        Raises:
+            NothingLeftError: The app is cancelled or deleted.
+        """
         own: dict[str, Any] | None = self._server.call("GET", self._job(self._app))
-        if own is None or leaving(own):
-            raise OverError(0)
+        if own is None or is_deleting(own):
+            raise NothingLeftError(0)
         if own["spec"].get("suspend"):
-            raise OverError(TERMINATED)
-        if CANCELLED in notes(own):
-            raise OverError(0)
+            raise NothingLeftError(TERMINATED)
+        if CANCELLED in annotations_of(own):
+            raise NothingLeftError(0)
         return own
 
     def _read_manifests(self) -> list[dict[str, Any]]:
@@ -249,40 +262,40 @@ class Supervisor:
             path = f"/api/v1/namespaces/{self._namespace}/configmaps/{self._app}"
             held = self._server.call("GET", path)
             if held is None:
-                raise RefusedError(f"GET {path}: 404 the app's config map is gone")
+                raise RefusedError(f"GET {path}: 404 the app's config map was deleted")
             self._manifests = json.loads(held["data"][MANIFESTS])
         return self._manifests
 
-    def _answer(self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int) -> None:
-        """Decides what a failure leads to, and writes it down."""
-        most = int(notes(failed).get(MAX_RESTARTS) or 0)
-        why = f"role '{notes(failed).get(ROLE_NAME)}' failed"
-        words = failure(failed)
+    def _decide(self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int) -> None:
+        """Decide whether a failure restarts or ends the app, and annotate the decision."""
+        most = int(annotations_of(failed).get(MAX_RESTARTS) or 0)
+        why = f"role '{annotations_of(failed).get(ROLE_NAME)}' failed"
+        reason = failure(failed)
         if restarts < most:
-            why = f"restart {restarts + 1} of {most}: {why}: {words}"
+            why = f"restart {restarts + 1} of {most}: {why}: {reason}"
             changes = {RESTARTS: str(restarts + 1), REASON: why}
         else:
-            times = "once" if restarts == 1 else f"{restarts} times"
-            after = f" after it was started again {times}" if restarts else ""
-            why = f"{why}{after}: {words}"
+            times = "1 restart" if restarts == 1 else f"{restarts} restarts"
+            after = f" after {times}" if restarts else ""
+            why = f"{why}{after}: {reason}"
             changes = {ENDED: why}
-        say(why)
-        # two that do this at once count one failure once: the version must be the one that was read
+        log(why)
+        # the version is a precondition, so that two supervisors count one failure once
         version = own["metadata"]["resourceVersion"]
         self._note(self._app, {"resourceVersion": version, "annotations": changes})
 
     def _end(self, jobs: Iterable[Mapping[str, Any]], why: str) -> int | None:
-        """Ends the roles that still run after one has failed for good."""
+        """End the roles that still run after one has failed for good."""
         running = 0
         for job in jobs:
-            if finished(job) or leaving(job):
+            if finished(job) or is_deleting(job):
                 continue
-            # what has not begun waits for a place in a queue, and ends when it gets one
+            # a suspended Job waits in a queue, and ends when it is resumed
             running += not job["spec"].get("suspend")
-            if ENDED not in notes(job):
-                say(f"ending {job['metadata']['name']}")
+            if ENDED not in annotations_of(job):
+                log(f"ending {job['metadata']['name']}")
                 metadata = {"uid": job["metadata"]["uid"], "annotations": {ENDED: why}}
-                # a deadline makes a Job fail, which is an end; a suspended one waits for ever
+                # a deadline ends a Job for good; a suspended Job could be resumed
                 deadline = {"activeDeadlineSeconds": 1}
                 self._note(job["metadata"]["name"], metadata, deadline)
         self.pause = SHORT_PAUSE
@@ -290,7 +303,7 @@ class Supervisor:
 
     def _delete(self, job: Mapping[str, Any]) -> None:
         name = job["metadata"]["name"]
-        say(f"deleting {name}, which is of an earlier attempt")
+        log(f"deleting {name} of an earlier attempt")
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -301,7 +314,7 @@ class Supervisor:
 
     def _create(self, manifest: Mapping[str, Any], restarts: int, own: Mapping[str, Any]) -> None:
         job: dict[str, Any] = copy.deepcopy(dict(manifest))
-        say(f"creating {job['metadata']['name']}, attempt {restarts + 1}")
+        log(f"creating {job['metadata']['name']}, attempt {restarts + 1}")
         for part in (job, job["spec"]["template"]):
             metadata = part.setdefault("metadata", {})
             metadata["annotations"] = dict(metadata.get("annotations") or {})
@@ -309,17 +322,21 @@ class Supervisor:
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": self._app}
         job["metadata"]["ownerReferences"] = [{**owner, "uid": own["metadata"]["uid"]}]
         if self._server.call("POST", self._job(), job) is None:
-            raise RefusedError(f"POST {self._job()}: 404 the namespace is gone")
+            raise RefusedError(f"POST {self._job()}: 404 the namespace was deleted")
 
-    def tell_trouble(self, words: str) -> None:
-        """Notes what keeps this program from its work where the app's users see it."""
-        if words == self._trouble:
+    def report_problem(self, problem: str) -> None:
+        """Annotate what keeps this program from its work, for the app's status.
+
+        Args:
+            problem: The problem; empty if there is none.
+        """
+        if problem == self._trouble:
             return
         try:
-            self._note(self._app, {"annotations": {TROUBLE: words or None}})
-            self._trouble = words
+            self._note(self._app, {"annotations": {TROUBLE: problem or None}})
+            self._trouble = problem
         except (UnreachableError, RefusedError, ChangedError):
-            pass  # the log has it
+            pass  # it is in the log
 
     def _note(
         self, name: str, metadata: Mapping[str, Any], spec: Mapping[str, Any] | None = None
@@ -334,24 +351,24 @@ class Supervisor:
         return f"{path}/{name}" if name else path
 
 
-def notes(job: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns the annotations of an object."""
+def annotations_of(job: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the annotations of an object."""
     return job["metadata"].get("annotations") or {}
 
 
-def count(job: Mapping[str, Any]) -> int:
-    """Returns how often the app had been started again when a Job was made."""
-    text = notes(job).get(RESTARTS) or ""
+def restart_count(job: Mapping[str, Any]) -> int:
+    """Return how many times the app had been restarted when a Job was created."""
+    text = annotations_of(job).get(RESTARTS) or ""
     return int(text) if text.isdigit() else 0
 
 
-def leaving(job: Mapping[str, Any]) -> bool:
-    """Returns True for an object that is being deleted."""
+def is_deleting(job: Mapping[str, Any]) -> bool:
+    """Return whether an object is being deleted."""
     return bool(job["metadata"].get("deletionTimestamp"))
 
 
 def condition(job: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """Returns a condition of a Job if it is true."""
+    """Return a condition of a Job if it is true, otherwise None."""
     for one in (job.get("status") or {}).get("conditions") or ():
         if one.get("type") == name and one.get("status") == "True":
             found: Mapping[str, Any] = one
@@ -360,42 +377,42 @@ def condition(job: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
 
 
 def finished(job: Mapping[str, Any]) -> bool:
-    """Returns True for a Job that has ended."""
+    """Return whether a Job has ended."""
     return bool(condition(job, "Complete") or condition(job, "Failed"))
 
 
 def failure(job: Mapping[str, Any]) -> str:
-    """Returns why a Job failed."""
-    told = condition(job, "Failed") or {}
-    reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
+    """Return why a Job failed."""
+    failed = condition(job, "Failed") or {}
+    reason, message = str(failed.get("reason") or ""), str(failed.get("message") or "")
     if reason == "PodFailurePolicy":
-        # which rule of ours it was says nothing
+        # leave out the index of the rule, which the user did not write
         return message.partition(" matching FailJob")[0]
     return ": ".join(part for part in (reason, message) if part)
 
 
 def first_failed(jobs: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Returns the Job that failed first: others may have failed for its sake."""
+    """Return the Job that failed first: it may be the cause of the others' failures."""
     failed = [(condition(job, "Failed"), job) for job in jobs]
     known = [(str(why.get("lastTransitionTime") or ""), job) for why, job in failed if why]
     return min(known, key=lambda one: one[0])[1] if known else None
 
 
-def say(text: str) -> None:
-    """Writes a line to the log."""
+def log(text: str) -> None:
+    """Write a line to the log."""
     print(text, flush=True)
 
 
 def _terminated(number: int, frame: Any) -> None:
-    # the first process of a container has no handler of its own
+    # process 1 of a container ignores SIGTERM unless it has a handler
     sys.exit(TERMINATED)
 
 
 def main(argv: list[str]) -> int:
-    """Looks after an app until it has ended.
+    """Supervise an app until it has ended, and return an exit code.
 
     Args:
-        argv: name of the app, and its namespace
+        argv: Name of the app, and its namespace.
     """
     signal.signal(signal.SIGTERM, _terminated)
     app, namespace = argv
@@ -409,16 +426,16 @@ def main(argv: list[str]) -> int:
             code = supervisor.step()
             if code is not None:
                 return code
-            supervisor.tell_trouble("")
+            supervisor.report_problem("")
             worked, delay = True, FIRST_DELAY
             time.sleep(supervisor.pause)
             continue
         except (UnreachableError, RefusedError) as e:
-            say(str(e))
+            log(str(e))
             if not worked and time.monotonic() - begun > PATIENCE:
                 return 1
             if isinstance(e, RefusedError):
-                supervisor.tell_trouble(str(e))
+                supervisor.report_problem(str(e))
         time.sleep(delay)
         delay = min(delay * 2, LONGEST_DELAY)
 

@@ -1,4 +1,4 @@
-"""``retry_policy=APPLICATION`` with plain Jobs: an app starts again as a whole, and ends as one."""
+"""The supervisor of plain Jobs: an app restarts as a whole and ends as a whole."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from torchx_specs.overlays import set_overlay
 
 Until = Callable[..., Any]
 
-#: Empty in the first attempt.
+#: The restarts; empty in the first attempt.
 ATTEMPT = "[FIELD_PATH]metadata.annotations['torchx.pytorch.org/restarts']"
 ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
 
 
 def role(script: str, name: str, **fields: Any) -> Role:
-    """A role whose script knows by ``$ATTEMPT`` how often the app was started again."""
+    """Return a role whose script reads the number of restarts from ``$ATTEMPT``."""
     return shell(script, name, env={"ATTEMPT": ATTEMPT}, **fields)
 
 
 def patient(script: str, name: str, **fields: Any) -> Role:
-    """A role whose pods take three seconds to end."""
+    """Return a role whose pods take three seconds to end."""
     found = role(f"trap '' TERM; {script}", name, **fields)
     set_overlay(found, "kubernetes", "V1Pod", {"spec": {"terminationGracePeriodSeconds": 3}})
     return found
@@ -48,7 +48,7 @@ FAILS_ONCE = 'echo "try $ATTEMPT at $TORCHX_RANK0_HOST"; [ -n "$ATTEMPT" ] || ex
 
 
 class _Anywhere:
-    """What holds on every cluster."""
+    """Behaviour on every cluster."""
 
     seconds = 30.0
 
@@ -80,7 +80,7 @@ class _Anywhere:
     ) -> None:
         app_id = submit(
             role(FAILS_ONCE, "trainer", num_replicas=2, max_retries=2),
-            # it has succeeded by then
+            # the role has succeeded by then
             role('echo "try $ATTEMPT at $TORCHX_RANK0_HOST"', "reader", num_replicas=2),
         )
         found = described(scheduler, app_id, seconds=self.seconds)
@@ -91,7 +91,7 @@ class _Anywhere:
                 (line,) = scheduler.log_iter(app_id, which, k)
                 assert line == f"try 1 at {name}-trainer-0.{name}\n"
 
-    def test_no_restart_is_left(
+    def test_the_app_fails_when_no_restart_is_left(
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
         app_id = submit(
@@ -99,9 +99,9 @@ class _Anywhere:
         )
         found = described(scheduler, app_id, seconds=self.seconds)
         assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
-        assert "role 'trainer' failed after it was started again once" in found.msg
+        assert "role 'trainer' failed after 1 restart" in found.msg
         assert "trainer/0: exit code 3" in found.msg
-        # a pod that is just leaving has a reason of its own
+        # a pod that is being deleted may have its own reason
         because = "ended because role 'trainer' failed after"
         ended = described(
             scheduler,
@@ -124,7 +124,7 @@ class _Anywhere:
         assert "role 'a' failed: " in found.msg
         assert "exit code 4" in found.msg
 
-    def test_a_follower_reads_on(
+    def test_a_follower_continues_after_a_restart(
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
         app_id = submit(
@@ -156,14 +156,14 @@ CFG: dict[str, Any] = {"retry_policy": "APPLICATION", "restarts_image": PYTHON}
 
 
 def jobs(double: Double) -> dict[str, dict[str, Any]]:
-    """Returns the Jobs by the end of their names: of the supervisor by an empty one."""
+    """Return the Jobs by the role in their names; the supervisor's by an empty text."""
     found = double.objects("jobs.batch")
     owner = min((one["metadata"]["name"] for one in found), key=len, default="")
     return {one["metadata"]["name"][len(owner) :].lstrip("-"): one for one in found}
 
 
 def supervisors(double: Double) -> list[dict[str, Any]]:
-    """Returns the pods of the supervisor that are there, and not about to go."""
+    """Return the supervisor's pods that are not being deleted."""
     return [
         pod
         for pod in double.objects("pods")
@@ -174,13 +174,13 @@ def supervisors(double: Double) -> list[dict[str, Any]]:
 
 
 def restarts(double: Double) -> str:
-    """Returns how often the app was started again, as its supervisor has noted it."""
+    """Return the number of restarts in the supervisor's annotations."""
     own = jobs(double)[""]
     return str((own["metadata"].get("annotations") or {}).get("torchx.pytorch.org/restarts", ""))
 
 
 def kill(double: Double, pod: dict[str, Any]) -> None:
-    """Ends a pod at once, as a node that is lost."""
+    """End a pod at once, as the loss of its node would."""
     path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
     code, _, _ = Client(str(double.path)).raw("DELETE", path, body)
@@ -190,7 +190,7 @@ def kill(double: Double, pod: dict[str, Any]) -> None:
 # -- what is in the cluster
 
 
-def test_everything_belongs_to_the_supervisor(
+def test_the_supervisor_owns_all_objects(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -211,7 +211,7 @@ def test_everything_belongs_to_the_supervisor(
                 continue
             (owner,) = one["metadata"]["ownerReferences"]
             assert owner["uid"] == own["metadata"]["uid"]
-    # it is no replica: neither found by the service nor counted
+    # the supervisor is not a replica: the Service and the counts leave it out
     (service,) = double.objects("services")
     assert not service["spec"]["selector"].items() <= supervisor["metadata"]["labels"].items()
     assert len(scheduler.describe(app_id).roles_statuses) == 2  # type: ignore[union-attr]
@@ -221,7 +221,7 @@ def test_everything_belongs_to_the_supervisor(
     assert scheduler.list() == []
 
 
-def test_its_rights_are_no_more_than_it_needs(
+def test_the_supervisor_has_only_the_rights_it_needs(
     scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
 ) -> None:
     other = scheduler.submit(app(role("exec sleep 60", "a")), {}).partition(":")[2]
@@ -254,7 +254,7 @@ def test_its_rights_are_no_more_than_it_needs(
     assert 'cannot list resource "jobs" in API group "batch"' in told["message"]
 
 
-def test_a_pod_has_no_rights_by_itself(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_a_replica_has_no_rights(scheduler: KubernetesScheduler, double: Double) -> None:
     code = (
         "import json, os, ssl, urllib.error, urllib.request\n"
         f"folder = os.environ[{ACCOUNT_VARIABLE!r}]\n"
@@ -280,14 +280,14 @@ def test_a_pod_has_no_rights_by_itself(scheduler: KubernetesScheduler, double: D
     )
 
 
-def test_time_to_live(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+def test_ttl_deletes_the_app(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
     cfg = {**CFG, "ttl_seconds": 1}
     app_id = scheduler.submit(app(role("true", "a"), role("true", "b")), cfg)
     until(lambda: scheduler.describe(app_id) is None)
     until(lambda: double.left() == [])
 
 
-def test_what_a_dry_run_prints_may_be_made_by_others(
+def test_the_printed_dry_run_works_with_kubectl(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     info = scheduler.submit_dryrun(
@@ -308,7 +308,7 @@ def test_what_a_dry_run_prints_may_be_made_by_others(
 # -- what happens meanwhile
 
 
-def test_where_an_app_stands_while_it_starts_again(
+def test_status_during_a_restart(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -338,10 +338,10 @@ def test_where_an_app_stands_while_it_starts_again(
     assert set(last) == set(first)
 
 
-def test_attempts_do_not_overlap(
+def test_an_attempt_starts_after_the_last_pod_has_ended(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
-    # a second attempt that finds one of the first's processes fails, for there is no retry left
+    # the second attempt fails if it finds a process of the first: no retry is left
     mark = tmp_path / "here"
     app_id = scheduler.submit(
         app(
@@ -359,7 +359,7 @@ def test_attempts_do_not_overlap(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1), found.msg
 
 
-def test_cancel_while_the_app_starts_again(
+def test_cancel_during_a_restart(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -376,7 +376,7 @@ def test_cancel_while_the_app_starts_again(
     until(lambda: double.left() == [])
 
 
-def test_delete_while_the_app_starts_again(
+def test_delete_during_a_restart(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -411,7 +411,7 @@ def test_a_supervisor_that_dies_is_replaced(
     scheduler: KubernetesScheduler, double: Double, until: Until, when: str
 ) -> None:
     if when == "creating":
-        # the first of the new Jobs is made, the second is not
+        # the first of the new Jobs exists, the second does not
         double.fault(503, method="POST", path="/jobs$", after=1, count=-1)
     other = patient('[ -n "$ATTEMPT" ] || sleep 600 & wait', "b")
     app_id = scheduler.submit(
@@ -433,7 +433,7 @@ def test_a_supervisor_that_dies_is_replaced(
     assert list(scheduler.log_iter(app_id, "a")) == ["made\n"]
 
 
-def test_the_api_server_restarts_meanwhile(
+def test_a_restart_of_the_api_server_during_a_restart(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -466,7 +466,7 @@ def test_a_quota_delays_a_restart(
     assert "quota" not in found.msg
 
 
-def test_an_eviction_is_no_failure(
+def test_an_eviction_is_not_a_failure(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     app_id = scheduler.submit(
@@ -486,7 +486,9 @@ def test_an_eviction_is_no_failure(
     until(lambda: "Complete" in json.dumps(jobs(double)[""]["status"]))
 
 
-def test_queues_of_kueue(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+def test_restarted_jobs_wait_in_kueue(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
     double.kueue()
     cfg = {**CFG, "job_api": "batch", "queue": "users"}
     app_id = scheduler.submit(
@@ -511,7 +513,7 @@ def test_queues_of_kueue(scheduler: KubernetesScheduler, double: Double, until: 
 # -- what keeps it from its work
 
 
-def test_who_may_not_create_roles_is_told_what_to_do(
+def test_a_user_without_rights_to_create_roles_gets_a_remedy(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     double.deny("create", "roles")
@@ -526,10 +528,10 @@ def test_who_may_not_create_roles_is_told_what_to_do(
     until(lambda: double.left() == [])
 
 
-def test_who_may_bind_what_is_his_own_only(
+def test_a_user_cannot_grant_rights_he_lacks(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
-    # such a user's binding is looked at together with its role, which a dry run does not make
+    # the check of a binding needs its Role, which a dry run does not create
     double.deny("bind", "roles")
     app_id = scheduler.submit(app(role("true", "a"), role("true", "b")), CFG)
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
@@ -541,7 +543,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def account(double: Double, verbs: list[str]) -> None:
-    """Makes a service account with rights to all Jobs and config maps."""
+    """Create a service account with rights to all Jobs and config maps."""
     rules = [
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
@@ -550,7 +552,7 @@ def account(double: Double, verbs: list[str]) -> None:
 
 
 def account_with(double: Double, name: str, rules: list[dict[str, Any]]) -> None:
-    """Makes a service account with rights."""
+    """Create a service account with rights."""
     head = {"metadata": {"name": name}}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "ServiceAccount", **head}
     double.create("serviceaccounts", "default", body)
@@ -567,7 +569,7 @@ def account_with(double: Double, name: str, rules: list[dict[str, Any]]) -> None
 
 
 def documented_rights() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the rights that the README names: of every user, and of who restarts apps."""
+    """Return the rights in the README: of every user, and of users of the supervisor."""
     folder = Path(__file__).resolve().parents[2] / "packages" / "torchx-sched-k8s"
     blocks = re.findall(r"```yaml\n(.*?)```", (folder / "README.md").read_text(), re.S)
     every, more = map(yaml.safe_load, blocks)
@@ -575,7 +577,7 @@ def documented_rights() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("rights", ["all", "without accounts", "less than it gives"])
-def test_the_rights_that_the_readme_names(
+def test_the_rights_in_the_readme_are_enough_and_needed(
     double: Double, until: Until, monkeypatch: pytest.MonkeyPatch, rights: str
 ) -> None:
     every, more = documented_rights()
@@ -617,12 +619,12 @@ def test_the_rights_that_the_readme_names(
         scheduler.delete(one)
     until(lambda: sorted(double.left()) == before)
     refused = [r for r in double.requests() if r["user"] == user and r["code"] == 403]
-    # what is not installed may be forbidden as well
+    # a missing API may also be reported as forbidden
     assert {r["path"].rpartition("/")[2] for r in refused} <= {"jobsets", "serviceaccounts", "jobs"}
     scheduler.close()
 
 
-def test_an_account_that_is_there(
+def test_an_existing_service_account_is_used(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     for kind in ACCOUNT_KINDS:
@@ -639,10 +641,10 @@ def test_an_account_that_is_there(
     until(lambda: sorted(double.left()) == before)
 
 
-def test_the_token_is_found_where_clusters_put_it(
+def test_the_token_is_read_from_the_pod(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
-    # the double's pods are told of another folder: here the program has mounts as in a pod
+    # the double gives pods another folder; here the program finds mounts as in a pod
     place = "/run/secrets/kubernetes.io/serviceaccount"
     script = f'mount -t tmpfs none /run && mkdir -p {place} && cp $0/* {place} && exec "$@"'
     inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
@@ -687,7 +689,7 @@ def test_the_token_is_found_where_clusters_put_it(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
-def test_an_account_without_the_rights(
+def test_status_shows_missing_rights_of_the_account(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     account(double, ["get", "patch"])
@@ -707,7 +709,7 @@ def test_an_account_without_the_rights(
         ({"restarts_service_account": "nobody"}, 'serviceaccount "nobody" not found'),
     ],
 )
-def test_a_supervisor_that_cannot_run_is_told(
+def test_status_shows_why_the_supervisor_cannot_run(
     scheduler: KubernetesScheduler, double: Double, cfg: dict[str, Any], words: str
 ) -> None:
     app_id = scheduler.submit(
@@ -718,13 +720,13 @@ def test_a_supervisor_that_cannot_run_is_told(
     assert "the app's supervisor" in found.msg
 
 
-def test_an_image_without_python(
+def test_status_shows_an_image_without_python(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     info = scheduler.submit_dryrun(app(role("sleep 1; exit 3", "a"), role("sleep 60", "b")), CFG)
     own = info.request.objects[-1]
     own["spec"]["backoffLimit"] = 1
-    # the double's node has a python3 of its own
+    # the double's node has its own python3
     own["spec"]["template"]["spec"]["containers"][0]["command"][0] = "python3-that-is-not-there"
     app_id = scheduler.schedule(info)
     found = described(scheduler, app_id, seconds=30)
@@ -745,7 +747,7 @@ def test_an_image_without_python(
         ("jobs", 2),
     ],
 )
-def test_a_submission_that_fails_half_way_removes_what_it_made(
+def test_a_failed_submission_deletes_its_objects(
     scheduler: KubernetesScheduler, double: Double, until: Until, which: str, after: int
 ) -> None:
     path = f"/{which}[?](?!.*dryRun)"
@@ -755,7 +757,7 @@ def test_a_submission_that_fails_half_way_removes_what_it_made(
     until(lambda: double.left() == [])
 
 
-def test_a_submission_whose_last_step_fails_removes_what_it_made(
+def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
     double.fault(403, method="PATCH", path="/jobs/", message="no more today")
@@ -764,7 +766,7 @@ def test_a_submission_whose_last_step_fails_removes_what_it_made(
     until(lambda: double.left() == [])
 
 
-def test_kubectl_itself(
+def test_kubectl_applies_the_request(
     scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
 ) -> None:
     if shutil.which("kubectl") is None:

@@ -1,4 +1,4 @@
-"""Plain Jobs that start again together: their objects, the program that does it, what is told."""
+"""The supervisor of plain Jobs: its objects, its program and the status of its app."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from torchx_specs import AppDef, AppState, Resource, RetryPolicy, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 
-# of conftest.py, which no test can import
+# classes of conftest.py, which tests cannot import
 ApiDouble = Any
 
 P, R, S, F, C = (
@@ -87,7 +87,7 @@ ACCOUNT = ["ServiceAccount", "Role", "RoleBinding"]
         ([role(), role("reader")], {"job_api": "jobset"}, False),
     ],
 )
-def test_when_there_is_a_supervisor(
+def test_which_apps_get_a_supervisor(
     roles: list[Role], cfg: dict[str, Any], supervised: bool
 ) -> None:
     found = kinds(objects(*roles, **cfg))
@@ -98,7 +98,7 @@ def test_when_there_is_a_supervisor(
 
 
 @pytest.mark.parametrize("version", ["1.32", "1.37"])
-def test_the_published_schemas_accept_it(version: str) -> None:
+def test_the_supervisor_matches_the_published_schemas(version: str) -> None:
     info = create_scheduler("t").submit_dryrun(
         AppDef("app", [role(max_retries=2, num_replicas=2, env={"A_TOKEN": "s3cret"}), role("b")]),
         {
@@ -129,7 +129,7 @@ def test_the_published_schemas_accept_it(version: str) -> None:
     assert "\n              sys.exit(" in str(info) or "\n            sys.exit(" in str(info)
 
 
-def test_the_supervisor_is_no_replica() -> None:
+def test_the_supervisor_is_not_a_replica() -> None:
     service, config_map, account, rights, binding, trainer, reader, own = objects(
         role(num_replicas=3, max_retries=2), role("reader", resource=Resource(1, 8, 100))
     )
@@ -162,7 +162,7 @@ def test_the_supervisor_is_no_replica() -> None:
     assert main["command"][3:] == [name, "default"]
 
 
-def test_rights_name_what_they_are_for() -> None:
+def test_rights_are_limited_to_the_app_by_name() -> None:
     found = objects(role(), role("reader"))
     name = found[-1]["metadata"]["name"]
     rules = [
@@ -181,7 +181,7 @@ def test_rights_name_what_they_are_for() -> None:
     assert found[4]["roleRef"]["name"] == name
 
 
-def test_options_of_the_supervisor() -> None:
+def test_options_reach_the_supervisor() -> None:
     found = objects(
         role(),
         role("reader"),
@@ -226,23 +226,23 @@ def test_the_supervisor_runs_as_the_first_role_does() -> None:
     assert not context["allowPrivilegeEscalation"]
 
 
-def test_a_role_without_an_image_has_that_of_the_options() -> None:
+def test_the_supervisor_uses_the_option_image() -> None:
     found = objects(role(image=""), role("reader"), image="default:1")
     assert found[-1]["spec"]["template"]["spec"]["containers"][0]["image"] == "default:1"
 
 
-def test_what_cannot_be_started_again() -> None:
+def test_apps_that_cannot_be_restarted_are_refused() -> None:
     one = role(num_replicas=2, max_retries=1)
     set_overlay(one, "kubernetes", "V1Job", {"spec": {"ttlSecondsAfterFinished": 5}})
     with pytest.raises(RequestError, match="set the option ttl_seconds"):
         objects(one)
-    with pytest.raises(RequestError, match="the config map from which"):
+    with pytest.raises(RequestError, match="stores them in a config map"):
         objects(*[role(f"r{i}", args=["x" * 100_000] * 4) for i in range(3)])
 
 
-def test_a_policy_that_nobody_chose_names_the_option(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_default_policy_warns_and_names_the_option(caplog: pytest.LogCaptureFixture) -> None:
     objects(role(num_replicas=2, max_retries=1), retry_policy=None)
-    assert "-cfg retry_policy=APPLICATION starts all of the app" in caplog.text
+    assert "-cfg retry_policy=APPLICATION restarts the whole app" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         objects(role(num_replicas=2, max_retries=1))
@@ -253,7 +253,7 @@ def test_a_policy_that_nobody_chose_names_the_option(caplog: pytest.LogCaptureFi
 # -- the program
 
 
-def test_the_program_suits_the_pythons_of_images() -> None:
+def test_the_program_runs_on_python_3_7() -> None:
     text = files("torchx_sched_k8s.supervisor").joinpath("program.py").read_text("utf-8")
     assert text.isascii()
     assert len(text) < 100_000  # one argument of a process
@@ -304,7 +304,7 @@ def test_the_package_imports_only_the_interface_of_the_supervisor() -> None:
     assert importers == []
 
 
-def test_both_sides_have_the_same_names() -> None:
+def test_package_and_program_use_the_same_annotations() -> None:
     pairs = {
         "ROLE_NAME": labels.ANNOTATION_ROLE_NAME,
         "CANCELLED": labels.ANNOTATION_CANCELLED,
@@ -350,12 +350,12 @@ class ClusterDouble:
         found: dict[str, str] = self.job(part)["metadata"].get("annotations") or {}
         return found
 
-    def ended(self, part: str, how: str = "Failed", when: str = "2026-01-01T00:00:00Z") -> None:
+    def end(self, part: str, how: str = "Failed", when: str = "2026-01-01T00:00:00Z") -> None:
         condition = {"type": how, "status": "True", "reason": "R", "message": "m"}
         self.job(part)["status"] = {"conditions": [{**condition, "lastTransitionTime": when}]}
 
-    def gone(self) -> None:
-        """The pods of what is being deleted have gone."""
+    def finish_deletions(self) -> None:
+        """Finish the deletions: the pods of deleted Jobs have ended."""
         for name, job in list(self.jobs.items()):
             if "deletionTimestamp" in job["metadata"]:
                 del self.jobs[name]
@@ -394,31 +394,31 @@ class ClusterDouble:
         return Supervisor(self, self.app, "default")  # type: ignore[arg-type]
 
     def step(self, times: int = 1) -> int | None:
-        """Another supervisor each time: none remembers anything."""
+        """Run steps, each with a new supervisor: none keeps state."""
         code = None
         for _ in range(times):
             code = self.supervisor().step()
         return code
 
 
-def two() -> ClusterDouble:
+def two_roles() -> ClusterDouble:
     return ClusterDouble(role(max_retries=2), role("reader", max_retries=1))
 
 
-def test_nothing_is_done_while_nothing_fails() -> None:
-    cluster = two()
+def test_the_program_only_reads_while_nothing_fails() -> None:
+    cluster = two_roles()
     assert cluster.step(3) is None
-    cluster.ended("reader", "Complete")
+    cluster.end("reader", "Complete")
     assert cluster.step(2) is None
     assert {method for method, _ in cluster.asked} == {"GET"}
-    cluster.ended("trainer", "Complete")
+    cluster.end("trainer", "Complete")
     assert cluster.step() == 0
 
 
-def test_what_does_not_change_is_looked_at_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_jobs_are_polled_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(supervisor.time, "monotonic", lambda: now[0])
-    cluster = two()
+    cluster = two_roles()
     one = cluster.supervisor()
     pauses = []
     for seconds in (0, 100, 1000, 100_000):
@@ -431,11 +431,11 @@ def test_what_does_not_change_is_looked_at_less_often(monkeypatch: pytest.Monkey
     assert one.pause == pytest.approx(2.2)
 
 
-def test_all_is_deleted_and_made_again() -> None:
-    cluster = two()
+def test_a_failure_deletes_and_creates_all_jobs() -> None:
+    cluster = two_roles()
     first = {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
-    cluster.ended("reader", "Complete")
-    cluster.ended("trainer")
+    cluster.end("reader", "Complete")
+    cluster.end("trainer")
     assert cluster.step() is None
     assert cluster.notes()[RESTARTS] == "1"
     assert cluster.notes()[REASON] == "restart 1 of 2: role 'trainer' failed: R: m"
@@ -447,7 +447,7 @@ def test_all_is_deleted_and_made_again() -> None:
     del cluster.jobs[f"{cluster.app}-reader"]
     assert cluster.step(3) is None
     assert f"{cluster.app}-reader" not in cluster.jobs
-    cluster.gone()
+    cluster.finish_deletions()
     assert cluster.step(2) is None
     for part in ("trainer", "reader"):
         job = cluster.job(part)
@@ -459,14 +459,14 @@ def test_all_is_deleted_and_made_again() -> None:
     assert "DELETE" in {method for method, _ in cluster.asked}
     assert ("DELETE", cluster.app) not in cluster.asked
     # the app's second failure is not the role's second
-    cluster.ended("reader")
+    cluster.end("reader")
     cluster.step()
-    assert cluster.notes()[ENDED] == ("role 'reader' failed after it was started again once: R: m")
+    assert cluster.notes()[ENDED] == ("role 'reader' failed after 1 restart: R: m")
 
 
 def test_a_failure_counts_once() -> None:
-    cluster = two()
-    cluster.ended("trainer")
+    cluster = two_roles()
+    cluster.end("trainer")
     raced = []
 
     def other(method: str, name: str) -> None:
@@ -481,8 +481,8 @@ def test_a_failure_counts_once() -> None:
     assert cluster.notes()[RESTARTS] == "1"
 
 
-def test_a_job_of_the_past_is_not_made() -> None:
-    cluster = two()
+def test_a_supervisor_that_is_behind_creates_no_job() -> None:
+    cluster = two_roles()
     del cluster.jobs[f"{cluster.app}-reader"]
     seen = itertools.count()
 
@@ -496,9 +496,9 @@ def test_a_job_of_the_past_is_not_made() -> None:
 
 
 @pytest.mark.parametrize("step", range(5))
-def test_a_supervisor_may_die_at_any_request(step: int) -> None:
-    cluster = two()
-    cluster.ended("trainer")
+def test_another_supervisor_continues_after_any_request(step: int) -> None:
+    cluster = two_roles()
+    cluster.end("trainer")
     left = itertools.count()
 
     class KilledError(Exception):
@@ -514,24 +514,24 @@ def test_a_supervisor_may_die_at_any_request(step: int) -> None:
             cluster.step()
         except KilledError:
             pass
-        cluster.gone()
+        cluster.finish_deletions()
     assert cluster.notes()[RESTARTS] == "1"
     assert {cluster.notes(part)[RESTARTS] for part in ("trainer", "reader")} == {"1"}
     assert ENDED not in cluster.notes()
 
 
-def test_the_first_failure_decides() -> None:
-    cluster = two()
-    cluster.ended("trainer", when="2026-01-01T00:00:05Z")
-    cluster.ended("reader", when="2026-01-01T00:00:04Z")
+def test_the_first_failure_counts() -> None:
+    cluster = two_roles()
+    cluster.end("trainer", when="2026-01-01T00:00:05Z")
+    cluster.end("reader", when="2026-01-01T00:00:04Z")
     cluster.step()
     assert cluster.notes()[REASON].startswith("restart 1 of 1: role 'reader' failed")
 
 
-def test_the_others_end_after_the_last_failure() -> None:
+def test_other_roles_end_after_the_last_failure() -> None:
     cluster = ClusterDouble(role(), role("reader"), role("writer"))
-    cluster.ended("trainer")
-    cluster.ended("writer", "Complete")
+    cluster.end("trainer")
+    cluster.end("writer", "Complete")
     assert cluster.step(2) is None
     assert cluster.notes()[ENDED] == "role 'trainer' failed: R: m"
     assert cluster.job("reader")["spec"]["activeDeadlineSeconds"] == 1
@@ -539,14 +539,14 @@ def test_the_others_end_after_the_last_failure() -> None:
     for part in ("trainer", "writer"):
         assert ENDED not in cluster.notes(part)
     assert cluster.step() is None
-    cluster.ended("reader")
+    cluster.end("reader")
     assert cluster.step() == 0
 
 
-def test_the_end_does_not_wait_for_a_queue() -> None:
+def test_the_end_does_not_wait_for_queued_jobs() -> None:
     cluster = ClusterDouble(role(), role("reader"))
     cluster.job("reader")["spec"]["suspend"] = True
-    cluster.ended("trainer")
+    cluster.end("trainer")
     assert cluster.step(2) == 0
     assert cluster.job("reader")["spec"]["activeDeadlineSeconds"] == 1
 
@@ -561,10 +561,10 @@ def test_the_end_does_not_wait_for_a_queue() -> None:
     ],
 )
 @pytest.mark.parametrize("late", [False, True])
-def test_an_app_that_is_to_end_is_left_alone(
+def test_a_cancelled_or_deleted_app_is_not_restarted(
     change: dict[str, Any] | None, code: int, late: bool
 ) -> None:
-    cluster = two()
+    cluster = two_roles()
     del cluster.jobs[f"{cluster.app}-trainer"]
     seen = itertools.count()
 
@@ -589,12 +589,12 @@ def test_status_names_the_same_failure_as_the_supervisor() -> None:
         jobs[-1]["status"]["conditions"][0]["lastTransitionTime"] = when
     first = supervisor.first_failed(jobs)
     assert first is jobs[1]
-    supervision = batch_view("a", [own_job(roles=2), *jobs]).supervision
+    supervision = batch_view("a", [supervisor_job(roles=2), *jobs]).supervision
     assert supervision is not None
     assert supervision.restart_reason == "restart 1 of 1: role 'y' failed: R: m"
 
 
-def test_what_a_failure_says() -> None:
+def test_the_reason_of_a_failure_leaves_out_the_rule() -> None:
     told = {
         "type": "Failed",
         "status": "True",
@@ -605,7 +605,7 @@ def test_what_a_failure_says() -> None:
     job = {"metadata": {}, "status": {"conditions": [told]}}
     assert supervisor.failure(job) == "Container a for pod n/p failed with exit code 3"
     # and the status says the same
-    own = own_job()
+    own = supervisor_job()
     view = batch_view("a", [own, role_job("x", conditions=[told])])
     assert view.supervision is not None
     reason = "role 'x' failed: Container a for pod n/p failed with exit code 3"
@@ -614,7 +614,7 @@ def test_what_a_failure_says() -> None:
 
 @pytest.fixture
 def server(api: ApiDouble, tmp_path: Path) -> Iterator[supervisor.Server]:
-    """What the program asks, without TLS: the tests with the large double have that."""
+    """The program's connection, without TLS; integration tests use TLS."""
     config = yaml.safe_load(api.kubeconfig.read_text())
     host, _, port = config["clusters"][0]["cluster"]["server"].rpartition("/")[2].partition(":")
     found = supervisor.Server(host, int(port), str(tmp_path))
@@ -641,7 +641,7 @@ NOT_FOUND = {"kind": "Status", "reason": "NotFound", "message": 'jobs "x" not fo
         (None, UnreachableError, "GET /x: RemoteDisconnected"),
     ],
 )
-def test_what_an_api_server_may_answer(
+def test_responses_of_the_api_server(
     api: ApiDouble, server: supervisor.Server, answer: Any, error: type[Exception], words: str
 ) -> None:
     api.answer("GET", "/x", answer)
@@ -650,7 +650,7 @@ def test_what_an_api_server_may_answer(
     assert str(caught.value).startswith(words)
 
 
-def test_what_is_asked(api: ApiDouble, server: supervisor.Server, tmp_path: Path) -> None:
+def test_requests_of_the_program(api: ApiDouble, server: supervisor.Server, tmp_path: Path) -> None:
     api.answer("GET", "/x", {"a": 1})
     api.answer("GET", "/none", (404, NOT_FOUND))
     api.answer("PATCH", "/x", {})
@@ -659,8 +659,8 @@ def test_what_is_asked(api: ApiDouble, server: supervisor.Server, tmp_path: Path
     (tmp_path / "token").write_text("second")
     assert server.call("GET", "/none") is None
     assert server.call("PATCH", "/x", {"b": "\u00fc"}) == {}
-    assert [one.token for one in api.asked] == ["Bearer first", "Bearer second", "Bearer second"]
-    assert api.asked[-1].body == {"b": "\u00fc"}
+    assert [one.token for one in api.requests] == ["Bearer first", "Bearer second", "Bearer second"]
+    assert api.requests[-1].body == {"b": "\u00fc"}
     (tmp_path / "token").unlink()
     with pytest.raises(RefusedError, match="this pod has no token of a service account"):
         server.call("GET", "/x")
@@ -683,10 +683,10 @@ def run(monkeypatch: pytest.MonkeyPatch, cluster: ClusterDouble) -> int:
     return supervisor.main([cluster.app, "default"])
 
 
-def test_an_api_server_that_is_away_is_no_failure(
+def test_an_unreachable_api_server_is_retried(
     monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
-    cluster = two()
+    cluster = two_roles()
     asked = itertools.count()
 
     def away(method: str, name: str) -> None:
@@ -694,8 +694,8 @@ def test_an_api_server_that_is_away_is_no_failure(
         if 8 <= at < 16:
             raise UnreachableError("no answer")
         if at > 20:
-            cluster.ended("trainer", "Complete")
-            cluster.ended("reader", "Complete")
+            cluster.end("trainer", "Complete")
+            cluster.end("reader", "Complete")
 
     cluster.before = away
     assert run(monkeypatch, cluster) == 0
@@ -706,13 +706,13 @@ def test_an_api_server_that_is_away_is_no_failure(
 
 
 @pytest.mark.parametrize("error", [RefusedError("GET x: 403 no"), UnreachableError("no route")])
-def test_what_never_comes_is_not_waited_for(
+def test_the_program_gives_up_if_no_step_ever_succeeds(
     monkeypatch: pytest.MonkeyPatch,
     slept: list[float],
     capsys: pytest.CaptureFixture[str],
     error: Exception,
 ) -> None:
-    cluster = two()
+    cluster = two_roles()
 
     def fail(method: str, name: str) -> None:
         raise error
@@ -724,15 +724,15 @@ def test_what_never_comes_is_not_waited_for(
     assert len(slept) >= 3
 
 
-def test_what_is_refused_later_is_told_and_tried_again(
+def test_a_later_refusal_is_annotated_and_retried(
     monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
-    cluster = two()
-    cluster.ended("trainer")
+    cluster = two_roles()
+    cluster.end("trainer")
     refused = []
 
     def refuse(method: str, name: str) -> None:
-        cluster.gone()
+        cluster.finish_deletions()
         if method == "POST" and len(refused) < 9:
             refused.append(cluster.notes().get(TROUBLE))
             raise RefusedError("POST x: 403 exceeded quota")
@@ -740,7 +740,7 @@ def test_what_is_refused_later_is_told_and_tried_again(
             assert cluster.notes()[TROUBLE] == "POST x: 403 exceeded quota"
         elif len(refused) == 9 and TROUBLE not in cluster.notes():
             for part in ("trainer", "reader"):
-                cluster.ended(part, "Complete")
+                cluster.end(part, "Complete")
 
     cluster.before = refuse
     assert run(monkeypatch, cluster) == 0
@@ -748,10 +748,10 @@ def test_what_is_refused_later_is_told_and_tried_again(
     assert cluster.notes()[RESTARTS] == "1"
 
 
-# -- what is told
+# -- status
 
 
-def own_job(*true: str, roles: int = 1, **notes: str) -> dict[str, Any]:
+def supervisor_job(*true: str, roles: int = 1, **notes: str) -> dict[str, Any]:
     found = {annotations.ANNOTATION_ROLES: str(roles), labels.ANNOTATION_APP_NAME: "app"}
     found.update({f"torchx.pytorch.org/{key.replace('_', '-')}": v for key, v in notes.items()})
     conditions = [{"type": t, "status": "True", "reason": "Why", "message": "so"} for t in true]
@@ -799,67 +799,67 @@ AGAIN = {"restarts": "1", "restart_reason": "restart 1 of 2: why"}
 @pytest.mark.parametrize(
     ("own", "jobs", "state", "told"),
     [
-        (own_job(), [role_job("x", ready=1)], R, ("", "")),
-        (own_job(), [role_job("x", "Complete")], S, ("", "")),
-        # it has not been decided what comes of it
+        (supervisor_job(), [role_job("x", ready=1)], R, ("", "")),
+        (supervisor_job(), [role_job("x", "Complete")], S, ("", "")),
+        # the supervisor has not decided yet
         (
-            own_job(),
+            supervisor_job(),
             [role_job("x", "Failed", most=2)],
             P,
             ("restart 1 of 2: role 'x' failed: R: m", ""),
         ),
-        (own_job(), [role_job("x", "Failed")], P, ("role 'x' failed: R: m", "")),
+        (supervisor_job(), [role_job("x", "Failed")], P, ("role 'x' failed: R: m", "")),
         (
-            own_job(roles=2),
+            supervisor_job(roles=2),
             [role_job("x", "Failed", most=2), role_job("y", ready=1)],
             R,
             ("restart 1 of 2: role 'x' failed: R: m", ""),
         ),
-        # the last attempt leaves, the next is there in part
-        (own_job(**AGAIN), [role_job("x", "Complete")], P, ("restart 1 of 2: why", "")),
+        # the last attempt is being deleted, the next exists in part
+        (supervisor_job(**AGAIN), [role_job("x", "Complete")], P, ("restart 1 of 2: why", "")),
         (
-            own_job(roles=2, **AGAIN),
+            supervisor_job(roles=2, **AGAIN),
             [leaving(role_job("x", "Failed")), role_job("y", ready=1, attempt=1)],
             R,
             ("restart 1 of 2: why", ""),
         ),
-        (own_job(roles=2, **AGAIN), [], P, ("restart 1 of 2: why", "")),
-        (own_job(roles=2), [role_job("x", "Complete", attempt=1)], P, ("", "")),
-        (own_job(**AGAIN), [role_job("x", ready=1, attempt=1)], R, ("", "")),
-        # it is over
-        (own_job(ended="why"), [role_job("x", "Failed")], F, ("", "why")),
-        (own_job(roles=2, ended="why"), [role_job("x", ready=1)], F, ("", "why")),
+        (supervisor_job(roles=2, **AGAIN), [], P, ("restart 1 of 2: why", "")),
+        (supervisor_job(roles=2), [role_job("x", "Complete", attempt=1)], P, ("", "")),
+        (supervisor_job(**AGAIN), [role_job("x", ready=1, attempt=1)], R, ("", "")),
+        # the app has ended
+        (supervisor_job(ended="why"), [role_job("x", "Failed")], F, ("", "why")),
+        (supervisor_job(roles=2, ended="why"), [role_job("x", ready=1)], F, ("", "why")),
         (
-            own_job(cancelled="today"),
+            supervisor_job(cancelled="today"),
             [role_job("x", "Failed", most=3)],
             C,
             ("", "cancelled today"),
         ),
-        (own_job(cancelled="today"), [], C, ("", "cancelled today")),
-        (own_job(cancelled="today"), [role_job("x", "Complete")], S, ("", "")),
-        # nobody looks after it
+        (supervisor_job(cancelled="today"), [], C, ("", "cancelled today")),
+        (supervisor_job(cancelled="today"), [role_job("x", "Complete")], S, ("", "")),
+        # the supervisor has failed
         (
-            own_job("Failed"),
+            supervisor_job("Failed"),
             [role_job("x", "Failed", most=3)],
             F,
             ("the app's supervisor failed (Why: so): the app is not restarted", "R: m"),
         ),
         (
-            own_job("Failed"),
+            supervisor_job("Failed"),
             [role_job("x", ready=1)],
             R,
             ("the app's supervisor failed (Why: so): the app is not restarted", ""),
         ),
-        (own_job("Complete", roles=2), [role_job("x", "Complete")], S, ("", "")),
+        (supervisor_job("Complete", roles=2), [role_job("x", "Complete")], S, ("", "")),
         (
-            own_job(trouble="DELETE: 403"),
+            supervisor_job(trouble="DELETE: 403"),
             [role_job("x", ready=1)],
             R,
             ("the app's supervisor: DELETE: 403", ""),
         ),
     ],
 )
-def test_states(
+def test_states_of_an_app_with_a_supervisor(
     own: dict[str, Any], jobs: list[dict[str, Any]], state: AppState, told: tuple[str, str]
 ) -> None:
     view = batch_view("a", [*jobs, own])
@@ -872,8 +872,8 @@ def test_states(
     assert view.objects == [own, *jobs]
 
 
-def test_a_supervisor_that_is_suspended() -> None:
-    own = own_job()
+def test_a_suspended_supervisor_restarts_nothing() -> None:
+    own = supervisor_job()
     own["spec"]["suspend"] = True
     view = batch_view("a", [own, role_job("x", "Failed", most=3)])
     assert view.supervision is not None
@@ -882,10 +882,10 @@ def test_a_supervisor_that_is_suspended() -> None:
     assert view.supervision.restart_reason == reason
 
 
-def test_a_role_that_was_ended_for_anothers_sake() -> None:
+def test_a_role_ended_because_of_another_has_failed() -> None:
     job = role_job("y", "Failed")
     job["metadata"]["annotations"][ENDED] = "role 'x' failed"
-    view = batch_view("a", [own_job(roles=2, ended="role 'x' failed"), job])
+    view = batch_view("a", [supervisor_job(roles=2, ended="role 'x' failed"), job])
     assert [one.state for one in view.roles] == [F]
     assert view.message == "role 'x' failed"
 
@@ -894,11 +894,11 @@ JOBS = "/apis/batch/v1/namespaces/team/jobs"
 PODS = "/api/v1/namespaces/team/pods"
 
 
-def test_roles_whose_jobs_are_not_there_come_from_the_config_map(api: ApiDouble) -> None:
+def test_missing_jobs_are_read_from_the_config_map(api: ApiDouble) -> None:
     manifests = [role_job("x", most=2), role_job("y")]
     for one in manifests:
         one.pop("status")
-    api.answer("GET", JOBS, {"items": [own_job(roles=2, **AGAIN), role_job("y", attempt=1)]})
+    api.answer("GET", JOBS, {"items": [supervisor_job(roles=2, **AGAIN), role_job("y", attempt=1)]})
     api.answer("GET", "/configmaps/a", {"data": {"jobs.json": json.dumps(manifests)}})
     api.answer("GET", PODS, {"items": []})
     api.answer("GET", "/events", {"items": []})
@@ -907,7 +907,7 @@ def test_roles_whose_jobs_are_not_there_come_from_the_config_map(api: ApiDouble)
     assert [(one.name, one.max_retries) for one in found.roles] == [("x", 2), ("y", 0)]
     assert (found.state, found.num_restarts) == (P, 1)
     assert found.msg == "restart 1 of 2: why"
-    # who may not read it, or finds another, is told what there is
+    # a config map that is forbidden, replaced or deleted adds nothing
     for answer in ((403, {"message": "no"}), {"data": {}}, {"data": {"jobs.json": "["}}, (404, {})):
         api.answer("GET", "/configmaps/a", answer)
         found = create_scheduler("t").describe("team:a")
@@ -964,10 +964,10 @@ def own_pod(phase: str, **status: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_why_a_supervisor_does_not_run(
+def test_describe_says_why_the_supervisor_does_not_run(
     api: ApiDouble, pods: list[Any], events: list[Any], told: str
 ) -> None:
-    own = own_job()
+    own = supervisor_job()
     if not pods:
         own["status"] = {"startTime": "then"}
     api.answer("GET", JOBS, {"items": [own, role_job("x", ready=1)]})
@@ -983,7 +983,7 @@ def test_why_a_supervisor_does_not_run(
     assert found.msg == (told or "<NONE>")
 
 
-# -- submitting and ending
+# -- submit, cancel and delete
 
 
 def submitted(api: ApiDouble, **cfg: Any) -> list[tuple[str, str, Any]]:
@@ -998,12 +998,12 @@ def submitted(api: ApiDouble, **cfg: Any) -> list[tuple[str, str, Any]]:
     create_scheduler("t").submit(AppDef("app", [role(), role("reader")]), cfg)
     return [
         (one.method, one.path.rpartition("namespaces/team/")[2].partition("/")[0], one.body)
-        for one in api.asked
+        for one in api.requests
         if "dryRun" not in one.query
     ]
 
 
-def test_the_supervisor_is_made_first_and_begins_last(api: ApiDouble) -> None:
+def test_the_supervisor_is_created_first_and_resumed_last(api: ApiDouble) -> None:
     asked = submitted(api)
     assert [(method, plural) for method, plural, _ in asked] == [
         ("POST", "jobs"),
@@ -1024,7 +1024,7 @@ def test_the_supervisor_is_made_first_and_begins_last(api: ApiDouble) -> None:
     assert asked[-1][2] == {"spec": {"suspend": False}}
 
 
-def test_a_binding_whose_role_is_not_there_yet(api: ApiDouble) -> None:
+def test_the_check_of_a_binding_ignores_its_missing_role(api: ApiDouble) -> None:
     words = 'roles.rbac.authorization.k8s.io "app" not found'
 
     def bind(asked: Any) -> Any:
@@ -1040,7 +1040,9 @@ def test_a_binding_whose_role_is_not_there_yet(api: ApiDouble) -> None:
 
 
 @pytest.mark.parametrize("plural", ["serviceaccounts", "roles", "rolebindings"])
-def test_who_may_make_no_account_is_told_what_to_do(api: ApiDouble, plural: str) -> None:
+def test_a_user_without_rights_to_create_accounts_gets_a_remedy(
+    api: ApiDouble, plural: str
+) -> None:
     words = f'{plural} is forbidden: User "u" cannot create resource "{plural}" in API group "x" in'
     words += ' the namespace "team"'
     api.answer("POST", "", lambda asked: (201, asked.body))
@@ -1051,61 +1053,61 @@ def test_who_may_make_no_account_is_told_what_to_do(api: ApiDouble, plural: str)
         create_scheduler("t").submit(AppDef("app", [role(), role("reader")]), cfg)
     assert f"RBAC forbids u to create {plural}" in str(caught.value)
     assert "-cfg restarts_service_account=NAME" in str(caught.value)
-    assert not [one for one in api.asked if one.method == "POST" and "dryRun" not in one.query]
+    assert not [one for one in api.requests if one.method == "POST" and "dryRun" not in one.query]
 
 
 def test_cancel_ends_the_supervisor_first(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "_STOP_PAUSE", 0.01)
-    still, idle = own_job(), own_job("Suspended")
+    still, idle = supervisor_job(), supervisor_job("Suspended")
     late = role_job("late", attempt=1)
     api.answer(
         "GET",
         JOBS,
-        {"items": [own_job(), role_job("x", ready=1)]},
+        {"items": [supervisor_job(), role_job("x", ready=1)]},
         {"items": [still, late]},
         {"items": [idle, late, leaving(role_job("x", ready=1))]},
     )
     api.answer("PATCH", "", {})
     create_scheduler("t").cancel("team:a")
-    patched = [one for one in api.asked if one.method == "PATCH"]
+    patched = [one for one in api.requests if one.method == "PATCH"]
     assert [one.path.rpartition("/")[2] for one in patched] == ["a", "a-late"]
     for one in patched:
         assert one.body["spec"] == {"suspend": True}
         assert labels.ANNOTATION_CANCELLED in one.body["metadata"]["annotations"]
 
 
-def test_cancel_goes_on_where_it_was_interrupted(api: ApiDouble) -> None:
+def test_an_interrupted_cancel_can_be_repeated(api: ApiDouble) -> None:
     noted = role_job("y", "Suspended")
     noted["metadata"]["annotations"][labels.ANNOTATION_CANCELLED] = "then"
-    items = [own_job(cancelled="then", roles=2), role_job("x", ready=1), noted]
+    items = [supervisor_job(cancelled="then", roles=2), role_job("x", ready=1), noted]
     api.answer("GET", JOBS, {"items": items}, {"items": [items[0], noted]})
     api.answer("PATCH", "", {})
     for _ in range(2):
         create_scheduler("t").cancel("team:a")
-    patched = [one.path.rpartition("/")[2] for one in api.asked if one.method == "PATCH"]
+    patched = [one.path.rpartition("/")[2] for one in api.requests if one.method == "PATCH"]
     assert patched == ["a-x"]
 
 
 def test_an_app_that_failed_is_not_cancelled(api: ApiDouble) -> None:
-    api.answer("GET", JOBS, {"items": [own_job(ended="why"), role_job("x", "Failed")]})
+    api.answer("GET", JOBS, {"items": [supervisor_job(ended="why"), role_job("x", "Failed")]})
     create_scheduler("t").cancel("team:a")
-    assert {one.method for one in api.asked} == {"GET"}
+    assert {one.method for one in api.requests} == {"GET"}
 
 
 @pytest.mark.parametrize("account", ["a", "robot"])
-def test_delete_removes_what_belongs_to_the_supervisor(api: ApiDouble, account: str) -> None:
-    own = own_job()
+def test_delete_removes_the_objects_of_the_supervisor(api: ApiDouble, account: str) -> None:
+    own = supervisor_job()
     own["spec"]["template"]["spec"]["serviceAccountName"] = account
     api.answer("GET", JOBS, {"items": [role_job("x"), own]})
     api.answer("DELETE", "", {})
     create_scheduler("t").delete("team:a")
     deleted = [
-        one.path.rpartition("namespaces/team/")[2] for one in api.asked if one.method == "DELETE"
+        one.path.rpartition("namespaces/team/")[2] for one in api.requests if one.method == "DELETE"
     ]
     rights = ["rolebindings/a", "roles/a", "serviceaccounts/a"] if account == "a" else []
     assert deleted == ["jobs/a", "jobs/a-x", "services/a", "configmaps/a", *rights]
 
 
-def test_a_view_without_a_supervisor_is_as_ever() -> None:
+def test_an_app_without_a_supervisor_has_no_supervision() -> None:
     view: AppView = batch_view("a", [role_job("x", "Failed")])
     assert (view.state, view.supervision) == (F, None)
