@@ -364,11 +364,11 @@ def test_another_torchx_beside_ours(site: Site) -> None:
 
 
 def test_upstreams_in_the_place_of_ours(tmp_path: Path) -> None:
-    from torchx_cli.conflicting_install import problems
+    from torchx_cli.conflicting_install import conflicts
     from torchx_specs.version import __version__
 
     install_torchx(tmp_path, "torchx", "0.7.0")
-    ((owner, message),) = problems([str(tmp_path)])
+    ((owner, message),) = conflicts([str(tmp_path)])
     assert str(owner) == "torchx 0.7.0"
     assert message == (
         "the module 'torchx' is that of torchx 0.7.0, and not the one that belongs to this; run:"
@@ -610,8 +610,8 @@ def complete(site: Site, words: str) -> list[str]:
 def test_completion_of_commands_options_and_schedulers(toy: Site) -> None:
     assert complete(toy, "st") == ["status"]
     assert "--parent_run_id" in complete(toy, "run --par")
-    assert complete(toy, "run -s local") == ["local_toy"]
-    assert complete(toy, "runopts local_t") == ["client_toy"]
+    assert complete(toy, "run -s local_t") == ["local_toy"]
+    assert complete(toy, "runopts client") == ["client_toy"]
 
 
 def test_completion_of_components(toy: Site) -> None:
@@ -673,13 +673,13 @@ def test_text_that_the_locale_lacks_is_escaped(toy: Site) -> None:
     assert escaped in shown.stdout
 
 
-@pytest.mark.parametrize("form", ["json", "yaml"])
-def test_documents_are_utf8_in_every_locale(toy: Site, form: str) -> None:
+@pytest.mark.parametrize("output_format", ["json", "yaml"])
+def test_documents_are_utf8_in_every_locale(toy: Site, output_format: str) -> None:
     import yaml
 
     toy.environment.update(NO_UNICODE)
     job = JOB.replace("x,", f"{TEXT},").encode("utf-8")
-    words = f"run -s client_toy --workspace= --dryrun -o {form} -".split()
+    words = f"run -s client_toy --workspace= --dryrun -o {output_format} -".split()
     ran = subprocess.run(
         [sys.executable, "-m", "torchx_cli", *words],
         input=job,
@@ -690,7 +690,7 @@ def test_documents_are_utf8_in_every_locale(toy: Site, form: str) -> None:
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
     found = yaml.safe_load(ran.stdout.decode("utf-8"))
-    [role] = (found["app"] if form == "json" else found)["roles"]
+    [role] = (found["app"] if output_format == "json" else found)["roles"]
     assert role["entrypoint"] == TEXT
 
 

@@ -109,7 +109,7 @@ def test_plain_data_keeps_what_yaml_knows_and_writes_out_the_rest() -> None:
             return "odd"
 
     data = {"n": 1, "b": True, "t": (1, 2.5), "o": Odd(), "x": None, 3: AppState.FAILED}
-    assert output.plain(data) == {
+    assert output.to_plain_data(data) == {
         "n": 1,
         "b": True,
         "t": [1, 2.5],
@@ -161,7 +161,7 @@ def test_writing_replaces_what_a_link_points_at_and_keeps_its_mode(tmp_path: Pat
     target.chmod(0o640)
     link = tmp_path / "link"
     link.symlink_to(target)
-    config_merge.write_atomically(str(link), "new")
+    config_merge.replace_file(str(link), "new")
     assert link.is_symlink()
     assert target.read_text() == "new"
     assert target.stat().st_mode & 0o777 == 0o640
@@ -170,5 +170,5 @@ def test_writing_replaces_what_a_link_points_at_and_keeps_its_mode(tmp_path: Pat
 
 def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
-        config_merge.write_atomically(str(tmp_path / "no" / "such" / "file"), "x")
+        config_merge.replace_file(str(tmp_path / "no" / "such" / "file"), "x")
     assert list(tmp_path.iterdir()) == []

@@ -58,7 +58,7 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
     return "".join(lines), added
 
 
-def write_atomically(path: str, text: str) -> None:
+def replace_file(path: str, text: str) -> None:
     """Replaces a file as a whole; a reader sees the old text or the new one, whatever happens.
 
     Args:

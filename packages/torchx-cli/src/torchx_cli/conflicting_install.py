@@ -26,7 +26,7 @@ class Owner(NamedTuple):
         return f"{self.name} {self.version}"
 
 
-def problems(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
+def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
     """Yields each distribution that takes the module's place, and what to do about it.
 
     Args:

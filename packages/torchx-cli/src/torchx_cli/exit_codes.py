@@ -32,21 +32,21 @@ BROKEN_PIPE = 141
 
 
 #: Where a context's ``meta`` has the words of the command line, for messages.
-WORDS = "torchx.words"
+ARGV_KEY = "torchx.argv"
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived."""
 
 
-class Frame:
+class GlobalOptions:
     """What the global options say; the ``obj`` of every click context."""
 
     def __init__(self) -> None:
         self.debug = False
 
 
-def guarded(body: Callable[[], object], frame: Frame) -> int:
+def exit_code_of(body: Callable[[], object], frame: GlobalOptions) -> int:
     """Runs the command and returns its exit code, whatever happens.
 
     Args:
@@ -57,11 +57,11 @@ def guarded(body: Callable[[], object], frame: Frame) -> int:
     try:
         body()
     except BaseException as e:  # the last one to see it
-        code = ended_by(e, frame)
+        code = report_error(e, frame)
     try:
         sys.stdout.flush()
     except (OSError, ValueError) as e:
-        code = code or ended_by(e, frame)
+        code = code or report_error(e, frame)
         discard_output()
     return code
 
@@ -71,12 +71,12 @@ def fail(code: int) -> NoReturn:
     raise click.exceptions.Exit(code)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Writes ``torchx: error: ...`` on standard error, as one line."""
-    say(f"error: {message}")
+    print_message(f"error: {message}")
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Writes ``torchx: ...`` on standard error, as one line."""
     try:
         print(f"torchx: {one_line(message)}", file=sys.stderr, flush=True)
@@ -84,10 +84,10 @@ def say(message: str) -> None:
         pass  # nobody can be told
 
 
-def ended_by(error: BaseException, frame: Frame) -> int:
+def report_error(error: BaseException, frame: GlobalOptions) -> int:
     """Tells of an error, and returns the exit code for it."""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        return interrupted(error)
+        return interrupt_exit_code(error)
     if isinstance(error, BrokenPipeError):
         discard_output()
         return BROKEN_PIPE
@@ -100,19 +100,19 @@ def ended_by(error: BaseException, frame: Frame) -> int:
 
         traceback.print_exception(type(error), error, error.__traceback__)
     if isinstance(error, click.UsageError):
-        complain(usage_message(error))
+        print_error(usage_message(error))
         return BAD_REQUEST
     if isinstance(error, click.ClickException):
-        complain(error.format_message())
+        print_error(error.format_message())
         return BAD_REQUEST
     if isinstance(error, TorchXError):
-        complain(one_line(error))
+        print_error(one_line(error))
         return error.exit_code
     if isinstance(error, FileNotFoundError) and not _has_working_directory():
-        complain("the working directory was removed; change to another one")
+        print_error("the working directory was removed; change to another one")
         return BAD_REQUEST
     hint = "" if frame.debug else " (torchx --debug ... shows where)"
-    complain(f"{type(error).__name__}: {one_line(error)}{hint}")
+    print_error(f"{type(error).__name__}: {one_line(error)}{hint}")
     # a scheduler may leave a method out; asking it for that is a bad request
     return BAD_REQUEST if isinstance(error, NotImplementedError) else BACKEND_FAILED
 
@@ -125,7 +125,7 @@ def _has_working_directory() -> bool:
     return True
 
 
-def interrupted(error: BaseException) -> int:
+def interrupt_exit_code(error: BaseException) -> int:
     """Returns the exit code for an interrupt."""
     return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
 
@@ -134,7 +134,7 @@ def _system_exit(error: SystemExit) -> int:
     """``sys.exit()`` of a component or a plugin's command: text is a message, as Python has it."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
-    complain(str(error.code))
+    print_error(str(error.code))
     return 1
 
 
@@ -158,7 +158,7 @@ def _as_typed(option: str, ctx: click.Context) -> str:
 
     Of ``-cgf a=b`` click only reports ``-c``, of ``--parent_id`` it reports ``--parent-id``.
     """
-    for word in ctx.meta.get(WORDS, ()):
+    for word in ctx.meta.get(ARGV_KEY, ()):
         name = str(word.partition("=")[0])
         if name.replace("_", "-") == option or (len(option) == 2 and name.startswith(option)):
             return name

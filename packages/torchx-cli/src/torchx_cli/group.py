@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli import exit_codes as boundary
+from torchx_cli.exit_codes import ARGV_KEY
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.plugins.manager import get_manager
@@ -37,7 +37,7 @@ class CommandGroup(click.Group):
         return None if record is None else load_command(record)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[boundary.WORDS] = tuple(args)
+        ctx.meta[ARGV_KEY] = tuple(args)
         return super().parse_args(ctx, args)
 
     def resolve_command(

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from torchx_cli.exit_codes import Frame, guarded
+from torchx_cli.exit_codes import GlobalOptions, exit_code_of
 from torchx_cli.group import CommandGroup
-from torchx_cli.standard_streams import usable
+from torchx_cli.output.standard_streams import tolerant_streams
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def execute(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code; see :func:`main`."""
-    frame = Frame()
+    frame = GlobalOptions()
     words = sys.argv[1:] if argv is None else list(argv)
 
     def body() -> None:
@@ -37,8 +37,8 @@ def execute(argv: Sequence[str] | None = None) -> int:
         with torchx.make_context("torchx", words, obj=frame) as ctx:
             torchx.invoke(ctx)
 
-    with usable():
-        return guarded(body, frame)
+    with tolerant_streams():
+        return exit_code_of(body, frame)
 
 
 def run_command(command: click.Command, argv: Sequence[str]) -> int:
@@ -48,15 +48,15 @@ def run_command(command: click.Command, argv: Sequence[str]) -> int:
         command: the command
         argv: the words after its name
     """
-    frame = Frame()
+    frame = GlobalOptions()
 
     def body() -> None:
         ctx = command.make_context(command.name, list(argv), obj=frame, **_SETTINGS)
         with ctx:
             command.invoke(ctx)
 
-    with usable():
-        return guarded(body, frame)
+    with tolerant_streams():
+        return exit_code_of(body, frame)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -69,25 +69,25 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        ctx.ensure_object(Frame).debug = True
+        ctx.ensure_object(GlobalOptions).debug = True
 
 
-def _narrate(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _set_log_level(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     # while the options are parsed: what is wrong with plugins shows as soon as commands are sought
     if not ctx.resilient_parsing:
-        from torchx_cli import logging_setup as narration
+        from torchx_cli import logging_setup
 
-        narration.configure(value or os.environ.get("LOGLEVEL") or "INFO")
+        logging_setup.configure(value or os.environ.get("LOGLEVEL") or "INFO")
 
 
-def _dashes(name: str) -> str:
+def _with_dashes(name: str) -> str:
     """``--parent_run_id`` and ``--parent-run-id`` are one option."""
     return name.replace("_", "-")
 
 
 _SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
-    "token_normalize_func": _dashes,
+    "token_normalize_func": _with_dashes,
     "max_content_width": 100,
 }
 
@@ -104,7 +104,7 @@ _SETTINGS: dict[str, Any] = {
     "--log_level",
     metavar="LEVEL",
     expose_value=False,
-    callback=_narrate,
+    callback=_set_log_level,
     help="Show log messages of at least this level (DEBUG, INFO, WARNING, ERROR); those of"
     " libraries from WARNING on, unless it is DEBUG.  [default: $LOGLEVEL, or INFO]",
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
 
 
-def split_names(app: AppDef) -> None:
+def split_variable_names(app: AppDef) -> None:
     """Gives a variable whose name holds a ``=`` the name that a process would see.
 
     Nothing but the first ``=`` divides name and value in a process's environment, so ``{"A=1":
@@ -44,7 +44,7 @@ def split_names(app: AppDef) -> None:
             role.env[name] = f"{rest}={role.env.pop(key)}"
 
 
-def inject(
+def set_job_variables(
     app: AppDef,
     scheduler: str,
     session: str,

@@ -49,7 +49,7 @@ def _lines(problem: Exception) -> tuple[str, ...]:
 # -- the app
 
 
-def is_readable(app: object) -> bool:
+def consists_of_roles(app: object) -> bool:
     """Returns True if an app is at least made of roles, so that more checks can be tried."""
     return (
         isinstance(app, AppDef)
@@ -149,7 +149,7 @@ def _env_problems(env: object) -> Iterator[str]:
         yield f"env must be a dict of str to str, got {env!r:.100}"
         return
     for key, value in env.items():
-        # One with a `=` behind its first character is taken apart by job_env.split_names.
+        # One with a `=` behind its first character is taken apart by job_env.split_variable_names.
         if not isinstance(key, str) or not key or key[0] == "=" or "\0" in key:
             yield f"env has {key!r}, which is no variable's name"
         elif not isinstance(value, str):

@@ -34,7 +34,7 @@ class WaitTimeoutError(TorchXError, TimeoutError):
         return str(self.args[0])
 
 
-def pause_for(
+def pause_between_polls(
     scheduler: Scheduler[Any], app_id: str, interval: float
 ) -> Callable[[float | None], object]:
     """Return a function that waits between two polls, at most as many seconds as it is given.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchx_specs.workspace.api import WorkspaceMixin
 
 
-def choose(roles: list[Role], workspace: Workspace | str | None) -> None:
+def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
     """Puts the workspace that was asked for in the place of the first role's own.
 
     Args:
@@ -37,7 +37,7 @@ def choose(roles: list[Role], workspace: Workspace | str | None) -> None:
     roles[0].workspace = workspace
 
 
-def tell_ignored(roles: Iterable[Role], scheduler: str) -> None:
+def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
     """Says that a scheduler takes no workspace along.
 
     Of the working directory, which the command sends along unless told otherwise, only debug logs
@@ -51,14 +51,14 @@ def tell_ignored(roles: Iterable[Role], scheduler: str) -> None:
         tell("scheduler %s takes no workspace; that of role %s is ignored", scheduler, role.name)
 
 
-def takes_workspace(scheduler: Scheduler[Any]) -> bool:
+def supports_workspaces(scheduler: Scheduler[Any]) -> bool:
     """Returns True if a scheduler takes workspaces along."""
     from torchx_specs.workspace.api import WorkspaceMixin
 
     return isinstance(scheduler, WorkspaceMixin)
 
 
-def settle(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
+def plan_images(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
     """Has a scheduler settle the workspaces of a dry run.
 
     Ours write the reference of an image and build nothing; what older plugins mix in builds at

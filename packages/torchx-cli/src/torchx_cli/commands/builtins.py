@@ -7,29 +7,32 @@ from contextlib import redirect_stdout
 
 import click
 
-from torchx_cli.options import Command, output_option
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import output_option
 from torchx_cli.output.printing import TABLE, write, write_data
 
 
 @click.command("builtins", cls=Command)
 @click.option("--print", "source_of", metavar="NAME", help="Show the source of this component.")
 @output_option
-def command(source_of: str | None, form: str) -> None:
+def command(source_of: str | None, output_format: str) -> None:
     """Lists the components that are installed: ours, and those of plugins."""
     from torchx_runner.components import finder
 
     if source_of is not None:
         with redirect_stdout(sys.stderr):  # modules of components may print when imported
             source = finder.get_builtin_source(source_of)
-        if form == TABLE:
+        if output_format == TABLE:
             write(source)
         else:
-            write_data({"name": source_of, "source": source}, form)
+            write_data({"name": source_of, "source": source}, output_format)
         return
     with redirect_stdout(sys.stderr):
         components = sorted(finder.get_components().values(), key=lambda c: c.name)
-    if form != TABLE:
-        write_data([{"name": c.name, "description": c.description} for c in components], form)
+    if output_format != TABLE:
+        write_data(
+            [{"name": c.name, "description": c.description} for c in components], output_format
+        )
         return
     write(f"Found {len(components)} builtin components:")
     for number, component in enumerate(components, 1):

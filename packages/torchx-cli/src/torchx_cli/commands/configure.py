@@ -8,8 +8,10 @@ import os
 
 import click
 
-from torchx_cli.config_merge import merge, write_atomically
-from torchx_cli.options import Command, choose_scheduler, complete_schedulers
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import complete_schedulers
+from torchx_cli.arguments.scheduler_choice import choose_scheduler
+from torchx_cli.config_merge import merge, replace_file
 from torchx_cli.output.printing import write
 from torchx_specs.errors import ConfigError
 
@@ -47,12 +49,12 @@ def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -
     path = os.path.join(os.curdir, config.CONFIG_FILE)
     existing = None if force else _read(path)
     if existing is None:
-        write_atomically(path, text)
+        replace_file(path, text)
         logger.info("wrote %s", path)
         return
     merged, added = merge(existing, text, path)
     if added:
-        write_atomically(path, merged)
+        replace_file(path, merged)
         logger.info("added to %s: %s", path, ", ".join(added))
     else:
         logger.info("%s has it all; nothing changed (--force replaces it)", path)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import output_option
 from torchx_cli.exit_codes import BAD_REQUEST, fail
-from torchx_cli.options import Command, output_option
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_specs.errors import RequestError
 
@@ -13,17 +14,17 @@ from torchx_specs.errors import RequestError
 @click.command("lint", cls=Command)
 @output_option
 @click.argument("targets", metavar="FILE[:FUNCTION]...", nargs=-1, required=True)
-def command(targets: tuple[str, ...], form: str) -> None:
+def command(targets: tuple[str, ...], output_format: str) -> None:
     """Checks components: all of FILE, or one FUNCTION.
 
     Prints PATH:LINE:COLUMN: MESSAGE for each finding. The exit code is 2 if one is an error.
     """
     found = [finding for target in targets for finding in _check(target)]
-    if form == TABLE:
+    if output_format == TABLE:
         for item in found:
             write("{path}:{line}:{char}: {severity}: {description}".format(**item))
     else:
-        write_data(found, form)
+        write_data(found, output_format)
     if any(item["severity"] == "error" for item in found):
         fail(BAD_REQUEST)
 

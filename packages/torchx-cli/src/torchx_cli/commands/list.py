@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import click
 
-from torchx_cli.options import (
-    Command,
-    cfg_option,
-    choose_scheduler,
-    output_option,
-    read_cfg,
-    scheduler_option,
-)
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import cfg_option, output_option, scheduler_option
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.output.printing import TABLE, state_name, write_data, write_table
 from torchx_cli.session import open_runner
 from torchx_specs.errors import RequestError, nearest
@@ -52,7 +47,7 @@ def command(
     states: frozenset[str],
     name: str | None,
     limit: int | None,
-    form: str,
+    output_format: str,
 ) -> None:
     """Lists a scheduler's apps."""
     with open_runner() as runner:
@@ -66,7 +61,7 @@ def command(
 
         apps = [app for app in apps if fnmatchcase(app.name or app.app_id, name)]
     apps = apps[:limit]
-    if form == TABLE:
+    if output_format == TABLE:
         rows = [[app.app_handle, app.name, state_name(app.state)] for app in apps]
         write_table(["APP HANDLE", "APP NAME", "APP STATUS"], rows)
     else:
@@ -79,4 +74,4 @@ def command(
             }
             for app in apps
         ]
-        write_data(data, form)
+        write_data(data, output_format)

@@ -8,9 +8,9 @@ from datetime import datetime
 
 import click
 
+from torchx_cli.arguments.command import Command
 from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.logs.replicas import select_replicas
-from torchx_cli.options import Command
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
 from torchx_cli.session import open_runner

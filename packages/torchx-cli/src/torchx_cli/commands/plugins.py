@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.options import Command, output_option
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import output_option
 from torchx_cli.output.printing import TABLE, format_table, write, write_data
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _KINDS = ("schedulers", "named_resources", "trackers", "commands", "workspaces",
 
 @click.command("plugins", cls=Command)
 @output_option
-def command(form: str) -> None:
+def command(output_format: str) -> None:
     """Shows what plugins give, what overrides what, and what is wrong with them.
 
     The exit code is 0 even if something is.
@@ -32,10 +33,10 @@ def command(form: str) -> None:
 
     manager = plugin_manager()
     data = plugins_data(manager)
-    if form == TABLE:
+    if output_format == TABLE:
         write(_as_text(data))
     else:
-        write_data(data, form)
+        write_data(data, output_format)
 
 
 def plugins_data(manager: PluginManager) -> dict[str, Any]:
@@ -79,9 +80,9 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
 
 
 def _installation_problems() -> Iterator[dict[str, Any]]:
-    from torchx_cli.conflicting_install import problems
+    from torchx_cli.conflicting_install import conflicts
 
-    for owner, message in problems():
+    for owner, message in conflicts():
         yield {
             "distribution": owner.name,
             "version": owner.version,

@@ -11,29 +11,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import (
+    cfg_option,
+    complete_components,
+    output_option,
+    scheduler_option,
+    single_value_option,
+)
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.component_errors import component_errors
-from torchx_cli.options import (
-    Command,
-    cfg_option,
-    choose_scheduler,
-    complete_components,
-    once,
-    output_option,
-    read_cfg,
-    scheduler_option,
-)
 from torchx_cli.output.app_data import (
     dryrun_data,
+    dryrun_document,
     dryrun_text,
     is_document,
     read_document,
-    rerunnable,
 )
 from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
+from torchx_cli.output.standard_streams import read_utf8, write_utf8
 from torchx_cli.output.status_data import run_data
 from torchx_cli.session import open_runner
-from torchx_cli.standard_streams import read_utf8, write_utf8
 from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 from torchx_specs.model.status import AppState
@@ -61,7 +60,7 @@ class _Request(NamedTuple):
     wait: bool
     log: bool
     detach: bool
-    form: str
+    output_format: str
 
 
 @click.command(
@@ -80,14 +79,16 @@ class _Request(NamedTuple):
     is_flag=True,
     help="Return at once; a local app goes on in the background.",
 )
-@once(
+@single_value_option(
     "--workspace",
     "--buck-target",
     metavar="WORKSPACE",
     help="Directory to take along into the job, where the scheduler can; '' for none."
     "  [default: the working directory]",
 )
-@once("--parent_run_id", metavar="ID", help="The run that this one belongs to, for trackers.")
+@single_value_option(
+    "--parent_run_id", metavar="ID", help="The run that this one belongs to, for trackers."
+)
 @click.option(
     "--tee_logs",
     is_flag=True,
@@ -115,7 +116,7 @@ def command(
     parent_run_id: str | None,
     tee_logs: bool,
     stdin: bool,
-    form: str,
+    output_format: str,
     component_and_arguments: tuple[str, ...],
 ) -> None:
     """Runs COMPONENT: a name that 'torchx builtins' lists, FILE.py:FUNCTION,
@@ -132,7 +133,7 @@ def command(
     os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
     with open_runner(config.load_sections("component")) as runner:
         if stdin:
-            request = _from_stdin(ctx, runner, dryrun, form)
+            request = _from_stdin(ctx, runner, dryrun, output_format)
         else:
             component, arguments = _split(component_and_arguments)
             chosen = choose_scheduler(scheduler)
@@ -147,7 +148,7 @@ def command(
                 wait,
                 log,
                 detach,
-                form,
+                output_format,
             )
         _run(runner, request, no_wait=_is_given(ctx, "wait") and not request.wait)
 
@@ -176,10 +177,10 @@ def _workspace(given: str | None, component: str) -> Workspace | str | None:
     return None if is_document(component) else WorkingDirectory.now()
 
 
-def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> _Request:
+def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format: str) -> _Request:
     from torchx_cli.launch.run_request import read_stdin_json
 
-    allowed = {"stdin", "dryrun", "form", "as_json"}
+    allowed = {"stdin", "dryrun", "output_format", "as_json"}
     given = [
         max(param.opts, key=len).replace("_", "-")
         for param in ctx.command.params
@@ -210,7 +211,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> 
         args.wait,
         args.log,
         False,
-        form,
+        output_format,
     )
 
 
@@ -258,12 +259,12 @@ def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
         info = runner.dryrun(
             app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
         )
-    if request.form == TABLE:
+    if request.output_format == TABLE:
         write(dryrun_text(info))
-    elif request.form == YAML:
-        write_utf8(rerunnable(app, info, request.workspace))
+    elif request.output_format == YAML:
+        write_utf8(dryrun_document(app, info, request.workspace))
     else:
-        write_data(dryrun_data(info), request.form)
+        write_data(dryrun_data(info), request.output_format)
 
 
 def _follow(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
@@ -276,7 +277,7 @@ def _follow(runner: Runner, request: _Request, handle: str, no_wait: bool) -> No
         no_wait: Whether the user gave ``--no-wait``.
     """
     owned = not request.detach and runner.lives_in_client(request.scheduler, request.cfg)
-    if request.form == TABLE:
+    if request.output_format == TABLE:
         write(handle)
         sys.stdout.flush()
     logger.info("launched app: %s", handle)
@@ -292,18 +293,18 @@ def _follow(runner: Runner, request: _Request, handle: str, no_wait: bool) -> No
         status = _attend(runner, request, handle, owned)
     else:
         status = _first_status(runner, request, handle)
-    if request.form != TABLE:
-        write_data(run_data(handle, status), request.form)
+    if request.output_format != TABLE:
+        write_data(run_data(handle, status), request.output_format)
     if waits and status is not None and status.state != AppState.SUCCEEDED:
         logger.error("%s", status.format().strip())
         fail(JOB_FAILED)
 
 
 def _attend(runner: Runner, request: _Request, handle: str, owned: bool) -> AppStatus:
-    from torchx_cli.launch.foreground import attend
+    from torchx_cli.launch.foreground import follow_in_foreground
 
     logger.info("waiting for the app to finish")
-    status = attend(runner, handle, show_logs=request.log or owned, owned=owned)
+    status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
     logger.info("job finished: %s", state_name(status.state))
     return status
 
@@ -311,7 +312,7 @@ def _attend(runner: Runner, request: _Request, handle: str, owned: bool) -> AppS
 def _first_status(runner: Runner, request: _Request, handle: str) -> AppStatus | None:
     """Returns the status of an app that nobody waits for; the app is there even if that fails."""
     is_detached = request.detach or request.cfg.get("detach") is True
-    if is_detached and request.form == TABLE:
+    if is_detached and request.output_format == TABLE:
         return None
     try:
         status = runner.status(handle)

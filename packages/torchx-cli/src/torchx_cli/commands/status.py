@@ -6,7 +6,8 @@ import logging
 
 import click
 
-from torchx_cli.options import Command, handle_argument, output_option
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import handle_argument, output_option
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_data import status_data
 from torchx_cli.session import existing_status, open_runner
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 )
 @output_option
 @handle_argument
-def command(app_handle: str, roles: tuple[str, ...], form: str) -> None:
+def command(app_handle: str, roles: tuple[str, ...], output_format: str) -> None:
     """Shows the status of the app HANDLE and of each of its replicas.
 
     The exit code is 0 if the app exists, whatever became of it, and 1 if it doesn't.
@@ -37,7 +38,7 @@ def command(app_handle: str, roles: tuple[str, ...], form: str) -> None:
     for name in wanted:
         if name not in there:
             logger.warning("no role '%s'; roles: %s", name, ", ".join(there) or "none yet")
-    if form == TABLE:
+    if output_format == TABLE:
         write(status.format(wanted))
     else:
-        write_data(status_data(app_handle, status, wanted), form)
+        write_data(status_data(app_handle, status, wanted), output_format)

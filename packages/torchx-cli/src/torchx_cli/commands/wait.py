@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, complain, fail
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.waiting import has_reached
-from torchx_cli.options import Command, handle_argument, output_option
 from torchx_cli.output.printing import TABLE, state_name, write, write_data
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.times import duration_option
@@ -28,7 +29,7 @@ _STATES = ("SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"
 @duration_option("--timeout", help="Give up after this time (90, 90s, 10m, 2h).")
 @output_option
 @handle_argument
-def command(app_handle: str, until: str | None, timeout: float | None, form: str) -> None:
+def command(app_handle: str, until: str | None, timeout: float | None, output_format: str) -> None:
     """Waits until the app HANDLE has ended, and prints its state.
 
     \b
@@ -48,12 +49,12 @@ def command(app_handle: str, until: str | None, timeout: float | None, form: str
             status, timed_out = e.status, True
     if status is None:
         raise UnknownAppException(app_handle)
-    if form == TABLE:
+    if output_format == TABLE:
         write(state_name(status.state))
     else:
-        write_data(status_data(app_handle, status), form)
+        write_data(status_data(app_handle, status), output_format)
     if timed_out:
-        complain(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
+        print_error(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
         fail(TIMED_OUT)
     if not has_reached(status.state, goal):
         fail(JOB_FAILED)

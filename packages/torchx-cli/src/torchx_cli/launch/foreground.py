@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from torchx_cli.exit_codes import Terminated, interrupted
+from torchx_cli.exit_codes import Terminated, interrupt_exit_code
 from torchx_cli.logs.identifier import LogSource
 from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.logs.replicas import started_replicas
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _SILENCE = 10.0
 
 
-class _Logs:
+class _BackgroundLogs:
     """The logs of an app on standard error, from when it has started."""
 
     def __init__(self, runner: Runner, app_handle: str) -> None:
@@ -87,7 +87,9 @@ class _Logs:
             self._reader.stop()
 
 
-def attend(runner: Runner, app_handle: str, *, show_logs: bool, owned: bool) -> AppStatus:
+def follow_in_foreground(
+    runner: Runner, app_handle: str, *, show_logs: bool, owned: bool
+) -> AppStatus:
     """Waits for the end of an app and returns its status.
 
     Ctrl-C and SIGTERM cancel an app that lives and dies with this process, wait for its end, and
@@ -103,7 +105,7 @@ def attend(runner: Runner, app_handle: str, *, show_logs: bool, owned: bool) -> 
         KeyboardInterrupt: interrupted
         UnknownAppException: the app vanished
     """
-    logs = _Logs(runner, app_handle) if show_logs else None
+    logs = _BackgroundLogs(runner, app_handle) if show_logs else None
     with _sigterm_interrupts():
         try:
             if logs is not None:
@@ -119,7 +121,7 @@ def attend(runner: Runner, app_handle: str, *, show_logs: bool, owned: bool) -> 
     return status
 
 
-def _wait_for_logs(runner: Runner, app_handle: str, logs: _Logs) -> None:
+def _wait_for_logs(runner: Runner, app_handle: str, logs: _BackgroundLogs) -> None:
     """Returns when the logs have ended, which is as good as the end of the app, or that itself."""
     while not logs.wait(1.0):
         status = runner.status(app_handle)
@@ -128,7 +130,11 @@ def _wait_for_logs(runner: Runner, app_handle: str, logs: _Logs) -> None:
 
 
 def _interrupted(
-    runner: Runner, app_handle: str, logs: _Logs | None, error: KeyboardInterrupt, owned: bool
+    runner: Runner,
+    app_handle: str,
+    logs: _BackgroundLogs | None,
+    error: KeyboardInterrupt,
+    owned: bool,
 ) -> NoReturn:
     if not owned:
         logger.warning("%s goes on; 'torchx cancel %s' ends it", app_handle, app_handle)
@@ -150,7 +156,7 @@ def _interrupted(
             runner.kill(app_handle)
         finally:
             # what guards an attached app ends it when this process is gone, however it goes
-            os._exit(interrupted(error))
+            os._exit(interrupt_exit_code(error))
     raise error
 
 

@@ -30,11 +30,11 @@ def app_dict(app: AppDef) -> dict[str, Any]:
     return asdict(app)
 
 
-def app_document(app: AppDef, form: str) -> str:
+def app_document(app: AppDef, output_format: str) -> str:
     """Returns an app as a document that ``torchx run`` takes; ``form`` is ``json`` or ``yaml``."""
     from torchx_specs.formats import serialize
 
-    return serialize.to_json(app) if form == JSON else serialize.to_yaml(app)
+    return serialize.to_json(app) if output_format == JSON else serialize.to_yaml(app)
 
 
 def is_document(component: str) -> bool:
@@ -54,7 +54,7 @@ def read_document(path: str) -> AppDef:
     from torchx_specs.formats import serialize
 
     if path == "-":
-        from torchx_cli.standard_streams import read_utf8
+        from torchx_cli.output.standard_streams import read_utf8
 
         name = "standard input"
         return serialize.load(read_utf8(name), called=name)
@@ -69,7 +69,9 @@ def dryrun_text(info: AppDryRunInfo[Any]) -> str:
     return f"\n=== APPLICATION ===\n{app}\n\n=== SCHEDULER REQUEST ===\n{info}"
 
 
-def rerunnable(app: AppDef, info: AppDryRunInfo[Any], workspace: Workspace | str | None) -> str:
+def dryrun_document(
+    app: AppDef, info: AppDryRunInfo[Any], workspace: Workspace | str | None
+) -> str:
     """Returns an app as it was before the scheduler saw it, as YAML that ``torchx run`` takes.
 
     What the scheduler would be given stands in comments.
@@ -84,7 +86,7 @@ def rerunnable(app: AppDef, info: AppDryRunInfo[Any], workspace: Workspace | str
     from torchx_runner import workspaces
 
     app = copy.deepcopy(app)
-    workspaces.choose(app.roles, workspace)
+    workspaces.set_workspace(app.roles, workspace)
     comments = [f"scheduler: {info._scheduler}", "scheduler request:", *str(info).splitlines()]
     return app_document(app, YAML) + "".join(f"# {line}".rstrip() + "\n" for line in comments)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.standard_streams import write_utf8
+from torchx_cli.output.standard_streams import write_utf8
 
 if TYPE_CHECKING:
     from torchx_specs.model.status import AppState
@@ -29,22 +29,22 @@ def write_json(data: object) -> None:
     write_utf8(json.dumps(data, default=str, ensure_ascii=False) + "\n")
 
 
-def write_data(data: object, form: str) -> None:
+def write_data(data: object, output_format: str) -> None:
     """Writes ``data`` for programs to read.
 
     Args:
         data: dicts, lists and scalars
         form: ``json`` or ``yaml``
     """
-    if form == JSON:
+    if output_format == JSON:
         write_json(data)
         return
     from torchx_specs.formats.documents import dump_yaml
 
-    write_utf8(dump_yaml(plain(data)))
+    write_utf8(dump_yaml(to_plain_data(data)))
 
 
-def plain(data: Any) -> Any:
+def to_plain_data(data: Any) -> Any:
     """Returns ``data`` as dicts, lists and scalars of the plain types; the rest as ``str()``."""
     from collections.abc import Mapping
     from enum import Enum
@@ -52,9 +52,9 @@ def plain(data: Any) -> Any:
     if data is None or type(data) in (bool, int, float, str):
         return data
     if isinstance(data, Mapping):
-        return {str(plain(key)): plain(value) for key, value in data.items()}
+        return {str(to_plain_data(key)): to_plain_data(value) for key, value in data.items()}
     if isinstance(data, (list, tuple, set, frozenset)):
-        return [plain(item) for item in data]
+        return [to_plain_data(item) for item in data]
     if isinstance(data, Enum) and isinstance(data, (str, int)):
         return data.value  # as in JSON
     return str(data)

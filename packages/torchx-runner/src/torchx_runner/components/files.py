@@ -72,7 +72,7 @@ def load_component_file(path: str) -> ModuleType:
         known = _loaded.get(real)
         if known is not None and known[0] == version:
             return known[1]
-        name, root = _identity(real)
+        name, root = _name_and_root(real)
         imported = sys.modules.get(name)
         if known is None and imported is not None and _is_from(imported, real):
             return imported  # by the program itself
@@ -83,7 +83,7 @@ def load_component_file(path: str) -> ModuleType:
         return module
 
 
-def _identity(real: str) -> tuple[str, str]:
+def _name_and_root(real: str) -> tuple[str, str]:
     """Returns the dotted name of a file, and the folder from which that name imports."""
     folder, filename = os.path.split(real)
     stem = filename.rpartition(".")[0] or filename

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_runner.components.rules import Component as _Component
-from torchx_runner.components.rules import broken_rules, is_candidate, make_component
+from torchx_runner.components.rules import is_candidate, make_component, rule_violations
 from torchx_specs.errors import (
     ComponentError,
     ComponentNotFoundException,
@@ -109,7 +109,7 @@ def component_groups() -> tuple[ComponentPlugin, ...]:
     return groups
 
 
-class _Found(NamedTuple):
+class _Location(NamedTuple):
     module: ModuleType
     attribute: str
 
@@ -118,8 +118,8 @@ def _prefix(group: ComponentPlugin) -> str:
     return "" if group.group.startswith("_") else group.group
 
 
-def _find_registered(name: str) -> _Found | None:
-    claims: list[tuple[ComponentPlugin, _Found]] = []
+def _find_registered(name: str) -> _Location | None:
+    claims: list[tuple[ComponentPlugin, _Location]] = []
     broken: ComponentError | None = None
     for group in component_groups():
         prefix = _prefix(group)
@@ -134,10 +134,10 @@ def _find_registered(name: str) -> _Found | None:
             claims.append((group, found))
     if not claims and broken is not None:
         raise broken
-    return _winner(name, claims)
+    return _preferred_claim(name, claims)
 
 
-def _find_in(group: ComponentPlugin, relative_name: str) -> _Found | None:
+def _find_in(group: ComponentPlugin, relative_name: str) -> _Location | None:
     """Returns the component of a group, importing only the module it is in."""
     *path, attribute = relative_name.split(".")
     if not all(part.isidentifier() for part in (*path, attribute)):
@@ -149,12 +149,14 @@ def _find_in(group: ComponentPlugin, relative_name: str) -> _Found | None:
     value = getattr(module, attribute, None)
     if not is_candidate(value):
         return None
-    if value.__module__ != module.__name__ and broken_rules(value, module, attribute, None):
+    if value.__module__ != module.__name__ and rule_violations(value, module, attribute, None):
         return None  # something that the module only imports
-    return _Found(module, attribute)
+    return _Location(module, attribute)
 
 
-def _winner(name: str, claims: list[tuple[ComponentPlugin, _Found]]) -> _Found | None:
+def _preferred_claim(
+    name: str, claims: list[tuple[ComponentPlugin, _Location]]
+) -> _Location | None:
     """Returns whose component a name means.
 
     A deliberate override wins; within one distribution, and among groups of the older kind, the
@@ -168,7 +170,7 @@ def _winner(name: str, claims: list[tuple[ComponentPlugin, _Found]]) -> _Found |
     for group, found in claims:
         if group.deliberate:
             return found
-    last_of: dict[str, tuple[ComponentPlugin, _Found]] = {}
+    last_of: dict[str, tuple[ComponentPlugin, _Location]] = {}
     for group, found in claims:
         last_of["" if group.replaces_builtins else str(group.origin)] = (group, found)
     by_value = {id(getattr(f.module, f.attribute)): (g, f) for g, f in last_of.values()}
@@ -185,14 +187,14 @@ def _winner(name: str, claims: list[tuple[ComponentPlugin, _Found]]) -> _Found |
     )
 
 
-def _find_dotted(name: str) -> _Found | None:
+def _find_dotted(name: str) -> _Location | None:
     module_name, dot, function = name.rpartition(".")
     if not dot or not all(part.isidentifier() for part in name.split(".")):
         return None
     module = _import(module_name, module_name)
     if module is None or not hasattr(module, function):
         return None
-    return _Found(module, function)
+    return _Location(module, function)
 
 
 def _import(module_name: str, what: str, must_exist: str = "") -> ModuleType | None:
@@ -273,7 +275,7 @@ def list_components(validators: Validators = None) -> ComponentListing:
     module.
     """
     problems: list[ComponentProblem] = []
-    claims: dict[str, list[tuple[ComponentPlugin, _Found]]] = {}
+    claims: dict[str, list[tuple[ComponentPlugin, _Location]]] = {}
     components: dict[tuple[str, int], _Component] = {}
     for group in component_groups():
         finder = ModuleComponentsFinder(group.module, group.group)
@@ -285,7 +287,7 @@ def list_components(validators: Validators = None) -> ComponentListing:
     listed: dict[str, _Component] = {}
     for name, claimed in claims.items():
         try:
-            winner = _winner(name, claimed)
+            winner = _preferred_claim(name, claimed)
         except PluginError as e:
             group, found = claimed[0]
             problems.append(ComponentProblem(group.module, str(group.origin), str(e)))
@@ -324,7 +326,7 @@ class ModuleComponentsFinder(ComponentsFinder):
         """Returns the components there are, invalid ones included."""
         return [component for component, _ in self._walk(validators)]
 
-    def _walk(self, validators: Validators) -> Iterator[tuple[_Component, _Found]]:
+    def _walk(self, validators: Validators) -> Iterator[tuple[_Component, _Location]]:
         self.problems = []
         given = self.base_module
         base = self._try_import(given) if isinstance(given, str) else given
@@ -338,7 +340,7 @@ class ModuleComponentsFinder(ComponentsFinder):
                 component = make_component(name, module, attribute, validators)
                 defined_here = getattr(module, attribute).__module__ == module.__name__
                 if defined_here or not component.validation_errors:
-                    yield component, _Found(module, attribute)
+                    yield component, _Location(module, attribute)
 
     def _modules(self, module: ModuleType) -> Iterator[ModuleType]:
         import pkgutil

@@ -71,7 +71,7 @@ def make_component(
         validators: rules to check instead of the usual ones
     """
     value: Any = getattr(module, attribute)
-    errors = broken_rules(value, module, attribute, validators)
+    errors = rule_violations(value, module, attribute, validators)
     if isinstance(value, type) and not errors:
         value = _function_of_class(value)
     return Component(name, None, attribute, value, errors)
@@ -95,7 +95,7 @@ def _function_of_class(cls: Any) -> Callable[..., AppDef]:
     return component
 
 
-def broken_rules(
+def rule_violations(
     value: Any, module: ModuleType, attribute: str, validators: Validators
 ) -> list[str]:
     """Returns which rules for components a value breaks.
@@ -104,7 +104,7 @@ def broken_rules(
     """
     if not isinstance(value, type) and not callable(value):
         return [f"{attribute} is a {type(value).__name__}, not a function"]
-    doubts = _doubts(value) if validators is None else []
+    doubts = _quick_violations(value) if validators is None else []
     if validators is None and not doubts:
         return []
     file = getattr(module, "__file__", None)
@@ -115,15 +115,15 @@ def broken_rules(
     messages = validate(file, attribute, validators)
     if len(messages) == 1 and messages[0].line == 0 and doubts:
         return doubts  # the file has no such definition: it is made, or imported
-    return [f"{_shown(file)}:{m.line}: {m.description}" for m in messages]
+    return [f"{_relative_path(file)}:{m.line}: {m.description}" for m in messages]
 
 
-def _shown(file: str) -> str:
+def _relative_path(file: str) -> str:
     below = os.getcwd() + os.sep
     return file[len(below) :] if file.startswith(below) else file
 
 
-def _doubts(value: Any) -> list[str]:
+def _quick_violations(value: Any) -> list[str]:
     """Returns why a function may be no component, without reading its source; nothing if it
     certainly is one.
     """

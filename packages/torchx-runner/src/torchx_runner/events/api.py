@@ -170,7 +170,7 @@ class log_event:  # noqa: N801 - a documented name, used as a context manager
         if exec_value is not None:
             event.exception_type = type(exec_value).__name__
             event.exception_message = str(exec_value)
-        if _is_heard("null"):
+        if _has_listeners("null"):
             from torchx_runner.events.details import add_details
 
             try:
@@ -186,7 +186,7 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
     Raises:
         KeyError: there is no such destination
     """
-    if not _is_heard(destination):
+    if not _has_listeners(destination):
         return
     log = _get_or_create_logger(destination)
     try:
@@ -211,7 +211,7 @@ def _handlers_of_plugins() -> Catalog[EventHandlerPlugin] | None:
         return None
 
 
-def _is_heard(destination: str) -> bool:
+def _has_listeners(destination: str) -> bool:
     """Returns False if events for this destination reach nobody."""
     if destination != "null" or os.environ.get(ENV_TORCHX_EVENTS):
         return True

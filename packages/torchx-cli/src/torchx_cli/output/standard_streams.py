@@ -14,7 +14,7 @@ from torchx_specs.errors import RequestError
 
 
 @contextmanager
-def usable() -> Iterator[None]:
+def tolerant_streams() -> Iterator[None]:
     """Makes both output streams take whatever is written, until the end of the context.
 
     What the encoding of standard output lacks is written as escapes (standard error does that by

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.exit_codes import Frame, ended_by, fail
+from torchx_cli.exit_codes import GlobalOptions, fail, report_error
 from torchx_cli.session import open_runner
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def for_each(app_handles: Iterable[str], act: Callable[[Runner, str], None]) -> None:
+def for_each_app(app_handles: Iterable[str], act: Callable[[Runner, str], None]) -> None:
     """Does something to each app that exists, and warns of those that don't.
 
     Ends the command with the highest exit code if there were errors.
@@ -26,7 +26,7 @@ def for_each(app_handles: Iterable[str], act: Callable[[Runner, str], None]) -> 
         app_handles: the apps
         act: what to do
     """
-    frame = click.get_current_context().ensure_object(Frame)
+    frame = click.get_current_context().ensure_object(GlobalOptions)
     worst = 0
     with open_runner() as runner:
         for handle in dict.fromkeys(app_handles):
@@ -36,6 +36,6 @@ def for_each(app_handles: Iterable[str], act: Callable[[Runner, str], None]) -> 
                 else:
                     act(runner, handle)
             except Exception as e:  # told, and then the next
-                worst = max(worst, ended_by(e, frame))
+                worst = max(worst, report_error(e, frame))
     if worst:
         fail(worst)
