@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 
+from torchx_runner.config.files import parse_config
 from torchx_specs.errors import ConfigError
 
 _HEADER = re.compile(r"\[(?P<name>[^\]]+)\]")
@@ -30,8 +32,6 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
     Raises:
         ConfigError: the file is malformed
     """
-    from torchx_runner.config.files import parse_config
-
     have = {
         name: {_fold(key) for key in keys}
         for name, keys in parse_config(existing, path).sections.items()
@@ -68,8 +68,6 @@ def replace_file(path: str, text: str) -> None:
     Raises:
         ConfigError: it cannot be written
     """
-    import tempfile
-
     target = os.path.realpath(path)
     temporary = ""
     try:

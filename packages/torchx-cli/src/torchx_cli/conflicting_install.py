@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from torchx_specs.version import __version__
+
 MODULE = "torchx"
 #: What the facade registers, and nobody else.
 _BRIDGES = "torchx.bridges.plugin"
@@ -39,8 +41,6 @@ def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
             continue
         if ours is None:
             what = f"the module '{MODULE}' is that of {owner}, and not the one that belongs to this"
-            from torchx_specs.version import __version__
-
             remedy = f"pip uninstall {owner.name}; pip install {MODULE}=={__version__}"
         else:
             what = f"{owner} and {ours} both install the module '{MODULE}': {_which(owner, ours)}"

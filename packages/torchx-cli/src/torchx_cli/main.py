@@ -12,6 +12,7 @@ import click
 from torchx_cli.exit_codes import GlobalOptions, exit_code_of
 from torchx_cli.group import CommandGroup
 from torchx_cli.output.standard_streams import tolerant_streams
+from torchx_specs.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -61,8 +62,6 @@ def run_command(command: click.Command, argv: Sequence[str]) -> int:
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from torchx_specs.version import __version__
-
         click.echo(f"torchx-{__version__}")
         ctx.exit()
 

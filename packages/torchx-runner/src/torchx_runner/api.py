@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
@@ -18,6 +20,7 @@ from torchx_specs.errors import (
 )
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
+from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
@@ -77,8 +80,6 @@ class Runner:
         component_defaults: dict[str, dict[str, str]] | None = None,
         scheduler_params: dict[str, object] | None = None,
     ) -> None:
-        import threading
-
         if scheduler_factories is None:
             scheduler_factories = InstalledSchedulers()
         self._name = name
@@ -489,8 +490,6 @@ class Runner:
 
     def stop(self, app_handle: AppHandle) -> None:
         """Ends an app (older name of :meth:`cancel`)."""
-        import warnings
-
         warnings.warn(
             "Runner.stop is deprecated, use Runner.cancel", PendingDeprecationWarning, stacklevel=2
         )
@@ -647,8 +646,6 @@ def get_runner(
         scheduler_params: keyword arguments for the schedulers' factories
     """
     if name:
-        import warnings
-
         warnings.warn(
             "get_runner(name) is deprecated: the session name will always be 'torchx'",
             FutureWarning,
@@ -675,8 +672,6 @@ def _copy_without_overrides(app: AppDef) -> AppDef:
 
 
 def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
-    from torchx_specs.model.role_overrides import resolve_override
-
     return copy.deepcopy(resolve_override(overrides, name, lambda: vars(role).get(name)))
 
 

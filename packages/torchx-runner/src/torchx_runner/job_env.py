@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from torchx_specs.settings import (
     ENV_TORCHX_JOB_ID,
     ENV_TORCHX_PARENT_RUN_ID,
 )
+from torchx_specs.trackers.lookup import job_environment
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
@@ -30,8 +32,6 @@ def split_variable_names(app: AppDef) -> None:
     """
     for role in app.roles:
         for key in [key for key in role.env if "=" in key]:
-            import logging
-
             name, _, rest = key.partition("=")
             logging.getLogger(__name__).warning(
                 "role '%s': env has '%s', which is no name: the job sees '%s', with '%s=' before"
@@ -75,8 +75,6 @@ def set_job_variables(
     elif inherited := os.environ.get(ENV_TORCHX_PARENT_RUN_ID):
         defaults[ENV_TORCHX_PARENT_RUN_ID] = inherited
     if trackers:
-        from torchx_specs.trackers.lookup import job_environment
-
         defaults.update(job_environment(trackers))
     for role in app.roles:
         for key, value in defaults.items():

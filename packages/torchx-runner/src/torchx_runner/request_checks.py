@@ -12,10 +12,11 @@ from torchx_specs.errors import InvalidRunConfigException, RequestError, Workspa
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import MISSING
 from torchx_specs.model.resources import Resource
+from torchx_specs.schedulers.api import Scheduler
+from torchx_specs.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal, runopt, runopts
-    from torchx_specs.schedulers import Scheduler
 
 
 def raise_problems(problems: Sequence[Exception]) -> None:
@@ -233,8 +234,6 @@ def check_by_scheduler(
         True if its ``_validate`` has still to be called after the build: it is the scheduler's own,
         and so may depend on the image that a build gives
     """
-    from torchx_specs.workspace.api import WorkspaceMixin
-
     own = _has_own_validate(scheduler)
     builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
     if cfg is not None:
@@ -247,8 +246,6 @@ def check_by_scheduler(
 
 
 def _has_own_validate(scheduler: Scheduler[Any]) -> bool:
-    from torchx_specs.schedulers.api import Scheduler
-
     return type(scheduler)._validate is not Scheduler._validate
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import Role
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.schedulers import Scheduler
-    from torchx_specs.workspace.api import WorkspaceMixin
+
+logger = logging.getLogger(__name__)
 
 
 def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
@@ -28,7 +31,7 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
     if not workspace or not roles:
         return
     if roles[0].workspace and roles[0].workspace != workspace:
-        _logger().info(
+        logger.info(
             "role %s: workspace %s is replaced by %s",
             roles[0].name,
             roles[0].workspace,
@@ -47,14 +50,12 @@ def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
         if not role.workspace:
             continue
         paths = {os.path.abspath(os.path.expanduser(path)) for path in role.workspace.projects}
-        tell = _logger().debug if paths == {os.getcwd()} else _logger().warning
+        tell = logger.debug if paths == {os.getcwd()} else logger.warning
         tell("scheduler %s takes no workspace; that of role %s is ignored", scheduler, role.name)
 
 
 def supports_workspaces(scheduler: Scheduler[Any]) -> bool:
     """Returns True if a scheduler takes workspaces along."""
-    from torchx_specs.workspace.api import WorkspaceMixin
-
     return isinstance(scheduler, WorkspaceMixin)
 
 
@@ -76,8 +77,6 @@ def build_images(
     The roles stay as they are. One whose build changed more than its image is left out with a
     warning.
     """
-    from torchx_specs.workspace.api import WorkspaceMixin
-
     authored = [role for role in roles if role.workspace]
     if not authored or not isinstance(scheduler, WorkspaceMixin):
         return {}
@@ -90,7 +89,7 @@ def build_images(
         if _changed_only_image(before, after):
             images[before.image, _workspace_of(before)] = after.image
         else:
-            _logger().warning(
+            logger.warning(
                 "role %s: its workspace build changes more than the image; it has to be built"
                 " with the job",
                 before.name,
@@ -110,9 +109,3 @@ def _changed_only_image(authored: Role, built: Role) -> bool:
     if METADATA_KEY in built.metadata:  # which says what was built, and is of no use to the job
         expected.metadata[METADATA_KEY] = built.metadata[METADATA_KEY]
     return expected == built
-
-
-def _logger() -> Any:
-    import logging
-
-    return logging.getLogger(__name__)

@@ -10,6 +10,7 @@ import click
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import output_option
 from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_runner.components import finder
 
 
 @click.command("builtins", cls=Command)
@@ -17,8 +18,6 @@ from torchx_cli.output.printing import TABLE, write, write_data
 @output_option
 def command(source_of: str | None, output_format: str) -> None:
     """Lists the components that are installed: ours, and those of plugins."""
-    from torchx_runner.components import finder
-
     if source_of is not None:
         with redirect_stdout(sys.stderr):  # modules of components may print when imported
             source = finder.get_builtin_source(source_of)

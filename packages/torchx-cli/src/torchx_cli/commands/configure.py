@@ -13,6 +13,7 @@ from torchx_cli.arguments.options import complete_schedulers
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.config_merge import merge, replace_file
 from torchx_cli.output.printing import write
+from torchx_runner.config import api as config
 from torchx_specs.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,6 @@ def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -
 
     If the file is there, what it lacks is added, and the rest stays as it is.
     """
-    from torchx_runner.config import api as config
-
     names = None
     if schedulers is not None:
         wanted = [name.strip() for name in schedulers.split(",") if name.strip()]

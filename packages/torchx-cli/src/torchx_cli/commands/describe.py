@@ -6,7 +6,9 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
-from torchx_cli.output.printing import TABLE, write
+from torchx_cli.output.app_data import app_document, app_text, request_data
+from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.standard_streams import write_utf8
 from torchx_cli.session import open_runner
 from torchx_specs.errors import RequestError, UnknownAppException
 
@@ -32,17 +34,11 @@ def command(app_handle: str, native: bool, output_format: str) -> None:
             if output_format == TABLE:
                 write(str(info))
             else:
-                from torchx_cli.output.app_data import request_data
-                from torchx_cli.output.printing import write_data
-
                 write_data(request_data(info), output_format)
             return
         app = runner.describe(app_handle)
     if app is None:
         raise UnknownAppException(app_handle)
-    from torchx_cli.output.app_data import app_document, app_text
-    from torchx_cli.output.standard_streams import write_utf8
-
     if output_format == TABLE:
         write(app_text(app))
     else:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+
 import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import output_option
 from torchx_cli.exit_codes import BAD_REQUEST, fail
 from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_specs import file_linter
 from torchx_specs.errors import RequestError
 
 
@@ -30,8 +33,6 @@ def command(targets: tuple[str, ...], output_format: str) -> None:
 
 
 def _check(target: str) -> list[dict[str, object]]:
-    from torchx_specs import file_linter
-
     path, _, function = target.rpartition(":")
     if not path:
         path, function = target, ""
@@ -64,8 +65,6 @@ def _components(path: str) -> list[str]:
     Raises:
         RequestError: the file cannot be read
     """
-    import ast
-
     try:
         with open(path, "rb") as fp:
             tree = ast.parse(fp.read(), path)

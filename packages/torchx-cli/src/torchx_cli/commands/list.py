@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import click
 
 from torchx_cli.arguments.command import Command
@@ -57,8 +59,6 @@ def command(
     if states:
         apps = [app for app in apps if state_name(app.state) in states]
     if name is not None:
-        from fnmatch import fnmatchcase
-
         apps = [app for app in apps if fnmatchcase(app.name or app.app_id, name)]
     apps = apps[:limit]
     if output_format == TABLE:

@@ -14,6 +14,7 @@ from torchx_cli.logs.replicas import select_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
 from torchx_cli.session import open_runner
+from torchx_specs.schedulers import Stream
 
 
 def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -65,8 +66,6 @@ def command(
     torchx log local_cwd://torchx/train-x1/trainer      those of one role
     torchx log local_cwd://torchx/train-x1/trainer/0,2-4
     """
-    from torchx_specs.schedulers import Stream
-
     options = LogOptions(
         regex=regex,
         since=since,

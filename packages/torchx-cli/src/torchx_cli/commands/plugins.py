@@ -8,7 +8,9 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import output_option
+from torchx_cli.conflicting_install import conflicts
 from torchx_cli.output.printing import TABLE, format_table, write, write_data
+from torchx_runner.installed_schedulers import plugin_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +31,6 @@ def command(output_format: str) -> None:
 
     The exit code is 0 even if something is.
     """
-    from torchx_runner.installed_schedulers import plugin_manager
-
     manager = plugin_manager()
     data = plugins_data(manager)
     if output_format == TABLE:
@@ -80,8 +80,6 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
 
 
 def _installation_problems() -> Iterator[dict[str, Any]]:
-    from torchx_cli.conflicting_install import conflicts
-
     for owner, message in conflicts():
         yield {
             "distribution": owner.name,

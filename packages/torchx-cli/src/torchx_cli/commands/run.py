@@ -33,16 +33,17 @@ from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_dat
 from torchx_cli.output.standard_streams import read_utf8, write_utf8
 from torchx_cli.output.status_data import run_data
 from torchx_cli.session import open_runner
+from torchx_runner.config import api as config
 from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 from torchx_specs.model.status import AppState
+from torchx_specs.workspace.spec import WorkingDirectory, Workspace
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
     from torchx_specs.model.app import AppDef
     from torchx_specs.model.status import AppStatus
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -128,8 +129,6 @@ def command(
     A local scheduler's app is waited for, and its logs are shown on standard error. Otherwise the
     command returns once the app is submitted. Standard output has the app's handle only.
     """
-    from torchx_runner.config import api as config
-
     os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
     with open_runner(config.load_sections("component")) as runner:
         if stdin:
@@ -157,8 +156,6 @@ def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
     """Returns the component and its arguments; the configuration may name the component."""
     if (words and not words[0].startswith("-")) or words[:1] == ("-",):
         return words[0], list(words[1:])
-    from torchx_runner.config import api as config
-
     component = config.get_cli_defaults("run").get("component")
     if not component:
         raise click.UsageError(
@@ -170,8 +167,6 @@ def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
 
 def _workspace(given: str | None, component: str) -> Workspace | str | None:
     """Returns the workspace; a document says itself which it takes along."""
-    from torchx_specs.workspace.spec import WorkingDirectory, Workspace
-
     if given is not None:
         return Workspace.from_str(given)
     return None if is_document(component) else WorkingDirectory.now()
@@ -197,8 +192,6 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
     scheduler = choose_scheduler(args.scheduler)
     cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
     component, arguments = args.component_name, args.component_args_str or args.component_args
-    from torchx_specs.workspace.spec import WorkingDirectory
-
     here = WorkingDirectory.now()
     return _Request(
         component,
@@ -218,8 +211,6 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
 def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[str, CfgVal]:
     """Returns scheduler options that came typed, with what the files add."""
     import json
-
-    from torchx_runner.config import api as config
 
     opts = runner.scheduler_run_opts(scheduler)
     cfg = opts.cfg_from_json_repr(json.dumps(given))

@@ -16,6 +16,7 @@ from torchx_cli.exit_codes import Terminated, interrupt_exit_code
 from torchx_cli.logs.identifier import LogSource
 from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.logs.replicas import started_replicas
+from torchx_cli.output.colors import takes_color
 from torchx_specs.errors import UnknownAppException
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ class _BackgroundLogs:
         threading.Thread(target=self._run, name="logs", daemon=True).start()
 
     def _run(self) -> None:
-        from torchx_cli.output.colors import takes_color
-
         try:
             handle, options = self._app_handle, LogOptions(tail=True)
             replicas = started_replicas(self._runner, LogSource(handle))

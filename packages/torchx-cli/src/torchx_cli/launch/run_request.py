@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
@@ -83,8 +84,6 @@ def torchx_run_args_from_json(json_data: dict[str, Any]) -> TorchXRunArgs:
         raise RequestError([f"standard input: {problem}" for problem in problems])
     args = TorchXRunArgs(**json_data)
     if not args.workspace:
-        import os
-
         args.workspace = os.getcwd()
     return args
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.printing import JSON, YAML
+from torchx_cli.output.standard_streams import read_utf8
+from torchx_runner import workspaces
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
@@ -25,8 +30,6 @@ def app_text(app: AppDef) -> str:
 
 def app_dict(app: AppDef) -> dict[str, Any]:
     """Returns an app as nested dicts, in the shape that scripts know."""
-    from dataclasses import asdict
-
     return asdict(app)
 
 
@@ -54,8 +57,6 @@ def read_document(path: str) -> AppDef:
     from torchx_specs.formats import serialize
 
     if path == "-":
-        from torchx_cli.output.standard_streams import read_utf8
-
         name = "standard input"
         return serialize.load(read_utf8(name), called=name)
     from pathlib import Path
@@ -81,10 +82,6 @@ def dryrun_document(
         info: the dry run made of it
         workspace: the workspace that was asked for; the document has it too
     """
-    import copy
-
-    from torchx_runner import workspaces
-
     app = copy.deepcopy(app)
     workspaces.set_workspace(app.roles, workspace)
     comments = [f"scheduler: {info._scheduler}", "scheduler request:", *str(info).splitlines()]
@@ -103,9 +100,6 @@ def dryrun_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
 
 def request_data(info: AppDryRunInfo[Any]) -> Any:
     """Returns a scheduler's request: a dict if it is a dataclass or a mapping, else its text."""
-    from collections.abc import Mapping
-    from dataclasses import asdict, is_dataclass
-
     request = info.request
     if is_dataclass(request) and not isinstance(request, type):
         return asdict(request)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.colors import is_terminal
@@ -46,9 +47,6 @@ def write_data(data: object, output_format: str) -> None:
 
 def to_plain_data(data: Any) -> Any:
     """Returns ``data`` as dicts, lists and scalars of the plain types; the rest as ``str()``."""
-    from collections.abc import Mapping
-    from enum import Enum
-
     if data is None or type(data) in (bool, int, float, str):
         return data
     if isinstance(data, Mapping):

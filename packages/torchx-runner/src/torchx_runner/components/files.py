@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import ComponentError, ComponentNotFoundException, nearest
 
 if TYPE_CHECKING:
@@ -178,8 +179,6 @@ def _line_in(error: BaseException, file: str | None) -> int | None:
 
 
 def _load_text(path: str) -> ModuleType:
-    from torchx_runner.installed_schedulers import plugin_manager
-
     for group in plugin_manager().components():
         if group.read_file is None:
             continue

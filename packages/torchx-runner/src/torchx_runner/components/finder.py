@@ -10,6 +10,7 @@ A component is addressed as
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_runner.components.rules import Component as _Component
 from torchx_runner.components.rules import is_candidate, make_component, rule_violations
+from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import (
     ComponentError,
     ComponentNotFoundException,
@@ -28,6 +30,7 @@ from torchx_specs.errors import (
     TorchXError,
     nearest,
 )
+from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 
 if TYPE_CHECKING:
     from torchx_runner.components.rules import Validators
@@ -101,8 +104,6 @@ def component_groups() -> tuple[ComponentPlugin, ...]:
 
     Those of ``torchx-components`` are left out if a group of the older kind replaces them.
     """
-    from torchx_runner.installed_schedulers import plugin_manager
-
     groups = tuple(group for group in plugin_manager().components() if group.module)
     if any(group.replaces_builtins for group in groups):
         groups = tuple(group for group in groups if not group.builtin)
@@ -176,8 +177,6 @@ def _preferred_claim(
     by_value = {id(getattr(f.module, f.attribute)): (g, f) for g, f in last_of.values()}
     if len(by_value) == 1:
         return next(iter(by_value.values()))[1]
-    from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
-
     groups = [group for group, _ in by_value.values()]
     raise PluginError(
         f"component '{name}' is given by {' and by '.join(str(g.origin) for g in groups)}:"
@@ -243,8 +242,6 @@ def _not_found(name: str) -> str:
 
 
 def _no_function_named(path: str) -> str:
-    import ast
-
     text = f"a component in a file is given as path/to/file.py:function, got '{path}'"
     try:
         with open(path, "rb") as fp:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchx_specs.components import read_signature
+from torchx_specs.components.converters import SUPPORTED_TYPES
 from torchx_specs.errors import TorchXError
+from torchx_specs.model.app import AppDef
 
 if TYPE_CHECKING:
     from torchx_specs.file_linter import ComponentFunctionValidator
-    from torchx_specs.model.app import AppDef
 
     Validators = Sequence[ComponentFunctionValidator] | None
 
@@ -81,7 +84,6 @@ def _function_of_class(cls: Any) -> Callable[..., AppDef]:
     """Returns the function that a class component amounts to, with the signature of its
     constructor.
     """
-    import inspect
 
     def component(*args: Any, **kwargs: Any) -> AppDef:
         app: AppDef = cls(*args, **kwargs).build()
@@ -127,11 +129,6 @@ def _quick_violations(value: Any) -> list[str]:
     """Returns why a function may be no component, without reading its source; nothing if it
     certainly is one.
     """
-    import inspect
-
-    from torchx_specs.components import read_signature
-    from torchx_specs.components.converters import SUPPORTED_TYPES
-
     name = getattr(value, "__name__", str(value))
     if isinstance(value, type):
         constructor: Any = value.__init__  # type: ignore[misc]
@@ -162,8 +159,6 @@ def _quick_violations(value: Any) -> list[str]:
 
 
 def _is_appdef(annotation: Any) -> bool:
-    from torchx_specs.model.app import AppDef
-
     if isinstance(annotation, str):
         return annotation.strip("'\" ").rpartition(".")[2] == AppDef.__name__
     return isinstance(annotation, type) and issubclass(annotation, AppDef)

@@ -20,7 +20,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from torchx_runner.installed_schedulers import plugin_manager
 from torchx_runner.session import get_session_id_or_create_new
+from torchx_specs.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
     import logging
@@ -202,9 +204,6 @@ _warned: set[str] = set()
 
 
 def _handlers_of_plugins() -> Catalog[EventHandlerPlugin] | None:
-    from torchx_runner.installed_schedulers import plugin_manager
-    from torchx_specs.errors import ConfigError
-
     try:
         return plugin_manager().event_handlers()
     except ConfigError:  # told where the configuration is needed
@@ -256,7 +255,6 @@ def _get_or_create_logger(destination: str = "null") -> logging.Logger:
 
 def _make_handlers(destination: str, sink: str) -> list[logging.Handler]:
     from torchx_runner.events.handlers import get_logging_handler, get_sink
-    from torchx_specs.errors import PluginError
 
     handlers: list[logging.Handler] = []
     try:
