@@ -1,4 +1,4 @@
-"""Doing something to several apps: one that fails doesn't keep it from the others."""
+"""Apply an operation to several apps; an error with one app does not stop the others."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def for_each_app(app_handles: Iterable[str], act: Callable[[Runner, str], None]) -> None:
-    """Does something to each app that exists, and warns of those that don't.
+def for_each_app(app_handles: Iterable[str], operation: Callable[[Runner, str], None]) -> None:
+    """Apply an operation to each app that exists, and log a warning for each missing app.
 
-    Ends the command with the highest exit code if there were errors.
+    After errors, the command ends with the highest of their exit codes.
 
     Args:
-        app_handles: the apps
-        act: what to do
+        app_handles: The apps.
+        operation: Called with the runner and the handle of each app.
     """
-    frame = click.get_current_context().ensure_object(GlobalOptions)
+    options = click.get_current_context().ensure_object(GlobalOptions)
     worst = 0
     with open_runner() as runner:
         for handle in dict.fromkeys(app_handles):
             try:
                 if runner.status(handle) is None:
-                    logger.warning("there is no app %s; nothing done", handle)
+                    logger.warning("app %s does not exist; nothing changed", handle)
                 else:
-                    act(runner, handle)
-            except Exception as e:  # told, and then the next
-                worst = max(worst, report_error(e, frame))
+                    operation(runner, handle)
+            except Exception as e:  # reported; the next app follows
+                worst = max(worst, report_error(e, options))
     if worst:
         fail(worst)

@@ -15,15 +15,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """An option that may be given again only with the same value.
+    """Return a decorator for an option that may be repeated only with the same value.
 
     Args:
-        names: as for ``click.option``
-        settings: as for ``click.option``; a callback gets the one value
+        names: As for ``click.option``.
+        settings: As for ``click.option``; the callback receives the single value.
     """
-    then = settings.pop("callback", None)
+    callback = settings.pop("callback", None)
 
-    def only(ctx: click.Context, param: click.Parameter, values: tuple[Any, ...]) -> Any:
+    def check(ctx: click.Context, param: click.Parameter, values: tuple[Any, ...]) -> Any:
         distinct = list(dict.fromkeys(values))
         if len(distinct) > 1:
             raise click.UsageError(
@@ -32,24 +32,25 @@ def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
                 ctx,
             )
         value = distinct[0] if distinct else None
-        return then(ctx, param, value) if then else value
+        return callback(ctx, param, value) if callback else value
 
-    return click.option(*names, multiple=True, callback=only, **settings)
+    return click.option(*names, multiple=True, callback=check, **settings)
 
 
 def scheduler_option(function: F) -> F:
-    """``-s``, the name of a scheduler or None."""
+    """Add ``-s``; the command receives the name of a scheduler, or None."""
     return single_value_option(
         "-s",
         "--scheduler",
         metavar="NAME",
         shell_complete=complete_schedulers,
-        help="The scheduler.  [default: as configured, else local_cwd, else the only one there is]",
+        help="Use this scheduler.  [default: as in .torchxconfig, else local_cwd, else the only one"
+        " that is installed]",
     )(function)
 
 
 def cfg_option(function: F) -> F:
-    """``-cfg``, given any number of times."""
+    """Add ``-cfg``, which may be repeated."""
     return click.option(
         "-cfg",
         "--cfg",
@@ -57,14 +58,14 @@ def cfg_option(function: F) -> F:
         "scheduler_args",
         metavar="KEY=VALUE,...",
         multiple=True,
-        help="Options of the scheduler (those of NAME: torchx runopts NAME).",
+        help="Set options of the scheduler (torchx runopts NAME lists them).",
     )(function)
 
 
 def output_option(function: F) -> F:
-    """``-o`` and ``--json``; the command gets ``form``."""
+    """Add ``-o`` and ``--json``; the command receives the parameter ``output_format``."""
 
-    def chosen(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    def format_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
         wants_json = ctx.params.pop("as_json", False)
         if wants_json and value not in (None, JSON):
             raise click.UsageError(f"--json and -o {value} contradict each other", ctx)
@@ -75,21 +76,25 @@ def output_option(function: F) -> F:
         "--output",
         "output_format",
         type=click.Choice([TABLE, JSON, YAML]),
-        callback=chosen,
-        help="The form of what is printed on standard output.  [default: table]",
+        callback=format_of,
+        help="Print the result in this format.  [default: table]",
     )(function)
     return click.option(
-        "--json", "as_json", is_flag=True, is_eager=True, help="The same as -o json."
+        "--json",
+        "as_json",
+        is_flag=True,
+        is_eager=True,
+        help="Print the result as JSON (same as -o json).",
     )(function)
 
 
 def handle_argument(function: F) -> F:
-    """The handle of an app."""
+    """Add the argument HANDLE, the handle of one app."""
     return click.argument("app_handle", metavar="HANDLE", callback=_checked_handle)(function)
 
 
 def handles_argument(function: F) -> F:
-    """The handles of some apps."""
+    """Add the argument HANDLE..., the handles of one or more apps."""
     return click.argument(
         "app_handles", metavar="HANDLE...", nargs=-1, required=True, callback=_checked_handles
     )(function)
@@ -108,17 +113,17 @@ def _checked_handles(
 
 
 def complete_schedulers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Returns names of schedulers for the shell, importing none of them."""
+    """Return the names of schedulers for shell completion, without importing any scheduler."""
     return [name for name in get_manager().schedulers().names() if name.startswith(incomplete)]
 
 
 def complete_components(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Returns names of components for the shell; past the component there is nothing to offer."""
+    """Return the names of components for shell completion of the component argument."""
     if ctx.params.get(param.name or ""):
         return []
     try:
         from torchx_runner.components.finder import get_components
 
         return [name for name in sorted(get_components()) if name.startswith(incomplete)]
-    except Exception:  # a shell that completes nothing is better than a traceback in it
+    except Exception:  # no completion is better than a traceback in the shell
         return []

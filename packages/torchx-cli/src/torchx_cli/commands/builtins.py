@@ -1,4 +1,4 @@
-"""``torchx builtins``."""
+"""The command ``torchx builtins``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torchx_runner.components import finder
 
 
 @click.command("builtins", cls=Command)
-@click.option("--print", "source_of", metavar="NAME", help="Show the source of this component.")
+@click.option("--print", "source_of", metavar="NAME", help="Print the source of this component.")
 @output_option
 def command(source_of: str | None, output_format: str) -> None:
-    """Lists the components that are installed: ours, and those of plugins."""
+    """List the installed components."""
     if source_of is not None:
-        with redirect_stdout(sys.stderr):  # modules of components may print when imported
+        with redirect_stdout(sys.stderr):  # modules of components may print on import
             source = finder.get_builtin_source(source_of)
         if output_format == TABLE:
             write(source)

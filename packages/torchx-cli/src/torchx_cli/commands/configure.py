@@ -1,4 +1,4 @@
-"""``torchx configure``."""
+"""The command ``torchx configure``."""
 
 from __future__ import annotations
 
@@ -25,22 +25,26 @@ logger = logging.getLogger(__name__)
     "--schedulers",
     metavar="NAME,...",
     shell_complete=complete_schedulers,
-    help="Only these.  [default: all]",
+    help="Write the options of these schedulers only.  [default: all installed]",
 )
-@click.option("-a", "--all", "every", is_flag=True, help="Also options that have a default.")
-@click.option("--print", "to_stdout", is_flag=True, help="Print the file, write nothing.")
-@click.option("--force", is_flag=True, help="Replace the file that is there.")
-def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -> None:
-    """Writes ./.torchxconfig with the options of the installed schedulers.
+@click.option(
+    "-a", "--all", "with_defaults", is_flag=True, help="Write also the options that have a default."
+)
+@click.option(
+    "--print", "to_stdout", is_flag=True, help="Print the configuration to standard output instead."
+)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def command(schedulers: str | None, with_defaults: bool, to_stdout: bool, force: bool) -> None:
+    """Write ./.torchxconfig with the options of the installed schedulers.
 
-    If the file is there, what it lacks is added, and the rest stays as it is.
+    Missing sections and keys are added to an existing file; the rest stays unchanged.
     """
     names = None
     if schedulers is not None:
         wanted = [name.strip() for name in schedulers.split(",") if name.strip()]
         names = [choose_scheduler(name) for name in dict.fromkeys(wanted)]
     buffer = io.StringIO()
-    config.dump(buffer, names, required_only=not every)
+    config.dump(buffer, names, required_only=not with_defaults)
     text = buffer.getvalue()
     if to_stdout:
         write(text)
@@ -56,7 +60,7 @@ def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -
         replace_file(path, merged)
         logger.info("added to %s: %s", path, ", ".join(added))
     else:
-        logger.info("%s has it all; nothing changed (--force replaces it)", path)
+        logger.info("%s is complete; nothing changed (--force replaces it)", path)
 
 
 def _read(path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""``torchx describe``."""
+"""The command ``torchx describe``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from torchx_specs.errors import RequestError, UnknownAppException
 
 
 @click.command("describe", cls=Command)
-@click.option(
-    "--native", is_flag=True, help="Show the request that the scheduler was given instead."
-)
+@click.option("--native", is_flag=True, help="Show the scheduler's own request instead.")
 @output_option
 @handle_argument
 def command(app_handle: str, native: bool, output_format: str) -> None:
-    """Shows the definition of the app HANDLE, as far as its scheduler remembers it.
+    """Show the definition of the app HANDLE, as far as its scheduler remembers it.
 
-    What -o yaml and -o json print, 'torchx run FILE' takes.
+    'torchx run FILE' accepts the output of -o yaml and -o json.
     """
     with open_runner() as runner:
         if native:
@@ -30,7 +28,9 @@ def command(app_handle: str, native: bool, output_format: str) -> None:
             if info is None:
                 if runner.status(app_handle) is None:
                     raise UnknownAppException(app_handle)
-                raise RequestError(f"the scheduler of {app_handle} does not tell its request")
+                raise RequestError(
+                    f"the scheduler of {app_handle} does not keep the request of an app"
+                )
             if output_format == TABLE:
                 write(str(info))
             else:

@@ -1,4 +1,4 @@
-"""``torchx list``."""
+"""The command ``torchx list``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     for name in names:
         if name not in known:
             raise RequestError(
-                f"--state: there is no state {name};{nearest(name, known)}"
-                f" states: {', '.join(known)}"
+                f"--state: unknown state '{name}';{nearest(name, known)} states: {', '.join(known)}"
             )
     return frozenset(names)
 
@@ -36,12 +35,12 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     metavar="STATE,...",
     multiple=True,
     callback=_states,
-    help="Only apps in one of these states.",
+    help="List only apps in one of these states.",
 )
-@click.option("--name", metavar="PATTERN", help="Only apps of such a name ('train-*').")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Only the first N of them."
+    "--name", metavar="PATTERN", help="List only apps whose name matches, such as 'train-*'."
 )
+@click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="List at most N apps.")
 @output_option
 def command(
     scheduler: str | None,
@@ -51,7 +50,7 @@ def command(
     limit: int | None,
     output_format: str,
 ) -> None:
-    """Lists a scheduler's apps."""
+    """List the apps of a scheduler."""
     with open_runner() as runner:
         chosen = choose_scheduler(scheduler)
         cfg = read_cfg(runner, chosen, scheduler_args)

@@ -1,4 +1,4 @@
-"""``torchx plugins``."""
+"""The command ``torchx plugins``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.manager import Catalog, PluginManager
     from torchx_specs.plugins.records import Origin
 
-#: Of a distribution with more resources than this, the table names only the first few.
-_FEW = 6
+#: The table names at most this many resources of one distribution.
+_MAX_NAMES = 6
 
 _KINDS = ("schedulers", "named_resources", "trackers", "commands", "workspaces", "event_handlers")
 
@@ -27,9 +27,9 @@ _KINDS = ("schedulers", "named_resources", "trackers", "commands", "workspaces",
 @click.command("plugins", cls=Command)
 @output_option
 def command(output_format: str) -> None:
-    """Shows what plugins give, what overrides what, and what is wrong with them.
+    """List installed plugins, their overrides and conflicts, and their problems.
 
-    The exit code is 0 even if something is.
+    The exit code is 0 even if there are problems.
     """
     manager = plugin_manager()
     data = plugins_data(manager)
@@ -40,9 +40,9 @@ def command(output_format: str) -> None:
 
 
 def plugins_data(manager: PluginManager) -> dict[str, Any]:
-    """Returns all that is known of the plugins."""
+    """Return the plugins, their records, overrides, conflicts and problems as plain data."""
     catalogs: dict[str, Catalog[Any]] = {kind: getattr(manager, kind)() for kind in _KINDS}
-    given = {kind: [_record(r) for r in _winners(catalog)] for kind, catalog in catalogs.items()}
+    given = {kind: [_record(r) for r in _usable(catalog)] for kind, catalog in catalogs.items()}
     given["components"] = [
         {"name": c.group or "(no prefix)", "summary": c.module, **_origin(c.origin)}
         for c in manager.components()
@@ -90,7 +90,7 @@ def _installation_problems() -> Iterator[dict[str, Any]]:
         }
 
 
-def _winners(catalog: Catalog[Any]) -> list[Any]:
+def _usable(catalog: Catalog[Any]) -> list[Any]:
     return [catalog[name] for name in sorted(catalog) if name not in catalog.conflicts]
 
 
@@ -164,15 +164,15 @@ def _from(row: dict[str, Any]) -> str:
 
 
 def _resources(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Returns a table of one row for each distribution: cloud vendors have hundreds of them."""
+    """Return headers and one row for each distribution: some have hundreds of resources."""
     names: dict[str, list[str]] = {}
     for row in rows:
         names.setdefault(_from(row), []).append(row["name"])
     table = []
     for origin, given in sorted(names.items()):
         text = ", ".join(given)
-        if len(given) > _FEW:
-            text = ", ".join(given[: _FEW // 2]) + ", … (all: torchx plugins -o json)"
+        if len(given) > _MAX_NAMES:
+            text = ", ".join(given[: _MAX_NAMES // 2]) + ", … (all: torchx plugins -o json)"
         table.append([origin, str(len(given)), text])
     return ["FROM", "COUNT", "NAMES"], table
 

@@ -1,4 +1,4 @@
-"""``torchx run``."""
+"""The command ``torchx run``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Request(NamedTuple):
-    """A run, complete."""
+    """Everything that one run needs."""
 
     component: str
     arguments: list[str] | dict[str, Any]
@@ -72,30 +72,30 @@ class _Request(NamedTuple):
 )
 @scheduler_option
 @cfg_option
-@click.option("--dryrun", is_flag=True, help="Show what would be submitted, and submit nothing.")
-@click.option("--wait/--no-wait", help="Wait for the end of the app.")
-@click.option("--log/--no-log", help="Show the app's logs, and wait for its end.")
+@click.option("--dryrun", is_flag=True, help="Show the request without submitting it.")
+@click.option("--wait/--no-wait", help="Wait until the app has ended.")
+@click.option("--log/--no-log", help="Show the app's logs, and wait until the app has ended.")
 @click.option(
     "--detach",
     is_flag=True,
-    help="Return at once; a local app goes on in the background.",
+    help="Return at once; a local app continues in the background.",
 )
 @single_value_option(
     "--workspace",
     "--buck-target",
     metavar="WORKSPACE",
-    help="Directory to take along into the job, where the scheduler can; '' for none."
+    help="Upload this directory into the job; '' uploads nothing."
     "  [default: the working directory]",
 )
 @single_value_option(
-    "--parent_run_id", metavar="ID", help="The run that this one belongs to, for trackers."
+    "--parent_run_id", metavar="ID", help="Record this run as the parent run, for trackers."
 )
 @click.option(
     "--tee_logs",
     is_flag=True,
-    help="Without effect: log lines always say which replica they come from.",
+    help="Accepted without effect: log lines always name their replica.",
 )
-@click.option("--stdin", is_flag=True, help="Read the run, a JSON object, from standard input.")
+@click.option("--stdin", is_flag=True, help="Read the run as a JSON object from standard input.")
 @output_option
 @click.argument(
     "component_and_arguments",
@@ -120,21 +120,22 @@ def command(
     output_format: str,
     component_and_arguments: tuple[str, ...],
 ) -> None:
-    """Runs COMPONENT: a name that 'torchx builtins' lists, FILE.py:FUNCTION,
-    PACKAGE.MODULE:FUNCTION, or a file with an app (job.yaml, job.json, or '-').
+    """Run COMPONENT with ARGUMENTS, or an app from a file.
 
-    What follows it are its ARGUMENTS ('torchx run COMPONENT --help' lists them); options of this
-    command go before it.
+    COMPONENT is a name that 'torchx builtins' lists, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION, or
+    a file that defines an app (job.yaml, job.json, or '-' for standard input). 'torchx run
+    COMPONENT --help' lists the ARGUMENTS. Options of this command go before COMPONENT.
 
-    A local scheduler's app is waited for, and its logs are shown on standard error. Otherwise the
-    command returns once the app is submitted. Standard output has the app's handle only.
+    The command returns once the app is submitted. If the app ends with this command (local_cwd and
+    local_docker), it waits for the app, and shows its logs on standard error. Standard output
+    contains the app's handle only.
     """
     os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
     with open_runner(config.load_sections("component")) as runner:
         if stdin:
             request = _from_stdin(ctx, runner, dryrun, output_format)
         else:
-            component, arguments = _split(component_and_arguments)
+            component, arguments = _split_component(component_and_arguments)
             chosen = choose_scheduler(scheduler)
             request = _Request(
                 component,
@@ -152,21 +153,21 @@ def command(
         _run(runner, request, no_wait=_is_given(ctx, "wait") and not request.wait)
 
 
-def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
-    """Returns the component and its arguments; the configuration may name the component."""
-    if (words and not words[0].startswith("-")) or words[:1] == ("-",):
-        return words[0], list(words[1:])
+def _split_component(argv: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Return the component and its arguments; [cli:run] may name the component."""
+    if (argv and not argv[0].startswith("-")) or argv[:1] == ("-",):
+        return argv[0], list(argv[1:])
     component = config.get_cli_defaults("run").get("component")
     if not component:
         raise click.UsageError(
             "which component? Name one (torchx builtins lists them), or set 'component' in"
             " [cli:run] of .torchxconfig"
         )
-    return component, list(words)
+    return component, list(argv)
 
 
 def _workspace(given: str | None, component: str) -> Workspace | str | None:
-    """Returns the workspace; a document says itself which it takes along."""
+    """Return the workspace; the default is the working directory, or None for a document."""
     if given is not None:
         return Workspace.from_str(given)
     return None if is_document(component) else WorkingDirectory.now()
@@ -186,7 +187,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
     if ctx.params["component_and_arguments"]:
         given.append("a component")
     if given:
-        message = f"{given[0]} and --stdin exclude each other: the JSON says it all"
+        message = f"{given[0]} and --stdin exclude each other: put it into the JSON object"
         raise click.UsageError(message, ctx)
     args = read_stdin_json(read_utf8("--stdin"))
     scheduler = choose_scheduler(args.scheduler)
@@ -209,7 +210,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
 
 
 def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[str, CfgVal]:
-    """Returns scheduler options that came typed, with what the files add."""
+    """Return scheduler options from JSON values and the configuration files."""
     import json
 
     opts = runner.scheduler_run_opts(scheduler)
@@ -226,7 +227,9 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
     app: AppDef | None = None
     if is_document(request.component):
         if request.arguments:
-            raise RequestError(f"{request.component} is a file with an app, and takes no arguments")
+            raise RequestError(
+                f"{request.component} is a file that defines an app, and takes no arguments"
+            )
         app = read_document(request.component)
     if request.detach and runner.scheduler_run_opts(request.scheduler).get("detach"):
         request.cfg["detach"] = True
@@ -234,13 +237,13 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
         if request.dryrun:
             _dryrun(runner, request, app)
             return
-        place = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
-        with redirect_stdout(sys.stderr):  # what a component prints is no result
+        target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
+        with redirect_stdout(sys.stderr):  # standard output is for the handle
             if app is not None:
-                handle = str(runner.run(app, *place))
+                handle = str(runner.run(app, *target))
             else:
-                handle = runner.run_component(request.component, request.arguments, *place)
-    _follow(runner, request, handle, no_wait)
+                handle = runner.run_component(request.component, request.arguments, *target)
+    _finish(runner, request, handle, no_wait)
 
 
 def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
@@ -258,7 +261,7 @@ def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
         write_data(dryrun_data(info), request.output_format)
 
 
-def _follow(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
+def _finish(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
     """Print a submitted app, and wait for its end if that was requested or the app ends with us.
 
     Args:
@@ -301,14 +304,14 @@ def _attend(runner: Runner, request: _Request, handle: str, owned: bool) -> AppS
 
 
 def _first_status(runner: Runner, request: _Request, handle: str) -> AppStatus | None:
-    """Returns the status of an app that nobody waits for; the app is there even if that fails."""
+    """Return the status of a submitted app, or None if it is not needed or not available."""
     is_detached = request.detach or request.cfg.get("detach") is True
     if is_detached and request.output_format == TABLE:
         return None
     try:
         status = runner.status(handle)
-    except Exception as e:  # told; the submission itself has succeeded
-        logger.warning("its status is not known yet: %s", e)
+    except Exception as e:  # the submission itself has succeeded
+        logger.warning("the status of the app is not available yet: %s", e)
         return None
     if status is not None:
         logger.info("%s", status.format().strip())

@@ -1,4 +1,4 @@
-"""``torchx runopts``."""
+"""The command ``torchx runopts``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @output_option
 @click.argument("scheduler", required=False, shell_complete=complete_schedulers)
 def command(scheduler: str | None, output_format: str) -> None:
-    """Shows the options that SCHEDULER takes, or those of all schedulers.
+    """Show the options of SCHEDULER, or of all schedulers.
 
-    They are given by 'torchx run -cfg', or in the scheduler's section of .torchxconfig.
+    Set them by 'torchx run -cfg', or in the scheduler's section of .torchxconfig.
     """
     found: dict[str, runopts | TorchXError] = {}
     with open_runner() as runner:
@@ -36,7 +36,7 @@ def command(scheduler: str | None, output_format: str) -> None:
             for name in runner.scheduler_backends():
                 try:
                     found[name] = runner.scheduler_run_opts(name)
-                except TorchXError as e:  # one that cannot be loaded does not hide the others
+                except TorchXError as e:  # show the other schedulers
                     found[name] = e
     if output_format == TABLE:
         for name, opts in found.items():

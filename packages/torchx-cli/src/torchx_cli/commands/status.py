@@ -1,4 +1,4 @@
-"""``torchx status``."""
+"""The command ``torchx status``."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ logger = logging.getLogger(__name__)
     "roles",
     metavar="NAME,...",
     multiple=True,
-    help="Show these roles only.",
+    help="Show only these roles.",
 )
 @output_option
 @handle_argument
 def command(app_handle: str, roles: tuple[str, ...], output_format: str) -> None:
-    """Shows the status of the app HANDLE and of each of its replicas.
+    """Show the status of the app HANDLE and of each of its replicas.
 
-    The exit code is 0 if the app exists, whatever became of it, and 1 if it doesn't.
+    The exit code is 0 if the app exists, in whatever state, and 1 if it does not.
     """
     wanted = [name.strip() for group in roles for name in group.split(",") if name.strip()]
     with open_runner() as runner:
         status = existing_status(runner, app_handle)
-    there = [role.role for role in status.roles]
+    existing = [role.role for role in status.roles]
     for name in wanted:
-        if name not in there:
-            logger.warning("no role '%s'; roles: %s", name, ", ".join(there) or "none yet")
+        if name not in existing:
+            logger.warning(
+                "the app has no role '%s'; roles: %s", name, ", ".join(existing) or "none yet"
+            )
     if output_format == TABLE:
         write(status.format(wanted))
     else:

@@ -1,4 +1,4 @@
-"""``torchx wait``."""
+"""The command ``torchx wait``."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ _STATES = ("SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"
     "--until",
     type=click.Choice(_STATES, case_sensitive=False),
     metavar="STATE",
-    help=f"Wait for this state ({', '.join(_STATES)}), not for the end.",
+    help=f"Wait until this state is reached ({', '.join(_STATES)}).  [default: the end of the app]",
 )
-@duration_option("--timeout", help="Give up after this time (90, 90s, 10m, 2h).")
+@duration_option(
+    "--timeout", help="Give up after this time, such as 90, 90s, 10m or 2h.  [default: never]"
+)
 @output_option
 @handle_argument
 def command(app_handle: str, until: str | None, timeout: float | None, output_format: str) -> None:
-    """Waits until the app HANDLE has ended, and prints its state.
+    """Wait until the app HANDLE has ended, and print its state.
 
     \b
-    Exit codes: 0 if it succeeded, or reached the state of --until;
-    1 if it failed, was cancelled or doesn't exist; 124 if the time ran out.
+    Exit codes: 0 if the app succeeded, or reached the state of --until;
+    1 if it failed, was cancelled or does not exist; 124 after --timeout.
     """
     goal = None if until is None else AppState[until.upper()]
     timed_out = False
