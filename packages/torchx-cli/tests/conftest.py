@@ -1,4 +1,4 @@
-"""A command line in this process, with a scheduler that lives in memory."""
+"""Fixtures: the command in this process, with a scheduler whose apps are in memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FakeRequest:
 
 
 class FakeScheduler(Scheduler[Mapping[str, Any]]):
-    """Keeps its apps in memory; a status is one step further each time it is asked for."""
+    """Keeps its apps in memory; each query of a status moves the app to its next state."""
 
     def __init__(self, session_name: str, apps: dict[str, FakeApp], **params: Any) -> None:
         super().__init__("fake", session_name)
@@ -46,9 +46,9 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
 
     def _run_opts(self) -> runopts:
         opts = runopts()
-        opts.add("queue", type_=str, help="where to wait", default=None)
-        opts.add("tags", type_=list[str], help="some tags", default=None)
-        opts.add("project", type_=str, help="who pays", default="none")
+        opts.add("queue", type_=str, help="name of the queue", default=None)
+        opts.add("tags", type_=list[str], help="tags of the job", default=None)
+        opts.add("project", type_=str, help="name of the project", default="none")
         opts.add("end", type_=str, help="the state at the end", default="SUCCEEDED")
         return opts
 
@@ -119,7 +119,7 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
 
 
 class FakePlugin:
-    """Gives the fake scheduler, and whatever a test adds."""
+    """Registers the fake scheduler, and the schedulers and commands of a test."""
 
     def __init__(self) -> None:
         self.apps: dict[str, FakeApp] = {}
@@ -146,7 +146,7 @@ class FakePlugin:
 
 
 class Result(NamedTuple):
-    """What a command said, and its exit code."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -154,7 +154,7 @@ class Result(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The one line that begins with ``torchx: error:``."""
+        """The single line that begins with ``torchx: error:``."""
         lines = [line for line in self.err.splitlines() if line.startswith("torchx: error: ")]
         assert len(lines) == 1, self.err
         assert "Traceback" not in self.err
@@ -166,7 +166,7 @@ Cli = Callable[..., Result]
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakePlugin]:
-    """The fake plugin, with our commands, in an environment without any other."""
+    """Register the fake plugin and our commands, and no other plugin."""
     import torchx_cli.plugin
 
     monkeypatch.chdir(tmp_path)
@@ -185,16 +185,16 @@ def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakePlugi
 
 @pytest.fixture
 def cli(plugin: FakePlugin, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    """Runs the command in this process."""
+    """Return a function that runs the command in this process."""
     from torchx_cli.main import execute
 
     before = logging.getLogger().handlers[:]
 
-    def run(*words: str) -> Result:
+    def run(*argv: str) -> Result:
         capsys.readouterr()
-        code = execute(list(words))
-        said = capsys.readouterr()
-        return Result(code, said.out, said.err)
+        code = execute(list(argv))
+        output = capsys.readouterr()
+        return Result(code, output.out, output.err)
 
     yield run
     logging.getLogger().handlers[:] = before
@@ -202,18 +202,18 @@ def cli(plugin: FakePlugin, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]
 
 @pytest.fixture
 def components(tmp_path: Any) -> str:
-    """A file with components, relative to the working directory."""
+    """Write a file with components, and return its path relative to the working directory."""
     (tmp_path / "comp.py").write_text(
         '''
 from torchx_specs import AppDef, Resource, Role
 
 
 def job(name: str = "job", replicas: int = 1) -> AppDef:
-    """Says hello.
+    """Print a greeting.
 
     Args:
-        name: what it is called
-        replicas: how many say it
+        name: Name of the app.
+        replicas: Number of replicas.
     """
     role = Role("main", image="img", entrypoint="echo", args=["hi"], num_replicas=replicas)
     role.resource = Resource(cpu=1, gpu=0, memMB=64)

@@ -1,4 +1,4 @@
-"""The commands, with a scheduler that lives in memory."""
+"""Tests of the commands, with a scheduler whose apps are in memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_run_prints_the_handle_alone_on_standard_output(cli: Any, components: st
     assert "State: PENDING" in result.err
 
 
-def test_run_waits_if_asked_to(cli: Any, components: str) -> None:
+def test_run_waits_with_the_flag(cli: Any, components: str) -> None:
     result = cli("run", "--wait", "comp.py:job")
     assert (result.code, result.out) == (0, f"{HANDLE}\n")
     assert "job finished: SUCCEEDED" in result.err
     assert "hello" not in result.err
 
 
-def test_run_shows_logs_if_asked_to(cli: Any, components: str) -> None:
+def test_run_shows_logs_with_the_flag(cli: Any, components: str) -> None:
     result = cli("run", "--log", "comp.py:job", "--replicas", "2")
     assert (result.code, result.out) == (0, f"{HANDLE}\n")
     assert "main/0 hello from 0\n" in result.err
@@ -71,14 +71,14 @@ def test_no_wait_is_a_warning_if_the_app_lives_in_the_client(
     assert warning not in cli("run", "--no-wait", "--detach", "comp.py:job").err
 
 
-def test_a_failed_job_is_exit_code_1(cli: Any, components: str) -> None:
+def test_failed_job_is_exit_code_1(cli: Any, components: str) -> None:
     result = cli("run", "--wait", "-cfg", "end=FAILED", "comp.py:job")
     assert (result.code, result.out) == (1, f"{HANDLE}\n")
     assert "State: FAILED" in result.err
     assert cli("run", "--wait", "-cfg=end=CANCELLED", "comp.py:job").code == 1
 
 
-def test_run_as_json(cli: Any, components: str) -> None:
+def test_run_prints_json(cli: Any, components: str) -> None:
     result = cli("run", "--json", "--wait", "-cfg", "end=FAILED", "comp.py:job")
     assert result.code == 1
     assert json.loads(result.out) == {
@@ -92,7 +92,7 @@ def test_run_as_json(cli: Any, components: str) -> None:
     assert yaml.safe_load(result.out)["state"] == "PENDING"
 
 
-def test_what_a_component_prints_is_no_result(cli: Any, components: str) -> None:
+def test_output_of_a_component_goes_to_standard_error(cli: Any, components: str) -> None:
     loud = (
         Path(components)
         .read_text()
@@ -107,7 +107,7 @@ def test_what_a_component_prints_is_no_result(cli: Any, components: str) -> None
     assert "imported" not in cli("run", "loud.py:job", "--help").out
 
 
-def test_dryrun_submits_nothing_and_has_the_sections(
+def test_dryrun_prints_app_and_request_without_submitting(
     cli: Any, plugin: Any, components: str
 ) -> None:
     result = cli("run", "--dryrun", "comp.py:job")
@@ -117,7 +117,7 @@ def test_dryrun_submits_nothing_and_has_the_sections(
     assert plugin.apps == {}
 
 
-def test_what_people_read_has_no_secrets_and_what_runs_again_has(cli: Any, plugin: Any) -> None:
+def test_secrets_are_masked_in_text_and_kept_in_documents(cli: Any, plugin: Any) -> None:
     env = {"HF_TOKEN": "hush", "STORE": "s3://me:hush@host/x", "LEVEL": "loud"}
     resource = {"cpu": 1, "gpu": 0, "memMB": 1}
     role = {"name": "main", "image": "i", "entrypoint": "x", "env": env, "resource": resource}
@@ -133,7 +133,7 @@ def test_what_people_read_has_no_secrets_and_what_runs_again_has(cli: Any, plugi
         assert again.roles[0].env.items() >= env.items()
 
 
-def test_dryrun_as_json(cli: Any, components: str) -> None:
+def test_dryrun_prints_json(cli: Any, components: str) -> None:
     data = json.loads(cli("run", "--dryrun", "--json", "comp.py:job").out)
     assert list(data) == ["scheduler", "cfg", "app", "request"]
     assert data["request"] == {"name": "job", "size": 1}
@@ -142,7 +142,7 @@ def test_dryrun_as_json(cli: Any, components: str) -> None:
     assert data["app"]["roles"][0]["retry_policy"] == "APPLICATION"
 
 
-def test_what_dryrun_prints_as_yaml_runs_again(cli: Any, plugin: Any, components: str) -> None:
+def test_yaml_of_a_dry_run_can_be_run(cli: Any, plugin: Any, components: str) -> None:
     printed = cli("run", "--dryrun", "-o", "yaml", "comp.py:job", "--name", "again").out
     assert "# submit again\n" in printed
     Path("job.yaml").write_text(printed)
@@ -153,7 +153,7 @@ def test_what_dryrun_prints_as_yaml_runs_again(cli: Any, plugin: Any, components
     assert ran.roles[0].workspace.projects == {str(Path.cwd()): ""}
 
 
-def test_a_document_may_be_json_or_come_from_standard_input(
+def test_app_is_read_from_json_or_standard_input(
     cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli("run", "comp.py:job")
@@ -165,7 +165,7 @@ def test_a_document_may_be_json_or_come_from_standard_input(
     assert [fake.app.name for fake in plugin.apps.values()] == ["job"] * 3
 
 
-def test_the_workspace_is_the_working_directory_unless_told(cli: Any, components: str) -> None:
+def test_workspace_is_the_working_directory_by_default(cli: Any, components: str) -> None:
     def workspace(*words: str) -> Any:
         data = json.loads(cli("run", "--dryrun", "--json", *words, "comp.py:job").out)
         return data["app"]["roles"][0]["workspace"]
@@ -176,23 +176,21 @@ def test_the_workspace_is_the_working_directory_unless_told(cli: Any, components
     assert workspace("--workspace", "") is None
 
 
-def test_scheduler_options_come_from_any_number_of_cfg(
-    cli: Any, plugin: Any, components: str
-) -> None:
+def test_cfg_may_be_repeated(cli: Any, plugin: Any, components: str) -> None:
     words = ["-cfg", "queue=a", "--scheduler_args", "tags=x;y", "--scheduler-args=project=p"]
     cli("run", *words, "-cfg=queue=a", "comp.py:job")
     cfg = plugin.apps["job-0"].cfg
     assert (cfg["queue"], cfg["tags"], cfg["project"]) == ("a", ["x", "y"], "p")
 
 
-def test_files_fill_gaps_in_the_scheduler_options(cli: Any, plugin: Any, components: str) -> None:
+def test_files_supply_missing_scheduler_options(cli: Any, plugin: Any, components: str) -> None:
     Path(".torchxconfig").write_text("[fake]\nqueue = filed\nproject = filed\n")
     cli("run", "-cfg", "queue=given", "comp.py:job")
     cfg = plugin.apps["job-0"].cfg
     assert (cfg["queue"], cfg["project"]) == ("given", "filed")
 
 
-def test_arguments_go_to_the_component_as_they_are(cli: Any, plugin: Any) -> None:
+def test_arguments_reach_the_component_unchanged(cli: Any, plugin: Any) -> None:
     Path("c.py").write_text(
         "from torchx_specs import AppDef, Resource, Role\n"
         "def sh(*args: str) -> AppDef:\n"
@@ -206,7 +204,7 @@ def test_arguments_go_to_the_component_as_they_are(cli: Any, plugin: Any) -> Non
     assert [fake.app.roles[0].args for fake in plugin.apps.values()] == [words, words]
 
 
-def test_the_component_may_be_configured(cli: Any, plugin: Any, components: str) -> None:
+def test_component_is_taken_from_the_configuration(cli: Any, plugin: Any, components: str) -> None:
     Path(".torchxconfig").write_text(
         "[cli:run]\ncomponent = comp.py:job\n\n[component:comp.py:job]\nname = configured\n"
     )
@@ -218,9 +216,7 @@ def test_the_component_may_be_configured(cli: Any, plugin: Any, components: str)
     ]
 
 
-def test_every_flag_has_a_default_in_the_configuration(
-    cli: Any, plugin: Any, components: str
-) -> None:
+def test_every_flag_can_be_configured(cli: Any, plugin: Any, components: str) -> None:
     Path(".torchxconfig").write_text(
         "[cli:run]\nscheduler = fake\nwait = true\noutput = json\ncfg = queue=conf\n"
         "workspace = /conf\nparent_run_id = p\n[cli:list]\no = json\n"
@@ -239,7 +235,7 @@ def test_every_flag_has_a_default_in_the_configuration(
     assert json.loads(cli("list", "-s", "fake").out)[0]["handle"] == HANDLE
 
 
-def test_an_unknown_configured_flag_is_a_warning(cli: Any, components: str) -> None:
+def test_unknown_configured_flag_is_a_warning(cli: Any, components: str) -> None:
     Path(".torchxconfig").write_text("[cli:run]\ndryrunn = true\n")
     result = cli("run", "comp.py:job")
     assert result.code == 0
@@ -252,7 +248,9 @@ def test_an_unknown_configured_flag_is_a_warning(cli: Any, components: str) -> N
     )
 
 
-def test_the_default_scheduler(cli: Any, plugin: Any, components: str) -> None:
+def test_several_schedulers_without_a_default_are_an_error(
+    cli: Any, plugin: Any, components: str
+) -> None:
     plugin.schedulers = ["fake", "other"]
     result = cli("run", "comp.py:job")
     assert result.code == 2
@@ -269,19 +267,17 @@ def test_no_installed_scheduler_is_an_error_with_the_command_that_installs_one(
     assert cli("run", "comp.py:job").error == f"no scheduler is installed{hint}"
 
 
-def test_local_cwd_is_the_default_whatever_else_is_installed(
-    cli: Any, plugin: Any, components: str
-) -> None:
+def test_local_cwd_is_the_default_scheduler(cli: Any, plugin: Any, components: str) -> None:
     plugin.schedulers = ["aaa", "local_cwd", "zzz"]
     assert cli("run", "comp.py:job").out == "local_cwd://torchx/job-0\n"
 
 
-def test_help_of_a_component(cli: Any, plugin: Any, components: str) -> None:
+def test_help_of_a_component_lists_its_arguments(cli: Any, plugin: Any, components: str) -> None:
     result = cli("run", "comp.py:job", "--help")
     assert (result.code, result.err, plugin.apps) == (0, "", {})
     assert result.out.startswith("usage: torchx run comp.py:job ")
-    assert "Says hello." in result.out
-    assert "how many say it (default: 1)" in result.out
+    assert "Print a greeting." in result.out
+    assert "Number of replicas. (default: 1)" in result.out
 
 
 def stdin_json(**changes: Any) -> str:
@@ -289,7 +285,7 @@ def stdin_json(**changes: Any) -> str:
     return json.dumps({k: v for k, v in {**base, **changes}.items() if v != "absent"})
 
 
-def test_run_from_json_on_standard_input(
+def test_run_is_read_as_json_from_standard_input(
     cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(text: str, *words: str) -> Any:
@@ -315,7 +311,7 @@ def test_run_from_json_on_standard_input(
     assert len(plugin.apps) == 2
 
 
-def test_the_configuration_does_not_conflict_with_standard_input(
+def test_configured_flags_do_not_conflict_with_stdin(
     cli: Any, components: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path(".torchxconfig").write_text("[cli:run]\nscheduler = other\nwait = true\n")
@@ -330,7 +326,7 @@ def test_the_configuration_does_not_conflict_with_standard_input(
         ("[1]", (), "standard input: expected a JSON object, got list"),
         ("{}", (), "required field 'component_name' is missing"),
         (stdin_json(scheduler_args="absent"), (), "required field 'scheduler_args' is missing"),
-        (stdin_json(waits=True), (), "there is no field 'waits'; did you mean 'wait'?"),
+        (stdin_json(waits=True), (), "unknown field 'waits'; did you mean 'wait'?"),
         (stdin_json(wait="yes"), (), "field 'wait' must be true or false"),
         (stdin_json(component_args_str=[1]), (), "must be a list of strings"),
         (stdin_json(scheduler_args={"queu": 1}), (), "Unknown run option `queu`"),
@@ -342,7 +338,7 @@ def test_the_configuration_does_not_conflict_with_standard_input(
         (stdin_json(), ("comp.py:job",), "a component and --stdin exclude each other"),
     ],
 )
-def test_bad_json_on_standard_input(
+def test_bad_json_on_standard_input_is_an_error(
     text: str,
     words: tuple[str, ...],
     error: str,
@@ -407,14 +403,14 @@ def test_bad_json_on_standard_input(
         ("cancel", "Missing argument 'HANDLE...'"),
         ("wait nonsense", "nonsense is not of the form"),
         ("wait --until RUNING fake://s/a", "Invalid value for '--until'"),
-        ("wait --timeout soon fake://s/a", "'soon' is no duration"),
+        ("wait --timeout soon fake://s/a", "'soon' is not a duration"),
         ("log nonsense", "'nonsense' is not of the form SCHEDULER://"),
-        ("log --regex ( fake://s/a", "'(' is no regular expression"),
-        ("log --since when fake://s/a", "'when' is no time"),
+        ("log --regex ( fake://s/a", "'(' is not a regular expression"),
+        ("log --since when fake://s/a", "'when' is not a time"),
         ("log -n -1 fake://s/a", "Invalid value for '-n'"),
         ("log --streams out fake://s/a", "'out' is not one of"),
         ("list -s fak", "unknown scheduler 'fak'; did you mean 'fake'?"),
-        ("list --state RUNING", "there is no state RUNING; did you mean 'RUNNING'?"),
+        ("list --state RUNING", "unknown state 'RUNING'; did you mean 'RUNNING'?"),
         ("runopts fak", "unknown scheduler 'fak'; did you mean 'fake'?"),
         ("builtins --print no.such", "no component 'no.such'"),
         ("configure -s fak", "unknown scheduler 'fak'; did you mean 'fake'?"),
@@ -444,7 +440,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         ("kind: Pod\nname: a\n", "kind: expected 'AppDef'"),
     ],
 )
-def test_bad_documents(
+def test_bad_document_is_an_error_with_its_place(
     document: str, error: str, cli: Any, plugin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("job.yaml").write_text(document)
@@ -456,7 +452,7 @@ def test_bad_documents(
     assert plugin.apps == {}
 
 
-def test_a_broken_configuration_file_is_named(cli: Any, components: str) -> None:
+def test_broken_configuration_file_is_an_error_with_its_place(cli: Any, components: str) -> None:
     Path(".torchxconfig").write_text("no section\n")
     result = cli("run", "comp.py:job")
     assert result.code == 2
@@ -465,13 +461,13 @@ def test_a_broken_configuration_file_is_named(cli: Any, components: str) -> None
     Path(".torchxconfig").write_text("[cli:wait]\ntimeout = soon\n[fake]\nend = \n")
     result = cli("wait", HANDLE)
     assert result.code == 2
-    assert "[cli:wait] timeout: 'soon' is no duration" in result.error
+    assert "[cli:wait] timeout: 'soon' is not a duration" in result.error
 
 
 # -- errors that are nobody's request --------------------------------------------------------------
 
 
-def test_a_failing_backend_is_exit_code_3(
+def test_backend_error_is_exit_code_3(
     cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchx_specs.errors import BackendError
@@ -492,7 +488,7 @@ def test_a_failing_backend_is_exit_code_3(
     monkeypatch.setattr(scheduler, "schedule", breaks)
     result = cli("run", "comp.py:job")
     assert result.code == 3
-    assert result.error == "OSError: wires cut (torchx --debug ... shows where)"
+    assert result.error == "OSError: wires cut (torchx --debug ... prints the traceback)"
     result = cli("--debug", "run", "comp.py:job")
     assert result.code == 3
     assert "Traceback" in result.err
@@ -500,7 +496,7 @@ def test_a_failing_backend_is_exit_code_3(
     assert cli("list").code == 2
 
 
-def test_one_app_that_fails_does_not_keep_the_others_from_being_cancelled(
+def test_cancel_continues_after_an_error(
     cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchx_specs.errors import BackendError
@@ -540,16 +536,16 @@ def test_one_app_that_fails_does_not_keep_the_others_from_being_cancelled(
         (f"delete {MISSING}", 0),
     ],
 )
-def test_exit_codes_for_an_app_that_is_not_there(words: str, code: int, cli: Any) -> None:
+def test_exit_code_for_a_missing_app(words: str, code: int, cli: Any) -> None:
     result = cli(*words.split())
     assert (result.code, result.out) == (code, "")
     if code:
         assert result.error.startswith(f"unknown app: {MISSING}")
     else:
-        assert f"WARNING  there is no app {MISSING}" in result.err
+        assert f"WARNING  app {MISSING} does not exist" in result.err
 
 
-def test_status_of_a_failed_app_is_exit_code_0(cli: Any, plugin: Any, components: str) -> None:
+def test_status_of_a_failed_app_exits_with_0(cli: Any, plugin: Any, components: str) -> None:
     cli("run", "comp.py:job")
     plugin.apps["job-0"].states = [AppState.FAILED]
     result = cli("status", HANDLE)
@@ -561,7 +557,7 @@ def test_status_of_a_failed_app_is_exit_code_0(cli: Any, plugin: Any, components
 # -- the other commands ----------------------------------------------------------------------------
 
 
-def test_status_keys_that_scripts_read(cli: Any, plugin: Any, components: str) -> None:
+def test_status_json_has_the_documented_keys(cli: Any, plugin: Any, components: str) -> None:
     cli("run", "comp.py:job", "--replicas", "2")
     plugin.apps["job-0"].states = [AppState.RUNNING]
     data = json.loads(cli("status", "--json", HANDLE).out)
@@ -582,7 +578,7 @@ def test_status_keys_that_scripts_read(cli: Any, plugin: Any, components: str) -
     assert yaml.safe_load(cli("status", "-o", "yaml", HANDLE).out) == data
 
 
-def test_status_of_some_roles(cli: Any, components: str) -> None:
+def test_status_shows_only_the_requested_roles(cli: Any, components: str) -> None:
     cli("run", "comp.py:job")
     result = cli("status", "--role", "main", HANDLE)
     assert "*main[0]:" in result.out
@@ -591,7 +587,7 @@ def test_status_of_some_roles(cli: Any, components: str) -> None:
     assert "no role 'other'; roles: main" in result.err
 
 
-def test_describe(cli: Any, components: str) -> None:
+def test_describe_shows_app_and_native_request(cli: Any, components: str) -> None:
     cli("run", "comp.py:job")
     assert cli("describe", HANDLE).out.startswith("{ 'metadata': {},\n  'name': 'job-0',\n")
     app = serialize.from_yaml(cli("describe", "-o", "yaml", HANDLE).out)
@@ -600,11 +596,11 @@ def test_describe(cli: Any, components: str) -> None:
     result = cli("describe", "--native", HANDLE)
     assert (result.code, result.error) == (
         2,
-        f"the scheduler of {HANDLE} does not tell its request",
+        f"the scheduler of {HANDLE} does not keep the request of an app",
     )
 
 
-def test_list(cli: Any, plugin: Any, components: str) -> None:
+def test_list_filters_by_state_name_and_limit(cli: Any, plugin: Any, components: str) -> None:
     assert cli("list").out == (
         "APP HANDLE    APP NAME    APP STATUS\n------------  ----------  ------------\n"
     )
@@ -631,7 +627,7 @@ def test_list(cli: Any, plugin: Any, components: str) -> None:
     ]
 
 
-def test_cancel_and_delete(cli: Any, plugin: Any, components: str) -> None:
+def test_cancel_and_delete_change_the_app(cli: Any, plugin: Any, components: str) -> None:
     cli("run", "comp.py:job")
     cli("run", "comp.py:job")
     for fake in plugin.apps.values():
@@ -642,7 +638,7 @@ def test_cancel_and_delete(cli: Any, plugin: Any, components: str) -> None:
     assert list(plugin.apps) == ["job-1"]
 
 
-def test_wait(cli: Any, plugin: Any, components: str) -> None:
+def test_wait_returns_at_the_end_or_at_a_state(cli: Any, plugin: Any, components: str) -> None:
     cli("run", "comp.py:job")
     result = cli("wait", HANDLE)
     assert (result.code, result.out) == (0, "SUCCEEDED\n")
@@ -655,7 +651,7 @@ def test_wait(cli: Any, plugin: Any, components: str) -> None:
     assert cli("wait", "--until", "SUCCEEDED", HANDLE).code == 1
 
 
-def test_wait_gives_up(cli: Any, plugin: Any, components: str) -> None:
+def test_wait_exits_with_124_after_the_timeout(cli: Any, plugin: Any, components: str) -> None:
     cli("run", "comp.py:job")
     plugin.apps["job-0"].states = [AppState.RUNNING]
     result = cli("wait", "--timeout", "100ms", HANDLE)
@@ -682,14 +678,14 @@ def test_log_options_reach_the_scheduler(cli: Any, plugin: Any, components: str)
     ]
 
 
-def test_log_of_the_last_lines(cli: Any, plugin: Any, components: str) -> None:
+def test_log_shows_the_last_lines(cli: Any, plugin: Any, components: str) -> None:
     cli("run", "comp.py:job")
     plugin.apps["job-0"].logs["main", 0] = ["1\n", "2\n", "3"]
     assert cli("log", "-n", "2", HANDLE).out == "main/0 2\nmain/0 3\n"
     assert cli("log", "-n", "0", HANDLE).out == ""
 
 
-def test_the_logs_of_many_replicas_take_no_status_each(
+def test_log_queries_the_status_once_for_all_replicas(
     cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler, asked = type(plugin.create("s")), []
@@ -701,7 +697,7 @@ def test_the_logs_of_many_replicas_take_no_status_each(
     assert len(asked) < 5
 
 
-def test_log_selectors_that_name_nothing(cli: Any, components: str) -> None:
+def test_log_of_a_missing_role_or_replica_is_an_error(cli: Any, components: str) -> None:
     cli("run", "comp.py:job")
     result = cli("log", f"{HANDLE}/mian")
     assert result.code == 2
@@ -710,7 +706,7 @@ def test_log_selectors_that_name_nothing(cli: Any, components: str) -> None:
     assert (result.code, result.error) == (2, "role 'main' has no replica 1; it has 0 to 0")
 
 
-def test_runopts_text_and_data(cli: Any) -> None:
+def test_runopts_prints_text_and_data(cli: Any) -> None:
     assert cli("runopts", "fake").out == (
         "fake:\n"
         "    usage:\n"
@@ -718,11 +714,11 @@ def test_runopts_text_and_data(cli: Any) -> None:
         "\n"
         "    optional arguments:\n"
         "        queue=QUEUE (str, None)\n"
-        "            where to wait\n"
+        "            name of the queue\n"
         "        tags=TAGS (list, None)\n"
-        "            some tags\n"
+        "            tags of the job\n"
         "        project=PROJECT (str, none)\n"
-        "            who pays\n"
+        "            name of the project\n"
         "        end=END (str, SUCCEEDED)\n"
         "            the state at the end\n"
         "\n"
@@ -733,11 +729,11 @@ def test_runopts_text_and_data(cli: Any) -> None:
         "type": "str",
         "required": False,
         "default": None,
-        "help": "where to wait",
+        "help": "name of the queue",
     }
 
 
-def test_runopts_of_a_scheduler_that_cannot_be_made(cli: Any, plugin: Any) -> None:
+def test_runopts_reports_a_scheduler_that_cannot_be_created(cli: Any, plugin: Any) -> None:
     def broken(session_name: str, **params: Any) -> Any:
         raise ImportError("no such library")
 
@@ -764,7 +760,7 @@ def test_runopts_of_a_scheduler_that_cannot_be_made(cli: Any, plugin: Any) -> No
     assert "no such library" in result.error
 
 
-def test_configure(cli: Any) -> None:
+def test_configure_writes_options(cli: Any) -> None:
     text = "[fake]\nqueue = None\ntags = None\nproject = none\nend = SUCCEEDED\n\n"
     assert cli("configure", "--print", "--all").out == text
     assert cli("configure", "--print").out == "[fake]\n\n"
@@ -773,7 +769,7 @@ def test_configure(cli: Any) -> None:
     assert Path(".torchxconfig").read_text() == text
 
 
-def test_configure_never_loses_what_is_there(cli: Any, plugin: Any) -> None:
+def test_configure_keeps_existing_content(cli: Any, plugin: Any) -> None:
     mine = "# mine\n[fake]\nqueue=a  ; or b\n[cli:run]\nwait = true\n"
     Path(".torchxconfig").write_text(mine)
     assert cli("configure", "-s", "fak").code == 2
@@ -789,7 +785,7 @@ def test_configure_never_loses_what_is_there(cli: Any, plugin: Any) -> None:
     assert Path(".torchxconfig").read_text() == "[fake]\n\n"
 
 
-def test_lint(cli: Any, components: str) -> None:
+def test_lint_prints_findings(cli: Any, components: str) -> None:
     result = cli("lint", "comp.py")
     assert result.code == 2
     assert result.out == (
@@ -804,10 +800,10 @@ def test_lint(cli: Any, components: str) -> None:
     assert result.code == 2
     assert result.out.startswith("bad.py:1:")
     Path("none.py").write_text("x = 1\n")
-    assert "no component in it" in cli("lint", "none.py").error
+    assert "contains no component" in cli("lint", "none.py").error
 
 
-def test_source_of_a_component(cli: Any, components: str) -> None:
+def test_builtins_prints_the_source_of_a_component(cli: Any, components: str) -> None:
     text = cli("builtins", "--print", f"{components}:job").out
     assert "def job(name" in text
     data = json.loads(cli("builtins", "--print", f"{components}:job", "-o", "json").out)
@@ -815,12 +811,14 @@ def test_source_of_a_component(cli: Any, components: str) -> None:
     assert data["source"].rstrip() == text.rstrip()
 
 
-def test_builtins_without_any(cli: Any) -> None:
+def test_builtins_without_components_prints_zero(cli: Any) -> None:
     assert cli("builtins").out == "Found 0 builtin components:\n"
     assert cli("builtins", "--json").out == "[]\n"
 
 
-def test_log_levels(cli: Any, components: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_level_hides_messages(
+    cli: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "INFO     launched app" in cli("run", "comp.py:job").err
     assert cli("--log_level", "error", "run", "comp.py:job").err == ""
     assert cli("--log-level=ERROR", "run", "comp.py:job").err == ""
@@ -831,7 +829,7 @@ def test_log_levels(cli: Any, components: str, monkeypatch: pytest.MonkeyPatch) 
     assert cli("list").code == 2
 
 
-def test_log_lines_have_the_documented_form(cli: Any, components: str) -> None:
+def test_log_messages_have_the_documented_form(cli: Any, components: str) -> None:
     line = cli("run", "comp.py:job").err.splitlines()[0]
     stamp, level, message = line[7:26], line[27:35], line[36:]
     assert line.startswith("torchx ")

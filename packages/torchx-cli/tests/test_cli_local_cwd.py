@@ -1,4 +1,4 @@
-"""The command with the real local scheduler and the real components, where they are installed."""
+"""Tests of the command with ``local_cwd`` and our components, if these are installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """Starts the command in a folder of its own."""
+    """Return a function that starts the command in a new folder."""
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHX", "LOGLEVEL"))}
     environment = {**keep, "HOME": str(tmp_path), "TORCHX_HOME": str(tmp_path / "torchx")}
 
@@ -45,7 +45,7 @@ def start(tmp_path: Path) -> Start:
 
 @pytest.fixture
 def run(start: Start) -> Run:
-    """Runs the command to its end."""
+    """Return a function that runs the command to its end."""
 
     def run_command(*words: str) -> subprocess.CompletedProcess[str]:
         process = start(*words)
@@ -55,7 +55,7 @@ def run(start: Start) -> Run:
     return run_command
 
 
-def test_run_and_what_other_processes_see_of_it(run: Run) -> None:
+def test_other_processes_see_a_finished_app(run: Run) -> None:
     ran = run("run", *ECHO, "--num_replicas", "2")
     assert ran.returncode == 0
     handle = ran.stdout.strip()
@@ -75,7 +75,7 @@ def test_run_and_what_other_processes_see_of_it(run: Run) -> None:
     assert run("delete", handle).returncode == 0
 
 
-def test_a_failing_job(run: Run) -> None:
+def test_failing_job_is_exit_code_1(run: Run) -> None:
     ran = run("run", "utils.sh", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert ran.returncode == 1
     assert "sh/0 out\n" in ran.stderr
@@ -88,7 +88,7 @@ def test_a_failing_job(run: Run) -> None:
     assert run("log", "--streams", "stderr", handle).stdout == "sh/0 err\n"
 
 
-def test_detached(run: Run) -> None:
+def test_detached_app_outlives_the_command(run: Run) -> None:
     handle = run("run", "--detach", "utils.sh", "sleep", "60").stdout.strip()
     assert run("wait", "--until", "RUNNING", handle).stdout == "RUNNING\n"
     assert run("wait", "--timeout", "0.1", handle).returncode == 124
@@ -99,7 +99,7 @@ def test_detached(run: Run) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Waits for the end of a process; one that only awaits its parent's attention has ended."""
+    """Wait until a process has ended; a zombie has ended."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_the_job_and_all_its_processes(start: Start, run: Run, tmp_p
     assert has_ended(int(pid_file.read_text()))
 
 
-def test_what_dryrun_prints_as_yaml_runs(run: Run, tmp_path: Path) -> None:
+def test_yaml_of_a_dry_run_can_be_run(run: Run, tmp_path: Path) -> None:
     printed = run("run", "--dryrun", "-o", "yaml", *ECHO)
     assert printed.returncode == 0
     (tmp_path / "job.yaml").write_text(printed.stdout)
@@ -134,7 +134,7 @@ def test_what_dryrun_prints_as_yaml_runs(run: Run, tmp_path: Path) -> None:
     assert "echo/0 hi\n" in ran.stderr
 
 
-def test_dryrun_leaves_nothing(run: Run, tmp_path: Path) -> None:
+def test_dryrun_leaves_no_file(run: Run, tmp_path: Path) -> None:
     result = run("run", "--dryrun", "--json", *ECHO)
     data: dict[str, Any] = json.loads(result.stdout)
     [params] = data["request"]["role_params"]["echo"]
@@ -153,7 +153,7 @@ def test_dryrun_leaves_nothing(run: Run, tmp_path: Path) -> None:
         (("-cfg", "logdir=x", "utils.echo"), "did you mean 'log_dir'?"),
     ],
 )
-def test_bad_requests(run: Run, words: tuple[str, ...], error: str) -> None:
+def test_bad_request_is_one_line(run: Run, words: tuple[str, ...], error: str) -> None:
     result = run("run", *words)
     assert (result.returncode, result.stdout) == (2, "")
     assert error in result.stderr
@@ -161,7 +161,7 @@ def test_bad_requests(run: Run, words: tuple[str, ...], error: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_builtins(run: Run) -> None:
+def test_builtins_lists_our_components(run: Run) -> None:
     lines = run("builtins").stdout.splitlines()
     assert lines[0] == f"Found {len(lines) - 1} builtin components:"
     assert lines[1] == "  1. dist.ddp"
@@ -169,7 +169,7 @@ def test_builtins(run: Run) -> None:
     assert "def echo(" in run("builtins", "--print", "utils.echo").stdout
 
 
-def test_what_command_and_scheduler_both_refuse_is_told_once(run: Run, tmp_path: Path) -> None:
+def test_problem_that_two_checks_find_is_reported_once(run: Run, tmp_path: Path) -> None:
     env = {"": "x", "C": "a\0"}
     role = {"name": "r", "image": "", "entrypoint": "echo", "args": ["a\0b"], "env": env}
     (tmp_path / "job.json").write_text(json.dumps({"name": "job", "roles": [role]}))

@@ -1,4 +1,4 @@
-"""The command as a process: what it imports, broken plugins, pipes, interrupts."""
+"""Tests of the command as a process: imports, broken plugins, pipes, interrupts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Site:
         }
 
     def distribution(self, name: str, code: str, version: str = "1.2") -> None:
-        """Adds a distribution whose plugin is a module with this code."""
+        """Add a distribution whose plugin is a module with this code."""
         module = name.replace("-", "_")
         (self.folder / f"{module}.py").write_text(code)
         info = self.folder / f"{module}-{version}.dist-info"
@@ -75,14 +75,14 @@ HOOKS = "from torchx_specs.hookspecs import *\nfrom torchx_specs.plugins.records
 # -- the frame -------------------------------------------------------------------------------------
 
 
-def test_without_words_help_is_shown_and_the_exit_code_is_1(site: Site) -> None:
+def test_no_arguments_print_help_and_exit_with_1(site: Site) -> None:
     alone, asked = site.run(), site.run("--help")
     assert (alone.returncode, asked.returncode) == (1, 0)
     assert alone.stdout == asked.stdout
     assert "  status     Show the status of an app.\n" in asked.stdout
 
 
-def test_version(site: Site) -> None:
+def test_version_is_printed(site: Site) -> None:
     from torchx_specs.version import __version__
 
     result = site.run("--version")
@@ -130,7 +130,7 @@ def test_listing_schedulers_imports_no_backend(site: Site) -> None:
 
 # -- narration -------------------------------------------------------------------------------------
 
-NARRATES = """
+LOGGING_PLUGIN = """
 import logging
 
 logger = logging.getLogger(__name__)
@@ -143,14 +143,14 @@ def work():
 """
 
 
-def test_libraries_show_warnings_and_plugins_more(tmp_path: Path) -> None:
+def test_libraries_log_warnings_and_plugins_log_info(tmp_path: Path) -> None:
     for name in ("site-packages", "project"):
         (tmp_path / name).mkdir()
     site = Site(tmp_path / "site-packages")
     site.distribution(
         "narrator",
         HOOKS
-        + NARRATES
+        + LOGGING_PLUGIN
         + """
 import click, library, project_code
 
@@ -164,8 +164,8 @@ def torchx_commands():
     yield CommandPlugin("narrate", narrate, "Narrates.")
 """,
     )
-    (site.folder / "library.py").write_text(NARRATES)
-    (tmp_path / "project" / "project_code.py").write_text(NARRATES)
+    (site.folder / "library.py").write_text(LOGGING_PLUGIN)
+    (tmp_path / "project" / "project_code.py").write_text(LOGGING_PLUGIN)
     site.environment["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'project'}"
 
     def said(*words: str) -> list[str]:
@@ -217,7 +217,7 @@ def torchx_commands():
 )
 
 
-def test_commands_of_a_plugin(site: Site) -> None:
+def test_plugin_adds_commands(site: Site) -> None:
     site.distribution("cmds", COMMANDS)
     shown = site.run("--help").stdout
     assert "  obj        An object.\n" in shown
@@ -228,11 +228,11 @@ def test_commands_of_a_plugin(site: Site) -> None:
     result = site.run("callable")
     assert result.returncode == 3
     assert result.stderr == (
-        "torchx: error: RuntimeError: made to fail (torchx --debug ... shows where)\n"
+        "torchx: error: RuntimeError: made to fail (torchx --debug ... prints the traceback)\n"
     )
     result = site.run("nonsense")
     assert result.returncode == 2
-    assert "command 'nonsense' of cmds 1.2 is no click.Command: 3" in result.stderr
+    assert "command 'nonsense' of cmds 1.2 is not a click.Command: 3" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_commands_of_a_plugin(site: Site) -> None:
         ),
     ],
 )
-def test_a_broken_plugin_harms_nothing_else(
+def test_broken_plugin_leaves_other_commands_usable(
     site: Site, code: str, stage: str, problem: str
 ) -> None:
     site.distribution("broken-dist", code)
@@ -277,12 +277,12 @@ def test_a_broken_plugin_harms_nothing_else(
 TAKES = HOOKS + "@hookimpl{}\ndef torchx_commands():\n    yield CommandPlugin({!r}, {!r})\n"
 
 
-def test_a_name_taken_twice_is_an_error_only_where_it_is_used(site: Site) -> None:
+def test_conflicting_name_is_an_error_only_where_it_is_used(site: Site) -> None:
     site.distribution("dist-a", TAKES.format("", "quota", "dist_a:a"))
     site.distribution("dist-b", TAKES.format("", "quota", "dist_b:b"))
     shown = site.run("--help")
     assert shown.returncode == 0
-    assert "quota      (given by several plugins: see torchx plugins)" in shown.stdout
+    assert "quota      (registered by several plugins: see torchx plugins)" in shown.stdout
     result = site.run("quota")
     assert result.returncode == 2
     assert "command 'quota' is given by dist_a 1.2 and dist_b 1.2: uninstall one" in result.stderr
@@ -293,14 +293,14 @@ def test_a_name_taken_twice_is_an_error_only_where_it_is_used(site: Site) -> Non
     ]
 
 
-def test_the_command_that_tells_of_conflicts_survives_one(site: Site) -> None:
+def test_plugins_command_survives_a_conflict_about_its_name(site: Site) -> None:
     site.distribution("dist-a", TAKES.format("", "plugins", "dist_a:a"))
     result = site.run("plugins", "-o", "yaml")
     assert result.returncode == 0
     assert "name: plugins" in result.stdout
 
 
-def test_a_deliberate_override_is_shown(site: Site) -> None:
+def test_plugins_shows_a_deliberate_override(site: Site) -> None:
     site.distribution(
         "dist-a",
         TAKES.format("(tryfirst=True)", "list", "dist_a:command")
@@ -313,7 +313,7 @@ def test_a_deliberate_override_is_shown(site: Site) -> None:
     assert override["hidden"][0].startswith("torchx_cli ")
 
 
-def test_hundreds_of_resources_are_one_line_of_the_table(site: Site) -> None:
+def test_plugins_shows_one_line_for_hundreds_of_resources(site: Site) -> None:
     gives = HOOKS + "@hookimpl\ndef torchx_named_resources():\n    for i in range({}):\n"
     gives += "        yield ResourcePlugin(f'{}.{{i}}', 'no_such_module:make')\n"
     site.distribution("cloud", gives.format(300, "big"))
@@ -329,7 +329,7 @@ def test_hundreds_of_resources_are_one_line_of_the_table(site: Site) -> None:
 
 
 def install_torchx(folder: Path, name: str, version: str, ours: bool = False) -> None:
-    """Installs a distribution with a module named torchx, ours or another one."""
+    """Install a distribution with a module named torchx, ours or another one."""
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -346,7 +346,7 @@ def told_of_torchx(site: Site, *folders: Path) -> list[dict[str, str]]:
     return [problem for problem in problems if problem["stage"] == "install"]
 
 
-def test_another_torchx_beside_ours(site: Site) -> None:
+def test_second_torchx_in_another_folder_is_a_problem(site: Site) -> None:
     first, second = site.folder / "first", site.folder / "second"
     install_torchx(first, "torchx-nightly", "2026.1.1")
     install_torchx(second, "torchx", "1.0.0", ours=True)
@@ -354,7 +354,7 @@ def test_another_torchx_beside_ours(site: Site) -> None:
     (told,) = told_of_torchx(site, first, second)
     assert told["distribution"] == "torchx-nightly"
     assert told["message"] == (
-        "torchx-nightly 2026.1.1 and torchx 1.0.0 both install the module 'torchx': that of"
+        "torchx-nightly 2026.1.1 and torchx 1.0.0 both install the module 'torchx': the module of"
         f" torchx-nightly is imported, from {first}; run: pip uninstall torchx-nightly; pip install"
         " --force-reinstall --no-deps torchx==1.0.0 torchx-cli==1.0.0"
     )
@@ -363,20 +363,20 @@ def test_another_torchx_beside_ours(site: Site) -> None:
     assert f"it is imported from {second}" in told["message"]
 
 
-def test_upstreams_in_the_place_of_ours(tmp_path: Path) -> None:
-    from torchx_cli.conflicting_install import problems
+def test_upstream_torchx_instead_of_ours_is_a_problem(tmp_path: Path) -> None:
+    from torchx_cli.conflicting_install import conflicts
     from torchx_specs.version import __version__
 
     install_torchx(tmp_path, "torchx", "0.7.0")
-    ((owner, message),) = problems([str(tmp_path)])
+    ((owner, message),) = conflicts([str(tmp_path)])
     assert str(owner) == "torchx 0.7.0"
     assert message == (
-        "the module 'torchx' is that of torchx 0.7.0, and not the one that belongs to this; run:"
+        "the module 'torchx' is installed by torchx 0.7.0, not by TorchX anew; run:"
         f" pip uninstall torchx; pip install torchx=={__version__}"
     )
 
 
-def test_another_torchx_in_the_folder_of_ours(site: Site) -> None:
+def test_second_torchx_in_the_same_folder_is_a_problem(site: Site) -> None:
     folder = site.folder / "both"
     install_torchx(folder, "torchx", "1.0.0", ours=True)
     install_torchx(folder, "torchx-nightly", "2026.1.1")
@@ -384,7 +384,7 @@ def test_another_torchx_in_the_folder_of_ours(site: Site) -> None:
     assert f"their files are mixed in {folder}" in told["message"]
 
 
-def test_plugins_can_be_blocked_by_variable_and_by_file(site: Site) -> None:
+def test_plugins_are_blocked_by_variable_and_by_file(site: Site) -> None:
     site.distribution("cmds", COMMANDS)
     (site.folder / ".torchxconfig").write_text("[plugins]\ndisabled = cmds\n")
     assert "An object." not in site.run("--help").stdout
@@ -398,7 +398,7 @@ def test_plugins_can_be_blocked_by_variable_and_by_file(site: Site) -> None:
     assert "An object." not in site.run("--help").stdout
 
 
-# -- a scheduler whose apps end when they are told to ----------------------------------------------
+# -- a scheduler whose apps end on request ----------------------------------------------
 
 TOY = (
     HOOKS
@@ -418,7 +418,7 @@ def state(new=None):
         return fp.read()
 
 class Toy(Scheduler):
-    """Runs nothing: its one app is what a file says."""
+    """Runs nothing: a file contains the state of its only app."""
 
     def _submit_dryrun(self, app, cfg):
         return AppDryRunInfo("request", str)
@@ -475,7 +475,7 @@ def toy(site: Site) -> Site:
 
 
 def started(process: subprocess.Popen[str], text: str = "one 1") -> str:
-    """Returns what the process has written on standard error until ``text`` appears."""
+    """Return the standard error of a process up to the line that contains ``text``."""
     assert process.stderr is not None
     said = ""
     while text not in said:
@@ -531,11 +531,11 @@ def test_interrupt_leaves_an_app_alone_that_does_not_live_in_the_client(
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "local_toy://torchx/app goes on; 'torchx cancel local_toy://torchx/app'" in err
+    assert "local_toy://torchx/app continues; run 'torchx cancel local_toy://torchx/app'" in err
     assert state(toy) == "RUNNING"
 
 
-def test_logs_are_shown_to_the_end_before_the_command_ends(toy: Site) -> None:
+def test_run_shows_logs_to_their_end(toy: Site) -> None:
     process = toy.start("run", "-s", "client_toy", "job.yaml")
     said = started(process)
     state(toy, "SUCCEEDED")
@@ -547,18 +547,18 @@ def test_logs_are_shown_to_the_end_before_the_command_ends(toy: Site) -> None:
     assert shown.index("r/0 end") < shown.index("job finished: SUCCEEDED")
 
 
-def test_detached_is_not_waited_for(toy: Site) -> None:
+def test_detach_returns_at_once(toy: Site) -> None:
     result = toy.run("run", "--detach", "-s", "client_toy", "job.yaml")
     assert (result.returncode, result.stdout) == (0, "client_toy://torchx/app\n")
     assert state(toy) == "RUNNING"
 
 
-def test_following_a_log_can_be_interrupted(toy: Site) -> None:
+def test_interrupt_ends_a_followed_log(toy: Site) -> None:
     state_file = toy.folder / "state"
     state_file.write_text("RUNNING")
     process = toy.start("log", "-t", "local_toy://torchx/app/r/0")
     assert process.stdout is not None
-    # the toy has forgotten its roles; those named are read all the same
+    # the toy does not remember its roles; the log of a named role is still read
     assert process.stdout.readline() == "r/0 one 0\n"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
@@ -566,7 +566,7 @@ def test_following_a_log_can_be_interrupted(toy: Site) -> None:
     assert "Traceback" not in err
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(toy: Site) -> None:
+def test_closed_pipe_ends_the_command_quietly(toy: Site) -> None:
     (toy.folder / "state").write_text("SUCCEEDED")
     for words in (["--help"], ["runopts"], ["log", "local_toy://torchx/app/r/0-50"]):
         reader, writer = os.pipe()
@@ -610,8 +610,8 @@ def complete(site: Site, words: str) -> list[str]:
 def test_completion_of_commands_options_and_schedulers(toy: Site) -> None:
     assert complete(toy, "st") == ["status"]
     assert "--parent_run_id" in complete(toy, "run --par")
-    assert complete(toy, "run -s local") == ["local_toy"]
-    assert complete(toy, "runopts local_t") == ["client_toy"]
+    assert complete(toy, "run -s local_t") == ["local_toy"]
+    assert complete(toy, "runopts client") == ["client_toy"]
 
 
 def test_completion_of_components(toy: Site) -> None:
@@ -631,7 +631,7 @@ def test_completion_of_components(toy: Site) -> None:
 # -- inside another program ------------------------------------------------------------------------
 
 
-def test_the_group_works_in_clicks_own_runner(plugin: Any) -> None:
+def test_group_works_in_the_runner_of_click(plugin: Any) -> None:
     from torchx_cli.main import torchx
 
     result = CliRunner().invoke(torchx, ["list", "-s", "fake"])
@@ -639,7 +639,9 @@ def test_the_group_works_in_clicks_own_runner(plugin: Any) -> None:
     assert result.stdout.startswith("APP HANDLE ")
 
 
-def test_one_command_alone(plugin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_command_runs_one_command_without_the_group(
+    plugin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     from torchx_cli.commands.list import command
     from torchx_cli.main import main, run_command
 
@@ -659,7 +661,7 @@ NO_UNICODE = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 TEXT = "h\u00e9\u00e9 \u65e5\u672c"
 
 
-def test_text_that_the_locale_lacks_is_escaped(toy: Site) -> None:
+def test_text_outside_the_locale_is_escaped(toy: Site) -> None:
     toy.environment.update(NO_UNICODE)
     (toy.folder / "state").write_text("SUCCEEDED")
     (toy.folder / "state.log").write_text(f"{TEXT}\n", encoding="utf-8")
@@ -673,13 +675,13 @@ def test_text_that_the_locale_lacks_is_escaped(toy: Site) -> None:
     assert escaped in shown.stdout
 
 
-@pytest.mark.parametrize("form", ["json", "yaml"])
-def test_documents_are_utf8_in_every_locale(toy: Site, form: str) -> None:
+@pytest.mark.parametrize("output_format", ["json", "yaml"])
+def test_documents_are_utf8_in_every_locale(toy: Site, output_format: str) -> None:
     import yaml
 
     toy.environment.update(NO_UNICODE)
     job = JOB.replace("x,", f"{TEXT},").encode("utf-8")
-    words = f"run -s client_toy --workspace= --dryrun -o {form} -".split()
+    words = f"run -s client_toy --workspace= --dryrun -o {output_format} -".split()
     ran = subprocess.run(
         [sys.executable, "-m", "torchx_cli", *words],
         input=job,
@@ -690,11 +692,11 @@ def test_documents_are_utf8_in_every_locale(toy: Site, form: str) -> None:
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
     found = yaml.safe_load(ran.stdout.decode("utf-8"))
-    [role] = (found["app"] if form == "json" else found)["roles"]
+    [role] = (found["app"] if output_format == "json" else found)["roles"]
     assert role["entrypoint"] == TEXT
 
 
-def test_standard_input_that_is_no_text(toy: Site) -> None:
+def test_standard_input_that_is_not_utf8_is_an_error(toy: Site) -> None:
     for words in (["run", "-s", "client_toy", "-"], ["run", "--stdin"]):
         ran = subprocess.run(
             [sys.executable, "-m", "torchx_cli", *words],
@@ -709,7 +711,7 @@ def test_standard_input_that_is_no_text(toy: Site) -> None:
 
 
 @pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
-def test_closed_streams_are_no_error(toy: Site, closed: str) -> None:
+def test_closed_streams_are_not_an_error(toy: Site, closed: str) -> None:
     closing = " ".join(f"{fd}>&-" if fd != "0" else "0<&-" for fd in closed.split())
     ran = subprocess.run(
         ["sh", "-c", f"exec {sys.executable} -m torchx_cli list -s client_toy {closing}"],
@@ -723,7 +725,7 @@ def test_closed_streams_are_no_error(toy: Site, closed: str) -> None:
     assert ("APP HANDLE" in ran.stdout) == ("1" not in closed)
 
 
-def test_a_working_directory_that_was_removed(toy: Site) -> None:
+def test_deleted_working_directory_is_an_error(toy: Site) -> None:
     gone = toy.folder / "gone"
 
     def run(words: str) -> subprocess.CompletedProcess[str]:
@@ -737,5 +739,5 @@ def test_a_working_directory_that_was_removed(toy: Site) -> None:
     refused = run("run -s client_toy no.component")
     assert refused.returncode == 2
     assert refused.stderr == (
-        "torchx: error: the working directory was removed; change to another one\n"
+        "torchx: error: the working directory was deleted; change to another directory\n"
     )

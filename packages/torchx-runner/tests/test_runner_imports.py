@@ -17,7 +17,9 @@ HEAVY = [
     *("configparser", "uuid", "json", "difflib", "tempfile", "traceback"),
 ]
 
-MODULES = sorted(info.name for info in pkgutil.iter_modules(torchx_runner.__path__))
+MODULES = sorted(
+    info.name for info in pkgutil.walk_packages(torchx_runner.__path__, "torchx_runner.")
+)
 
 
 def imported_by(code: str) -> set[str]:
@@ -62,6 +64,6 @@ def test_public_names() -> None:
         torchx_runner.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["torchx_runner", *(f"torchx_runner.{m}" for m in MODULES)])
+@pytest.mark.parametrize("module", ["torchx_runner", *MODULES])
 def test_examples(module: str) -> None:
     assert doctest.testmod(importlib.import_module(module)).failed == 0

@@ -1,4 +1,4 @@
-"""``python -m torchx_cli``."""
+"""The entry point of ``python -m torchx_cli``."""
 
 from __future__ import annotations
 

@@ -1,20 +1,22 @@
-"""Adding to a ``.torchxconfig`` what it lacks, and leaving the rest as it is, byte for byte."""
+"""Adds missing sections and keys to a ``.torchxconfig``; every other byte stays unchanged."""
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 
+from torchx_runner.config.files import parse_config
 from torchx_specs.errors import ConfigError
 
 _HEADER = re.compile(r"\[(?P<name>[^\]]+)\]")
 
 
 def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
-    """Returns a file's text with the sections and keys it lacks, and what was added.
+    r"""Return a file's text with the missing sections and keys added, and the list of these.
 
-    >>> addition = "[slurm]\\npartition = None\\ntime = 1\\n"
-    >>> text, added = merge("[slurm]\\npartition = gpu\\n", addition, "file")
+    >>> addition = "[slurm]\npartition = None\ntime = 1\n"
+    >>> text, added = merge("[slurm]\npartition = gpu\n", addition, "file")
     >>> print(text, end="")
     [slurm]
     partition = gpu
@@ -23,15 +25,13 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
     ['[slurm] time']
 
     Args:
-        existing: the file's text
-        addition: a generated file, one line a key
-        path: what messages call the file
+        existing: The file's text.
+        addition: The text of a generated file, with one line for each key.
+        path: The file, for error messages.
 
     Raises:
-        ConfigError: the file is malformed
+        ConfigError: The file is malformed.
     """
-    from torchx_runner.config.files import parse_config
-
     have = {
         name: {_fold(key) for key in keys}
         for name, keys in parse_config(existing, path).sections.items()
@@ -58,18 +58,16 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
     return "".join(lines), added
 
 
-def write_atomically(path: str, text: str) -> None:
-    """Replaces a file as a whole; a reader sees the old text or the new one, whatever happens.
+def replace_file(path: str, text: str) -> None:
+    """Replace the content of a file atomically: a reader sees the old or the new text.
 
     Args:
-        path: the file; what a link points at is replaced, and keeps its permissions
-        text: its new content
+        path: The file. If it is a link, its target is replaced. The permissions stay.
+        text: The new content.
 
     Raises:
-        ConfigError: it cannot be written
+        ConfigError: The file cannot be written.
     """
-    import tempfile
-
     target = os.path.realpath(path)
     temporary = ""
     try:
@@ -97,7 +95,7 @@ def _mode(path: str) -> int:
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:
-    """Returns the sections of a generated file with their lines."""
+    """Return the sections of a generated file, each with its lines."""
     sections: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         header = _HEADER.match(line)
@@ -109,7 +107,7 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
 
 
 def _end_of_section(lines: list[str], name: str) -> int:
-    """Returns the index after the last line of a section that is neither blank nor a comment."""
+    """Return the index after the last line of a section that is neither blank nor a comment."""
     inside = False
     end = 0
     for number, line in enumerate(lines):
@@ -131,5 +129,5 @@ def _key(line: str) -> str:
 
 
 def _fold(key: str) -> str:
-    """``logDir`` and ``log_dir`` are one option."""
+    """Return the form of a key in which ``logDir`` and ``log_dir`` are equal."""
     return key.replace("_", "").lower()

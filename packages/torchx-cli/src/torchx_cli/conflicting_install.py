@@ -1,4 +1,4 @@
-"""Finds out whether the module ``torchx`` is ours, where upstream's release is installed, too."""
+"""Detects another distribution that installs the module ``torchx``, such as upstream's release."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from torchx_specs.version import __version__
+
 MODULE = "torchx"
-#: What the facade registers, and nobody else.
+#: The entry point by which our distribution is recognised.
 _BRIDGES = "torchx.bridges.plugin"
 
 
 class Owner(NamedTuple):
-    """A distribution that installs the module."""
+    """A distribution that installs the module ``torchx``."""
 
     name: str
     version: str
@@ -26,11 +28,11 @@ class Owner(NamedTuple):
         return f"{self.name} {self.version}"
 
 
-def problems(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
-    """Yields each distribution that takes the module's place, and what to do about it.
+def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
+    """Yield each conflicting distribution, with a message that contains the remedy.
 
     Args:
-        path: folders searched for installed distributions, ``sys.path`` if None
+        path: Folders to search for installed distributions; None means ``sys.path``.
     """
     owners = list(_owners(path))
     ours = next((owner for owner in owners if owner.ours), None)
@@ -38,13 +40,11 @@ def problems(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
         if owner is ours:
             continue
         if ours is None:
-            what = f"the module '{MODULE}' is that of {owner}, and not the one that belongs to this"
-            from torchx_specs.version import __version__
-
+            what = f"the module '{MODULE}' is installed by {owner}, not by TorchX anew"
             remedy = f"pip uninstall {owner.name}; pip install {MODULE}=={__version__}"
         else:
             what = f"{owner} and {ours} both install the module '{MODULE}': {_which(owner, ours)}"
-            # the command, too: they install a script of that name
+            # Both also install a script of that name, which torchx-cli restores.
             remedy = (
                 f"pip uninstall {owner.name}; pip install --force-reinstall --no-deps"
                 f" {MODULE}=={ours.version} {MODULE}-cli=={ours.version}"
@@ -58,7 +58,7 @@ def _which(owner: Owner, ours: Owner) -> str:
     if found != owner.folder:
         return f"it is imported from {found}"
     if ours.folder != owner.folder:
-        return f"that of {owner.name} is imported, from {found}"
+        return f"the module of {owner.name} is imported, from {found}"
     return f"their files are mixed in {found}"
 
 
@@ -71,6 +71,6 @@ def _owners(path: Iterable[str] | None) -> Iterator[Owner]:
             continue
         seen.add(name)
         ours = any(ep.value == _BRIDGES for ep in dist.entry_points if ep.group == MODULE)
-        # an editable installation's files are elsewhere
+        # An editable installation does not list its files in RECORD.
         if ours or f"\n{MODULE}/__init__.py," in f"\n{dist.read_text('RECORD') or ''}":
             yield Owner(name, dist.version, ours, folder)

@@ -1,13 +1,13 @@
-"""Where every error of the command ends: one line on standard error, and an exit code.
+"""The exit codes of the command; every error is one line on standard error and an exit code.
 
 ====  ====================================================================================
-0     done
-1     the job failed, or the app asked for does not exist
-2     something is wrong in the request
-3     the scheduler's system failed, or something unforeseen happened
-124   ``wait --timeout`` ran out
-130   interrupted by Ctrl-C (143 by SIGTERM)
-141   whoever read the output has closed it
+0     success
+1     the job failed, or the requested app does not exist
+2     the request is wrong
+3     the scheduler's back end failed, or an unexpected error occurred
+124   ``torchx wait --timeout`` expired
+130   interrupted by Ctrl-C (143: terminated by SIGTERM)
+141   the reader of the output closed the pipe
 ====  ====================================================================================
 """
 
@@ -31,63 +31,63 @@ TERMINATED = 143
 BROKEN_PIPE = 141
 
 
-#: Where a context's ``meta`` has the words of the command line, for messages.
-WORDS = "torchx.words"
+#: The key of a click context's ``meta`` under which error messages find the arguments.
+ARGV_KEY = "torchx.argv"
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived."""
+    """The process received SIGTERM."""
 
 
-class Frame:
-    """What the global options say; the ``obj`` of every click context."""
+class GlobalOptions:
+    """The values of the global options; the ``obj`` of every click context."""
 
     def __init__(self) -> None:
         self.debug = False
 
 
-def guarded(body: Callable[[], object], frame: Frame) -> int:
-    """Runs the command and returns its exit code, whatever happens.
+def exit_code_of(body: Callable[[], object], options: GlobalOptions) -> int:
+    """Run the command, report its error if there is one, and return its exit code.
 
     Args:
-        body: runs it; what it returns is no exit code
-        frame: the global options
+        body: Runs the command; its return value is ignored.
+        options: The global options.
     """
     code = 0
     try:
         body()
-    except BaseException as e:  # the last one to see it
-        code = ended_by(e, frame)
+    except BaseException as e:
+        code = report_error(e, options)
     try:
         sys.stdout.flush()
     except (OSError, ValueError) as e:
-        code = code or ended_by(e, frame)
+        code = code or report_error(e, options)
         discard_output()
     return code
 
 
 def fail(code: int) -> NoReturn:
-    """Ends the command with an exit code, everything having been said."""
+    """Exit with ``code``; the error was already printed."""
     raise click.exceptions.Exit(code)
 
 
-def complain(message: str) -> None:
-    """Writes ``torchx: error: ...`` on standard error, as one line."""
-    say(f"error: {message}")
+def print_error(message: str) -> None:
+    """Print ``torchx: error: MESSAGE`` on standard error, as one line."""
+    print_message(f"error: {message}")
 
 
-def say(message: str) -> None:
-    """Writes ``torchx: ...`` on standard error, as one line."""
+def print_message(message: str) -> None:
+    """Print ``torchx: MESSAGE`` on standard error, as one line."""
     try:
         print(f"torchx: {one_line(message)}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        pass  # nobody can be told
+        pass  # standard error is closed
 
 
-def ended_by(error: BaseException, frame: Frame) -> int:
-    """Tells of an error, and returns the exit code for it."""
+def report_error(error: BaseException, options: GlobalOptions) -> int:
+    """Print an error on standard error, and return its exit code."""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        return interrupted(error)
+        return interrupt_exit_code(error)
     if isinstance(error, BrokenPipeError):
         discard_output()
         return BROKEN_PIPE
@@ -95,25 +95,25 @@ def ended_by(error: BaseException, frame: Frame) -> int:
         return _system_exit(error)
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if frame.debug:
+    if options.debug:
         import traceback
 
         traceback.print_exception(type(error), error, error.__traceback__)
     if isinstance(error, click.UsageError):
-        complain(usage_message(error))
+        print_error(usage_message(error))
         return BAD_REQUEST
     if isinstance(error, click.ClickException):
-        complain(error.format_message())
+        print_error(error.format_message())
         return BAD_REQUEST
     if isinstance(error, TorchXError):
-        complain(one_line(error))
+        print_error(one_line(error))
         return error.exit_code
     if isinstance(error, FileNotFoundError) and not _has_working_directory():
-        complain("the working directory was removed; change to another one")
+        print_error("the working directory was deleted; change to another directory")
         return BAD_REQUEST
-    hint = "" if frame.debug else " (torchx --debug ... shows where)"
-    complain(f"{type(error).__name__}: {one_line(error)}{hint}")
-    # a scheduler may leave a method out; asking it for that is a bad request
+    hint = "" if options.debug else " (torchx --debug ... prints the traceback)"
+    print_error(f"{type(error).__name__}: {one_line(error)}{hint}")
+    # A scheduler may not support an optional method: the request is wrong.
     return BAD_REQUEST if isinstance(error, NotImplementedError) else BACKEND_FAILED
 
 
@@ -125,21 +125,21 @@ def _has_working_directory() -> bool:
     return True
 
 
-def interrupted(error: BaseException) -> int:
-    """Returns the exit code for an interrupt."""
+def interrupt_exit_code(error: BaseException) -> int:
+    """Return the exit code for an interrupt."""
     return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
 
 
 def _system_exit(error: SystemExit) -> int:
-    """``sys.exit()`` of a component or a plugin's command: text is a message, as Python has it."""
+    """Return the exit code of a ``sys.exit()``; text is a message and means 1, as in Python."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
-    complain(str(error.code))
+    print_error(str(error.code))
     return 1
 
 
 def usage_message(error: click.UsageError) -> str:
-    """Returns what is wrong with the words of a command line, with the nearest right one."""
+    """Return the message for wrong arguments, with the most similar option."""
     ctx = error.ctx
     if isinstance(error, click.NoSuchOption) and ctx is not None:
         name = _as_typed(error.option_name, ctx)
@@ -154,19 +154,19 @@ def usage_message(error: click.UsageError) -> str:
 
 
 def _as_typed(option: str, ctx: click.Context) -> str:
-    """Returns the word that holds an option as it was typed.
+    """Return an option as the user typed it.
 
-    Of ``-cgf a=b`` click only reports ``-c``, of ``--parent_id`` it reports ``--parent-id``.
+    click reports ``-c`` for ``-cgf a=b``, and ``--parent-id`` for ``--parent_id``.
     """
-    for word in ctx.meta.get(WORDS, ()):
-        name = str(word.partition("=")[0])
+    for argument in ctx.meta.get(ARGV_KEY, ()):
+        name = str(argument.partition("=")[0])
         if name.replace("_", "-") == option or (len(option) == 2 and name.startswith(option)):
             return name
     return option
 
 
 def discard_output() -> None:
-    """Keeps the interpreter from complaining at its end that it cannot flush."""
+    """Redirect standard output to the null device, so that the final flush cannot fail."""
     try:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The ``torchx`` group: finds its commands by the hook, and imports one only to run it."""
+"""The click group of ``torchx``: plugins register its commands; a command is imported to run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli import exit_codes as boundary
+from torchx_cli.exit_codes import ARGV_KEY
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.plugins.manager import get_manager
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class CommandGroup(click.Group):
-    """A group whose commands are those that plugins give.
+    """A group whose commands are registered by plugins.
 
-    Listing reads the plugins' records and imports no command.
+    Listing the commands reads the plugins' records and imports no command.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -32,12 +32,12 @@ class CommandGroup(click.Group):
         if cmd_name == "plugins" and cmd_name in catalog.conflicts:
             from torchx_cli.commands.plugins import command
 
-            return command  # the one that tells of conflicts is not to be lost to one
+            return command  # the command that reports conflicts must survive a conflict
         record = catalog.find(cmd_name)
         return None if record is None else load_command(record)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[boundary.WORDS] = tuple(args)
+        ctx.meta[ARGV_KEY] = tuple(args)
         return super().parse_args(ctx, args)
 
     def resolve_command(
@@ -75,12 +75,12 @@ class CommandGroup(click.Group):
             for name in sorted(catalog.names())
             if name.startswith(incomplete)
         ]
-        # the options come from click.Command; click.Group's own would import every command
+        # click.Group.shell_complete would import every command.
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
-def _terminal_width(most: int) -> int:
-    """Returns the width for help texts; click asks shutil, which takes long to import."""
+def _terminal_width(maximum: int) -> int:
+    """Return the width of help texts, without shutil, which click uses and is slow to import."""
     try:
         columns = int(os.environ.get("COLUMNS", "")) or 80
     except ValueError:
@@ -88,40 +88,40 @@ def _terminal_width(most: int) -> int:
             columns = os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
         except (AttributeError, OSError, ValueError):
             columns = 80
-    return max(min(columns, most) - 2, 50)
+    return max(min(columns, maximum) - 2, 50)
 
 
 def load_command(record: CommandPlugin) -> click.Command:
-    """Returns the click command of a record, importing it.
+    """Import and return the click command of a record.
 
     Raises:
-        PluginError: it cannot be imported, or is no click command
+        PluginError: The command cannot be imported or created, or is not a click command.
     """
-    made = record.load()
-    if not isinstance(made, click.Command) and callable(made):
+    loaded = record.load()
+    if not isinstance(loaded, click.Command) and callable(loaded):
         try:
-            made = made()
+            loaded = loaded()
         except Exception as e:
             raise PluginError(
-                f"command '{record.name}' of {record.origin} cannot be made:"
+                f"command '{record.name}' of {record.origin} cannot be created:"
                 f" {type(e).__name__}: {e}"
             ) from e
-    if not isinstance(made, click.Command):
+    if not isinstance(loaded, click.Command):
         raise PluginError(
-            f"command '{record.name}' of {record.origin} is no click.Command: {made!r:.100}"
+            f"command '{record.name}' of {record.origin} is not a click.Command: {loaded!r:.100}"
         )
-    return made
+    return loaded
 
 
 def _catalog() -> Catalog[CommandPlugin]:
     try:
         manager = plugin_manager()
-    except ConfigError:  # help is still to be had; a command that needs the file tells of it
+    except ConfigError:  # help still works; a command that needs the file reports the error
         manager = get_manager()
     return manager.commands()
 
 
 def _summary(catalog: Catalog[CommandPlugin], name: str) -> str:
     if name in catalog.conflicts:
-        return "(given by several plugins: see torchx plugins)"
+        return "(registered by several plugins: see torchx plugins)"
     return catalog[name].summary_text()

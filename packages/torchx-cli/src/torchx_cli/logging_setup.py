@@ -1,4 +1,4 @@
-"""What the command says beside its result: log lines on standard error."""
+"""Sets up logging: the command's log messages go to standard error."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torchx_cli.output.colors import paint
 from torchx_specs.errors import RequestError, nearest
 
 _LEVELS = ("CRITICAL", "DEBUG", "ERROR", "INFO", "NOTSET", "WARNING")
-# what pip and distributions of Linux name the folders they install into
+# The folders that pip and Linux distributions install into.
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Formatter(logging.Formatter):
-    """``torchx 2026-11-21 01:19:58 INFO     message``."""
+    """Formats records as ``torchx 2026-11-21 01:19:58 INFO     message``."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
@@ -28,7 +28,7 @@ class Formatter(logging.Formatter):
 
 
 class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscriptable in 3.10
-    """Writes to what is standard error at the time of writing."""
+    """Writes to the present ``sys.stderr``, which tests and callers may replace."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -41,11 +41,11 @@ class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscripta
 
 
 def is_shown(record: logging.LogRecord) -> bool:
-    """Returns whether a record that passes the level is of interest.
+    """Return whether to show a record that has passed the level.
 
-    Libraries narrate at INFO what is their own affair (which file credentials came from, that a
-    connection was opened). What is installed and neither TorchX nor a plugin shows warnings only,
-    unless all of DEBUG is asked for. Code that is not installed is the user's own, and shows.
+    Libraries log internal details at INFO, such as an opened connection. An installed package that
+    is neither TorchX nor a plugin therefore shows warnings only, unless the level is DEBUG. Code
+    that is not installed is the user's own: all its records are shown.
     """
     if record.levelno >= logging.WARNING or logging.getLogger().level < logging.INFO:
         return True
@@ -58,13 +58,13 @@ def is_shown(record: logging.LogRecord) -> bool:
 
 
 def configure(level: str) -> None:
-    """Sends log records of at least ``level`` to standard error; see :func:`is_shown`.
+    """Send log records of at least ``level`` to standard error; see :func:`is_shown`.
 
     Args:
-        level: the name of a level, in any case, or its number
+        level: The name of a level, in upper or lower case, or its number.
 
     Raises:
-        RequestError: there is no such level
+        RequestError: The level is unknown.
     """
     name = level.strip().upper()
     if not name.isdecimal() and name not in _LEVELS:

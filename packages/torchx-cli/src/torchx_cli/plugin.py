@@ -1,4 +1,4 @@
-"""Registers our sub-commands, by the hook that anyone's arrive by."""
+"""Registers the sub-commands of ``torchx`` by the hook ``torchx_commands``."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from torchx_specs.hookspecs import hookimpl
 from torchx_specs.plugins.records import CommandPlugin
 
 _SUMMARIES = {
-    "builtins": "List the components that are installed.",
-    "cancel": "Cancel apps; their record and logs stay.",
-    "configure": "Write a .torchxconfig with the schedulers' options.",
-    "delete": "Cancel apps and remove them from their scheduler.",
+    "builtins": "List the installed components.",
+    "cancel": "Cancel apps, and keep their records and logs.",
+    "configure": "Write a .torchxconfig with the options of schedulers.",
+    "delete": "Cancel apps, and delete their records and logs.",
     "describe": "Show the definition of an app.",
     "lint": "Check the components in a file.",
-    "list": "List a scheduler's apps.",
+    "list": "List the apps of a scheduler.",
     "log": "Show the logs of an app.",
-    "plugins": "Show which plugins are there, and what is wrong with them.",
+    "plugins": "List installed plugins and their problems.",
     "run": "Run a component, or an app from a file.",
-    "runopts": "Show the options that schedulers take.",
+    "runopts": "Show the options of schedulers.",
     "status": "Show the status of an app.",
-    "wait": "Wait until an app has ended, or reached a state.",
+    "wait": "Wait until an app has ended or reached a state.",
 }
 
 
 @hookimpl
 def torchx_commands() -> Iterable[CommandPlugin]:
+    """Yield the sub-commands."""
     for name, summary in _SUMMARIES.items():
         yield CommandPlugin(name, f"torchx_cli.commands.{name}:command", summary)

@@ -1,4 +1,4 @@
-"""The runner that a command works with."""
+"""The runner of a command."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def open_runner(
     component_defaults: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Iterator[Runner]:
-    """Makes a runner, and closes it at the end.
+    """Open a runner, and close it at the end of the context.
 
     Args:
-        component_defaults: arguments of components, by component and parameter
+        component_defaults: Default arguments, by component and parameter.
     """
     from torchx_runner import get_runner
 
@@ -30,10 +30,10 @@ def open_runner(
 
 
 def existing_status(runner: Runner, app_handle: str) -> AppStatus:
-    """Returns the status of an app.
+    """Return the status of an app.
 
     Raises:
-        UnknownAppException: there is no such app
+        UnknownAppException: The app does not exist.
     """
     status = runner.status(app_handle)
     if status is None:

@@ -26,5 +26,5 @@ __getattr__, __dir__, __all__ = attach(
         "torchx_runner.api": ("Runner", "get_configured_trackers", "get_runner"),
         "torchx_runner.waiting": ("WaitTimeoutError",),
     },
-    submodules=("api", "config", "event_handlers", "events", "finder", "session"),
+    submodules=("api", "components", "config", "events", "session"),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
@@ -18,6 +20,7 @@ from torchx_specs.errors import (
 )
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
+from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
@@ -77,8 +80,6 @@ class Runner:
         component_defaults: dict[str, dict[str, str]] | None = None,
         scheduler_params: dict[str, object] | None = None,
     ) -> None:
-        import threading
-
         if scheduler_factories is None:
             scheduler_factories = InstalledSchedulers()
         self._name = name
@@ -155,7 +156,7 @@ class Runner:
                 component, component_args, scheduler, cfg, workspace, parent_run_id
             )
             handle = self.schedule(info)
-            _note_app(ctx, scheduler, info.app, handle)
+            _add_app_to_event(ctx, scheduler, info.app, handle)
             return handle
 
     def dryrun_component(
@@ -233,7 +234,7 @@ class Runner:
         with events.log_event("run", scheduler, runcfg=cfg, workspace=workspace) as ctx:
             info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
             handle = self.schedule(info)
-            _note_app(ctx, scheduler, info.app, handle)
+            _add_app_to_event(ctx, scheduler, info.app, handle)
             return handle
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
@@ -258,7 +259,7 @@ class Runner:
             handle = make_app_handle(name, self._name, app_id)
             if app is not None:
                 self._apps[handle] = app
-            _note_app(ctx, name, app, handle)
+            _add_app_to_event(ctx, name, app, handle)
             return handle
 
     def dryrun(
@@ -296,23 +297,25 @@ class Runner:
             options: Any = None
             if backend is not None:
                 options = request_checks.resolve_cfg(backend, cfg, problems)
-            if not request_checks.is_readable(app):
+            if not request_checks.consists_of_roles(app):
                 request_checks.raise_problems(problems)
-            app = _detached_copy(app)
-            _note_app(ctx, scheduler, app)
-            request_checks.run_check(problems, workspaces.choose, app.roles, workspace)
+            app = _copy_without_overrides(app)
+            _add_app_to_event(ctx, scheduler, app)
+            request_checks.run_check(problems, workspaces.set_workspace, app.roles, workspace)
             validate_later = backend is not None and request_checks.check_by_scheduler(
                 backend, app, scheduler, options, problems
             )
             request_checks.raise_problems(problems)
             if backend is None:
                 raise AssertionError("unreachable: an unknown scheduler is a problem")
-            job_env.split_names(app)
-            job_env.inject(app, scheduler, self._name, parent_run_id, get_configured_trackers())
-            if workspaces.takes_workspace(backend):
-                workspaces.settle(backend, app.roles, options)
+            job_env.split_variable_names(app)
+            job_env.set_job_variables(
+                app, scheduler, self._name, parent_run_id, get_configured_trackers()
+            )
+            if workspaces.supports_workspaces(backend):
+                workspaces.plan_images(backend, app.roles, options)
             else:
-                workspaces.tell_ignored(app.roles, scheduler)
+                workspaces.warn_ignored(app.roles, scheduler)
             if validate_later:
                 request_checks.run_check(problems, backend._validate, app, scheduler, options)
                 request_checks.raise_problems(problems)
@@ -463,14 +466,14 @@ class Runner:
         Raises:
             WaitTimeoutError: time is up; its ``status`` is the last one seen
         """
-        from torchx_runner.waiting import pause_for, wait_for
+        from torchx_runner.waiting import pause_between_polls, wait_for
 
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("wait", backend, app_id):
             return wait_for(
                 app_handle,
                 look=lambda: self.status(app_handle),
-                pause=pause_for(scheduler, app_id, wait_interval),
+                pause=pause_between_polls(scheduler, app_id, wait_interval),
                 timeout=timeout,
                 until=until,
             )
@@ -487,8 +490,6 @@ class Runner:
 
     def stop(self, app_handle: AppHandle) -> None:
         """Ends an app (older name of :meth:`cancel`)."""
-        import warnings
-
         warnings.warn(
             "Runner.stop is deprecated, use Runner.cancel", PendingDeprecationWarning, stacklevel=2
         )
@@ -645,8 +646,6 @@ def get_runner(
         scheduler_params: keyword arguments for the schedulers' factories
     """
     if name:
-        import warnings
-
         warnings.warn(
             "get_runner(name) is deprecated: the session name will always be 'torchx'",
             FutureWarning,
@@ -659,7 +658,7 @@ def get_runner(
     )
 
 
-def _detached_copy(app: AppDef) -> AppDef:
+def _copy_without_overrides(app: AppDef) -> AppDef:
     """Returns a copy whose roles can be changed: an attribute that an override stands before could
     not.
     """
@@ -673,12 +672,10 @@ def _detached_copy(app: AppDef) -> AppDef:
 
 
 def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
-    from torchx_specs.model.role_overrides import resolve_override
-
     return copy.deepcopy(resolve_override(overrides, name, lambda: vars(role).get(name)))
 
 
-def _note_app(
+def _add_app_to_event(
     ctx: events.log_event, scheduler: str, app: AppDef | None, handle: AppHandle | None = None
 ) -> None:
     """Completes an event by what is known of the app."""

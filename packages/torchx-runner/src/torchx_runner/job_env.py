@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
 
 
-def split_names(app: AppDef) -> None:
+def split_variable_names(app: AppDef) -> None:
     """Gives a variable whose name holds a ``=`` the name that a process would see.
 
     Nothing but the first ``=`` divides name and value in a process's environment, so ``{"A=1":
@@ -30,8 +31,6 @@ def split_names(app: AppDef) -> None:
     """
     for role in app.roles:
         for key in [key for key in role.env if "=" in key]:
-            import logging
-
             name, _, rest = key.partition("=")
             logging.getLogger(__name__).warning(
                 "role '%s': env has '%s', which is no name: the job sees '%s', with '%s=' before"
@@ -44,7 +43,7 @@ def split_names(app: AppDef) -> None:
             role.env[name] = f"{rest}={role.env.pop(key)}"
 
 
-def inject(
+def set_job_variables(
     app: AppDef,
     scheduler: str,
     session: str,

@@ -12,10 +12,11 @@ from torchx_specs.errors import InvalidRunConfigException, RequestError, Workspa
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import MISSING
 from torchx_specs.model.resources import Resource
+from torchx_specs.schedulers.api import Scheduler
+from torchx_specs.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal, runopt, runopts
-    from torchx_specs.schedulers import Scheduler
 
 
 def raise_problems(problems: Sequence[Exception]) -> None:
@@ -49,7 +50,7 @@ def _lines(problem: Exception) -> tuple[str, ...]:
 # -- the app
 
 
-def is_readable(app: object) -> bool:
+def consists_of_roles(app: object) -> bool:
     """Returns True if an app is at least made of roles, so that more checks can be tried."""
     return (
         isinstance(app, AppDef)
@@ -149,7 +150,7 @@ def _env_problems(env: object) -> Iterator[str]:
         yield f"env must be a dict of str to str, got {env!r:.100}"
         return
     for key, value in env.items():
-        # One with a `=` behind its first character is taken apart by job_env.split_names.
+        # One with a `=` behind its first character is taken apart by job_env.split_variable_names.
         if not isinstance(key, str) or not key or key[0] == "=" or "\0" in key:
             yield f"env has {key!r}, which is not a valid variable name"
         elif not isinstance(value, str):
@@ -233,8 +234,6 @@ def check_by_scheduler(
         True if its ``_validate`` has still to be called after the build: it is the scheduler's own,
         and so may depend on the image that a build gives
     """
-    from torchx_specs.workspace.api import WorkspaceMixin
-
     own = _has_own_validate(scheduler)
     builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
     if cfg is not None:
@@ -247,8 +246,6 @@ def check_by_scheduler(
 
 
 def _has_own_validate(scheduler: Scheduler[Any]) -> bool:
-    from torchx_specs.schedulers.api import Scheduler
-
     return type(scheduler)._validate is not Scheduler._validate
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ class WaitTimeoutError(TorchXError, TimeoutError):
         return str(self.args[0])
 
 
-def pause_for(
+def pause_between_polls(
     scheduler: Scheduler[Any], app_id: str, interval: float
 ) -> Callable[[float | None], object]:
     """Return a function that waits between two polls, at most as many seconds as it is given.
@@ -102,8 +103,6 @@ def wait_for(
 
 
 def _warn_unknown(app_handle: AppHandle, status: AppStatus) -> None:
-    import logging
-
     logging.getLogger(__name__).warning(
         "%s is in state UNKNOWN (%s); waiting until its scheduler can tell again",
         app_handle,

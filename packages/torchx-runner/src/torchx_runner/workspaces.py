@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import Role
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.schedulers import Scheduler
-    from torchx_specs.workspace.api import WorkspaceMixin
+
+logger = logging.getLogger(__name__)
 
 
-def choose(roles: list[Role], workspace: Workspace | str | None) -> None:
+def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
     """Puts the workspace that was asked for in the place of the first role's own.
 
     Args:
@@ -28,7 +31,7 @@ def choose(roles: list[Role], workspace: Workspace | str | None) -> None:
     if not workspace or not roles:
         return
     if roles[0].workspace and roles[0].workspace != workspace:
-        _logger().info(
+        logger.info(
             "role %s: workspace %s is replaced by %s",
             roles[0].name,
             roles[0].workspace,
@@ -37,7 +40,7 @@ def choose(roles: list[Role], workspace: Workspace | str | None) -> None:
     roles[0].workspace = workspace
 
 
-def tell_ignored(roles: Iterable[Role], scheduler: str) -> None:
+def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
     """Says that a scheduler takes no workspace along.
 
     Of the working directory, which the command sends along unless told otherwise, only debug logs
@@ -47,18 +50,16 @@ def tell_ignored(roles: Iterable[Role], scheduler: str) -> None:
         if not role.workspace:
             continue
         paths = {os.path.abspath(os.path.expanduser(path)) for path in role.workspace.projects}
-        tell = _logger().debug if paths == {os.getcwd()} else _logger().warning
+        tell = logger.debug if paths == {os.getcwd()} else logger.warning
         tell("scheduler %s takes no workspace; that of role %s is ignored", scheduler, role.name)
 
 
-def takes_workspace(scheduler: Scheduler[Any]) -> bool:
+def supports_workspaces(scheduler: Scheduler[Any]) -> bool:
     """Returns True if a scheduler takes workspaces along."""
-    from torchx_specs.workspace.api import WorkspaceMixin
-
     return isinstance(scheduler, WorkspaceMixin)
 
 
-def settle(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
+def plan_images(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
     """Has a scheduler settle the workspaces of a dry run.
 
     Ours write the reference of an image and build nothing; what older plugins mix in builds at
@@ -76,8 +77,6 @@ def build_images(
     The roles stay as they are. One whose build changed more than its image is left out with a
     warning.
     """
-    from torchx_specs.workspace.api import WorkspaceMixin
-
     authored = [role for role in roles if role.workspace]
     if not authored or not isinstance(scheduler, WorkspaceMixin):
         return {}
@@ -90,7 +89,7 @@ def build_images(
         if _changed_only_image(before, after):
             images[before.image, _workspace_of(before)] = after.image
         else:
-            _logger().warning(
+            logger.warning(
                 "role %s: its workspace build changes more than the image; it has to be built"
                 " with the job",
                 before.name,
@@ -110,9 +109,3 @@ def _changed_only_image(authored: Role, built: Role) -> bool:
     if METADATA_KEY in built.metadata:  # which says what was built, and is of no use to the job
         expected.metadata[METADATA_KEY] = built.metadata[METADATA_KEY]
     return expected == built
-
-
-def _logger() -> Any:
-    import logging
-
-    return logging.getLogger(__name__)

@@ -1,1 +1,1 @@
-"""One module a sub-command, imported when that sub-command is called."""
+"""One module for each sub-command, imported when the sub-command runs."""

@@ -1,4 +1,4 @@
-"""``torchx builtins``."""
+"""The command ``torchx builtins``."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ from contextlib import redirect_stdout
 
 import click
 
-from torchx_cli.options import Command, output_option
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import output_option
 from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_runner.components import finder
 
 
 @click.command("builtins", cls=Command)
-@click.option("--print", "source_of", metavar="NAME", help="Show the source of this component.")
+@click.option("--print", "source_of", metavar="NAME", help="Print the source of this component.")
 @output_option
-def command(source_of: str | None, form: str) -> None:
-    """Lists the components that are installed: ours, and those of plugins."""
-    from torchx_runner.components import finder
-
+def command(source_of: str | None, output_format: str) -> None:
+    """List the installed components."""
     if source_of is not None:
-        with redirect_stdout(sys.stderr):  # modules of components may print when imported
+        with redirect_stdout(sys.stderr):  # modules of components may print on import
             source = finder.get_builtin_source(source_of)
-        if form == TABLE:
+        if output_format == TABLE:
             write(source)
         else:
-            write_data({"name": source_of, "source": source}, form)
+            write_data({"name": source_of, "source": source}, output_format)
         return
     with redirect_stdout(sys.stderr):
         components = sorted(finder.get_components().values(), key=lambda c: c.name)
-    if form != TABLE:
-        write_data([{"name": c.name, "description": c.description} for c in components], form)
+    if output_format != TABLE:
+        write_data(
+            [{"name": c.name, "description": c.description} for c in components], output_format
+        )
         return
     write(f"Found {len(components)} builtin components:")
     for number, component in enumerate(components, 1):

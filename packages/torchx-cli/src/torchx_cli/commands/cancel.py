@@ -1,18 +1,19 @@
-"""``torchx cancel``."""
+"""The command ``torchx cancel``."""
 
 from __future__ import annotations
 
 import click
 
-from torchx_cli.each_app import for_each
-from torchx_cli.options import Command, handles_argument
+from torchx_cli.app_operations import for_each_app
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import handles_argument
 
 
 @click.command("cancel", cls=Command)
 @handles_argument
 def command(app_handles: tuple[str, ...]) -> None:
-    """Cancels the apps HANDLE; their record and logs stay.
+    """Cancel the apps HANDLE, and keep their records and logs.
 
-    Of an app that has ended or doesn't exist, nothing is changed, and the exit code is 0.
+    An app that has ended or does not exist is not an error: the exit code is 0.
     """
-    for_each(app_handles, lambda runner, handle: runner.cancel(handle))
+    for_each_app(app_handles, lambda runner, handle: runner.cancel(handle))

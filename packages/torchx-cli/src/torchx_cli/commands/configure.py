@@ -1,4 +1,4 @@
-"""``torchx configure``."""
+"""The command ``torchx configure``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import os
 
 import click
 
-from torchx_cli.config_merge import merge, write_atomically
-from torchx_cli.options import Command, choose_scheduler, complete_schedulers
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import complete_schedulers
+from torchx_cli.arguments.scheduler_choice import choose_scheduler
+from torchx_cli.config_merge import merge, replace_file
 from torchx_cli.output.printing import write
+from torchx_runner.config import api as config
 from torchx_specs.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -22,24 +25,26 @@ logger = logging.getLogger(__name__)
     "--schedulers",
     metavar="NAME,...",
     shell_complete=complete_schedulers,
-    help="Only these.  [default: all]",
+    help="Write the options of these schedulers only.  [default: all installed]",
 )
-@click.option("-a", "--all", "every", is_flag=True, help="Also options that have a default.")
-@click.option("--print", "to_stdout", is_flag=True, help="Print the file, write nothing.")
-@click.option("--force", is_flag=True, help="Replace the file that is there.")
-def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -> None:
-    """Writes ./.torchxconfig with the options of the installed schedulers.
+@click.option(
+    "-a", "--all", "with_defaults", is_flag=True, help="Write also the options that have a default."
+)
+@click.option(
+    "--print", "to_stdout", is_flag=True, help="Print the configuration to standard output instead."
+)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def command(schedulers: str | None, with_defaults: bool, to_stdout: bool, force: bool) -> None:
+    """Write ./.torchxconfig with the options of the installed schedulers.
 
-    If the file is there, what it lacks is added, and the rest stays as it is.
+    Missing sections and keys are added to an existing file; the rest stays unchanged.
     """
-    from torchx_runner.config import api as config
-
     names = None
     if schedulers is not None:
         wanted = [name.strip() for name in schedulers.split(",") if name.strip()]
         names = [choose_scheduler(name) for name in dict.fromkeys(wanted)]
     buffer = io.StringIO()
-    config.dump(buffer, names, required_only=not every)
+    config.dump(buffer, names, required_only=not with_defaults)
     text = buffer.getvalue()
     if to_stdout:
         write(text)
@@ -47,15 +52,15 @@ def command(schedulers: str | None, every: bool, to_stdout: bool, force: bool) -
     path = os.path.join(os.curdir, config.CONFIG_FILE)
     existing = None if force else _read(path)
     if existing is None:
-        write_atomically(path, text)
+        replace_file(path, text)
         logger.info("wrote %s", path)
         return
     merged, added = merge(existing, text, path)
     if added:
-        write_atomically(path, merged)
+        replace_file(path, merged)
         logger.info("added to %s: %s", path, ", ".join(added))
     else:
-        logger.info("%s has it all; nothing changed (--force replaces it)", path)
+        logger.info("%s is complete; nothing changed (--force replaces it)", path)
 
 
 def _read(path: str) -> str | None:

@@ -1,25 +1,26 @@
-"""``torchx describe``."""
+"""The command ``torchx describe``."""
 
 from __future__ import annotations
 
 import click
 
-from torchx_cli.options import Command, handle_argument, output_option
-from torchx_cli.output.printing import TABLE, write
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.output.app_data import app_document, app_text, request_data
+from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.standard_streams import write_utf8
 from torchx_cli.session import open_runner
 from torchx_specs.errors import RequestError, UnknownAppException
 
 
 @click.command("describe", cls=Command)
-@click.option(
-    "--native", is_flag=True, help="Show the request that the scheduler was given instead."
-)
+@click.option("--native", is_flag=True, help="Show the scheduler's own request instead.")
 @output_option
 @handle_argument
-def command(app_handle: str, native: bool, form: str) -> None:
-    """Shows the definition of the app HANDLE, as far as its scheduler remembers it.
+def command(app_handle: str, native: bool, output_format: str) -> None:
+    """Show the definition of the app HANDLE, as far as its scheduler remembers it.
 
-    What -o yaml and -o json print, 'torchx run FILE' takes.
+    'torchx run FILE' accepts the output of -o yaml and -o json.
     """
     with open_runner() as runner:
         if native:
@@ -27,23 +28,19 @@ def command(app_handle: str, native: bool, form: str) -> None:
             if info is None:
                 if runner.status(app_handle) is None:
                     raise UnknownAppException(app_handle)
-                raise RequestError(f"the scheduler of {app_handle} does not tell its request")
-            if form == TABLE:
+                raise RequestError(
+                    f"the scheduler of {app_handle} does not keep the request of an app"
+                )
+            if output_format == TABLE:
                 write(str(info))
             else:
-                from torchx_cli.output.app_data import request_data
-                from torchx_cli.output.printing import write_data
-
-                write_data(request_data(info), form)
+                write_data(request_data(info), output_format)
             return
         app = runner.describe(app_handle)
     if app is None:
         raise UnknownAppException(app_handle)
-    from torchx_cli.output.app_data import app_document, app_text
-    from torchx_cli.standard_streams import write_utf8
-
-    if form == TABLE:
+    if output_format == TABLE:
         write(app_text(app))
     else:
-        document = app_document(app, form)
+        document = app_document(app, output_format)
         write_utf8(document if document.endswith("\n") else document + "\n")

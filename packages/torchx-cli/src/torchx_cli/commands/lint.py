@@ -1,36 +1,39 @@
-"""``torchx lint``."""
+"""The command ``torchx lint``."""
 
 from __future__ import annotations
 
+import ast
+
 import click
 
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import output_option
 from torchx_cli.exit_codes import BAD_REQUEST, fail
-from torchx_cli.options import Command, output_option
 from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_specs import file_linter
 from torchx_specs.errors import RequestError
 
 
 @click.command("lint", cls=Command)
 @output_option
 @click.argument("targets", metavar="FILE[:FUNCTION]...", nargs=-1, required=True)
-def command(targets: tuple[str, ...], form: str) -> None:
-    """Checks components: all of FILE, or one FUNCTION.
+def command(targets: tuple[str, ...], output_format: str) -> None:
+    """Check the components in FILE, or one FUNCTION.
 
-    Prints PATH:LINE:COLUMN: MESSAGE for each finding. The exit code is 2 if one is an error.
+    Prints PATH:LINE:COLUMN: SEVERITY: MESSAGE for each finding. The exit code is 2 if a finding is
+    an error.
     """
-    found = [finding for target in targets for finding in _check(target)]
-    if form == TABLE:
-        for item in found:
+    findings = [finding for target in targets for finding in _check(target)]
+    if output_format == TABLE:
+        for item in findings:
             write("{path}:{line}:{char}: {severity}: {description}".format(**item))
     else:
-        write_data(found, form)
-    if any(item["severity"] == "error" for item in found):
+        write_data(findings, output_format)
+    if any(item["severity"] == "error" for item in findings):
         fail(BAD_REQUEST)
 
 
 def _check(target: str) -> list[dict[str, object]]:
-    from torchx_specs import file_linter
-
     path, _, function = target.rpartition(":")
     if not path:
         path, function = target, ""
@@ -38,7 +41,9 @@ def _check(target: str) -> list[dict[str, object]]:
     if function:
         names = [function]
     elif not names:
-        raise RequestError(f"{path}: no component in it: no function that returns an AppDef")
+        raise RequestError(
+            f"{path}: contains no component, which is a function that returns an AppDef"
+        )
     found = [
         {
             "path": path,
@@ -52,26 +57,24 @@ def _check(target: str) -> list[dict[str, object]]:
         for name in names
         for message in file_linter.validate(path, name)
     ]
-    # what is wrong with the file itself is found once for each function
+    # An error of the file itself is reported for each of its functions.
     unique = {(m["line"], m["char"], m["description"]): m for m in found}
     return sorted(unique.values(), key=lambda m: (m["line"], m["char"]))
 
 
 def _components(path: str) -> list[str]:
-    """Returns the names in a file that look like components.
+    """Return the names of the functions and classes in a file that look like components.
 
     Raises:
-        RequestError: the file cannot be read
+        RequestError: The file cannot be read.
     """
-    import ast
-
     try:
         with open(path, "rb") as fp:
             tree = ast.parse(fp.read(), path)
     except OSError as e:
         raise RequestError(f"{path}: cannot be read: {e.strerror or e}") from None
     except (SyntaxError, ValueError):
-        return [""]  # the linter tells where
+        return [""]  # the linter reports the line
     names: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.ClassDef):

@@ -1,17 +1,14 @@
-"""``torchx list``."""
+"""The command ``torchx list``."""
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import click
 
-from torchx_cli.options import (
-    Command,
-    cfg_option,
-    choose_scheduler,
-    output_option,
-    read_cfg,
-    scheduler_option,
-)
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import cfg_option, output_option, scheduler_option
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.output.printing import TABLE, state_name, write_data, write_table
 from torchx_cli.session import open_runner
 from torchx_specs.errors import RequestError, nearest
@@ -24,8 +21,7 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     for name in names:
         if name not in known:
             raise RequestError(
-                f"--state: there is no state {name};{nearest(name, known)}"
-                f" states: {', '.join(known)}"
+                f"--state: unknown state '{name}';{nearest(name, known)} states: {', '.join(known)}"
             )
     return frozenset(names)
 
@@ -39,12 +35,12 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     metavar="STATE,...",
     multiple=True,
     callback=_states,
-    help="Only apps in one of these states.",
+    help="List only apps in one of these states.",
 )
-@click.option("--name", metavar="PATTERN", help="Only apps of such a name ('train-*').")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Only the first N of them."
+    "--name", metavar="PATTERN", help="List only apps whose name matches, such as 'train-*'."
 )
+@click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="List at most N apps.")
 @output_option
 def command(
     scheduler: str | None,
@@ -52,9 +48,9 @@ def command(
     states: frozenset[str],
     name: str | None,
     limit: int | None,
-    form: str,
+    output_format: str,
 ) -> None:
-    """Lists a scheduler's apps."""
+    """List the apps of a scheduler."""
     with open_runner() as runner:
         chosen = choose_scheduler(scheduler)
         cfg = read_cfg(runner, chosen, scheduler_args)
@@ -62,11 +58,9 @@ def command(
     if states:
         apps = [app for app in apps if state_name(app.state) in states]
     if name is not None:
-        from fnmatch import fnmatchcase
-
         apps = [app for app in apps if fnmatchcase(app.name or app.app_id, name)]
     apps = apps[:limit]
-    if form == TABLE:
+    if output_format == TABLE:
         rows = [[app.app_handle, app.name, state_name(app.state)] for app in apps]
         write_table(["APP HANDLE", "APP NAME", "APP STATUS"], rows)
     else:
@@ -79,4 +73,4 @@ def command(
             }
             for app in apps
         ]
-        write_data(data, form)
+        write_data(data, output_format)

@@ -1,4 +1,4 @@
-"""``torchx log``."""
+"""The command ``torchx log``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from datetime import datetime
 
 import click
 
+from torchx_cli.arguments.command import Command
 from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.logs.replicas import select_replicas
-from torchx_cli.options import Command
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
 from torchx_cli.session import open_runner
+from torchx_specs.schedulers import Stream
 
 
 def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -21,7 +22,9 @@ def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None
         try:
             re.compile(value)
         except re.error as e:
-            raise click.BadParameter(f"'{value}' is no regular expression: {e}", ctx, param) from e
+            raise click.BadParameter(
+                f"'{value}' is not a regular expression: {e}", ctx, param
+            ) from e
     return value
 
 
@@ -30,23 +33,23 @@ def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None
     "--regex",
     metavar="REGEX",
     callback=_checked_regex,
-    help="Only lines in which this is found.",
+    help="Show only lines in which this regular expression is found.",
 )
 @click.option("-t", "--tail", is_flag=True, help="Follow the logs until the app has ended.")
 @click.option(
     "--streams",
     type=click.Choice(["stdout", "stderr", "combined"]),
-    help="What to show.  [default: up to the scheduler]",
+    help="Show this output.  [default: the scheduler's default]",
 )
-@when_option("--since", help="Only lines since then (10m for ten minutes ago, or ISO 8601).")
-@when_option("--until", help="Only lines before then.")
+@when_option("--since", help="Show lines since this time: 10m (ten minutes ago) or ISO 8601.")
+@when_option("--until", help="Show lines before this time.")
 @click.option(
     "-n",
     "--lines",
     "last",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Of each replica only the last N lines.",
+    help="Show only the last N lines of each replica.",
 )
 @click.argument("identifier", metavar="HANDLE[/ROLE[/REPLICAS]]")
 def command(
@@ -58,15 +61,13 @@ def command(
     until: datetime | None,
     last: int | None,
 ) -> None:
-    """Shows the logs of an app's replicas, each line with ROLE/REPLICA before it.
+    """Show the logs of an app's replicas, each line after ROLE/REPLICA.
 
     \b
     torchx log local_cwd://torchx/train-x1              all replicas
-    torchx log local_cwd://torchx/train-x1/trainer      those of one role
+    torchx log local_cwd://torchx/train-x1/trainer      the replicas of one role
     torchx log local_cwd://torchx/train-x1/trainer/0,2-4
     """
-    from torchx_specs.schedulers import Stream
-
     options = LogOptions(
         regex=regex,
         since=since,

@@ -1,4 +1,4 @@
-"""``torchx plugins``."""
+"""The command ``torchx plugins``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.options import Command, output_option
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import output_option
+from torchx_cli.conflicting_install import conflicts
 from torchx_cli.output.printing import TABLE, format_table, write, write_data
+from torchx_runner.installed_schedulers import plugin_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,33 +19,31 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.manager import PluginManager
     from torchx_specs.plugins.records import Origin
 
-#: Of a distribution with more resources than this, the table names only the first few.
-_FEW = 6
+#: The table names at most this many resources of one distribution.
+_MAX_NAMES = 6
 
 _KINDS = ("schedulers", "named_resources", "trackers", "commands", "workspaces", "event_handlers")
 
 
 @click.command("plugins", cls=Command)
 @output_option
-def command(form: str) -> None:
-    """Shows what plugins give, what overrides what, and what is wrong with them.
+def command(output_format: str) -> None:
+    """List installed plugins, their overrides and conflicts, and their problems.
 
-    The exit code is 0 even if something is.
+    The exit code is 0 even if there are problems.
     """
-    from torchx_runner.installed_schedulers import plugin_manager
-
     manager = plugin_manager()
     data = plugins_data(manager)
-    if form == TABLE:
+    if output_format == TABLE:
         write(_as_text(data))
     else:
-        write_data(data, form)
+        write_data(data, output_format)
 
 
 def plugins_data(manager: PluginManager) -> dict[str, Any]:
-    """Returns all that is known of the plugins."""
+    """Return the plugins, their records, overrides, conflicts and problems as plain data."""
     catalogs: dict[str, Catalog[Any]] = {kind: getattr(manager, kind)() for kind in _KINDS}
-    given = {kind: [_record(r) for r in _winners(catalog)] for kind, catalog in catalogs.items()}
+    given = {kind: [_record(r) for r in _usable(catalog)] for kind, catalog in catalogs.items()}
     given["components"] = [
         {"name": c.group or "(no prefix)", "summary": c.module, **_origin(c.origin)}
         for c in manager.components()
@@ -80,9 +81,7 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
 
 
 def _installation_problems() -> Iterator[dict[str, Any]]:
-    from torchx_cli.conflicting_install import problems
-
-    for owner, message in problems():
+    for owner, message in conflicts():
         yield {
             "distribution": owner.name,
             "version": owner.version,
@@ -92,7 +91,7 @@ def _installation_problems() -> Iterator[dict[str, Any]]:
         }
 
 
-def _winners(catalog: Catalog[Any]) -> list[Any]:
+def _usable(catalog: Catalog[Any]) -> list[Any]:
     return [catalog[name] for name in sorted(catalog) if name not in catalog.conflicts]
 
 
@@ -166,15 +165,15 @@ def _from(row: dict[str, Any]) -> str:
 
 
 def _resources(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Returns a table of one row for each distribution: cloud vendors have hundreds of them."""
+    """Return headers and one row for each distribution: some have hundreds of resources."""
     names: dict[str, list[str]] = {}
     for row in rows:
         names.setdefault(_from(row), []).append(row["name"])
     table = []
     for origin, given in sorted(names.items()):
         text = ", ".join(given)
-        if len(given) > _FEW:
-            text = ", ".join(given[: _FEW // 2]) + ", … (all: torchx plugins -o json)"
+        if len(given) > _MAX_NAMES:
+            text = ", ".join(given[: _MAX_NAMES // 2]) + ", … (all: torchx plugins -o json)"
         table.append([origin, str(len(given)), text])
     return ["FROM", "COUNT", "NAMES"], table
 

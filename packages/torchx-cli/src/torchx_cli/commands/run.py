@@ -1,4 +1,4 @@
-"""``torchx run``."""
+"""The command ``torchx run``."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import (
+    cfg_option,
+    complete_components,
+    output_option,
+    scheduler_option,
+    single_value_option,
+)
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.component_errors import component_errors
-from torchx_cli.options import (
-    Command,
-    cfg_option,
-    choose_scheduler,
-    complete_components,
-    once,
-    output_option,
-    read_cfg,
-    scheduler_option,
-)
 from torchx_cli.output.app_data import (
     dryrun_data,
+    dryrun_document,
     dryrun_text,
     is_document,
     read_document,
-    rerunnable,
 )
 from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
+from torchx_cli.output.standard_streams import read_utf8, write_utf8
 from torchx_cli.output.status_data import run_data
 from torchx_cli.session import open_runner
-from torchx_cli.standard_streams import read_utf8, write_utf8
+from torchx_runner.config import api as config
 from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 from torchx_specs.model.status import AppState
+from torchx_specs.workspace.spec import WorkingDirectory, Workspace
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
     from torchx_specs.model.app import AppDef
     from torchx_specs.model.status import AppStatus
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
 
 class _Request(NamedTuple):
-    """A run, complete."""
+    """Everything that one run needs."""
 
     component: str
     arguments: list[str] | dict[str, Any]
@@ -61,7 +61,7 @@ class _Request(NamedTuple):
     wait: bool
     log: bool
     detach: bool
-    form: str
+    output_format: str
 
 
 @click.command(
@@ -72,28 +72,30 @@ class _Request(NamedTuple):
 )
 @scheduler_option
 @cfg_option
-@click.option("--dryrun", is_flag=True, help="Show what would be submitted, and submit nothing.")
-@click.option("--wait/--no-wait", help="Wait for the end of the app.")
-@click.option("--log/--no-log", help="Show the app's logs, and wait for its end.")
+@click.option("--dryrun", is_flag=True, help="Show the request without submitting it.")
+@click.option("--wait/--no-wait", help="Wait until the app has ended.")
+@click.option("--log/--no-log", help="Show the app's logs, and wait until the app has ended.")
 @click.option(
     "--detach",
     is_flag=True,
-    help="Return at once; a local app goes on in the background.",
+    help="Return at once; a local app continues in the background.",
 )
-@once(
+@single_value_option(
     "--workspace",
     "--buck-target",
     metavar="WORKSPACE",
-    help="Directory to take along into the job, where the scheduler can; '' for none."
+    help="Upload this directory into the job; '' uploads nothing."
     "  [default: the working directory]",
 )
-@once("--parent_run_id", metavar="ID", help="The run that this one belongs to, for trackers.")
+@single_value_option(
+    "--parent_run_id", metavar="ID", help="Record this run as the parent run, for trackers."
+)
 @click.option(
     "--tee_logs",
     is_flag=True,
-    help="Without effect: log lines always say which replica they come from.",
+    help="Accepted without effect: log lines always name their replica.",
 )
-@click.option("--stdin", is_flag=True, help="Read the run, a JSON object, from standard input.")
+@click.option("--stdin", is_flag=True, help="Read the run as a JSON object from standard input.")
 @output_option
 @click.argument(
     "component_and_arguments",
@@ -115,26 +117,25 @@ def command(
     parent_run_id: str | None,
     tee_logs: bool,
     stdin: bool,
-    form: str,
+    output_format: str,
     component_and_arguments: tuple[str, ...],
 ) -> None:
-    """Runs COMPONENT: a name that 'torchx builtins' lists, FILE.py:FUNCTION,
-    PACKAGE.MODULE:FUNCTION, or a file with an app (job.yaml, job.json, or '-').
+    """Run COMPONENT with ARGUMENTS, or an app from a file.
 
-    What follows it are its ARGUMENTS ('torchx run COMPONENT --help' lists them); options of this
-    command go before it.
+    COMPONENT is a name that 'torchx builtins' lists, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION, or
+    a file that defines an app (job.yaml, job.json, or '-' for standard input). 'torchx run
+    COMPONENT --help' lists the ARGUMENTS. Options of this command go before COMPONENT.
 
-    A local scheduler's app is waited for, and its logs are shown on standard error. Otherwise the
-    command returns once the app is submitted. Standard output has the app's handle only.
+    The command returns once the app is submitted. If the app ends with this command (local_cwd and
+    local_docker), it waits for the app, and shows its logs on standard error. Standard output
+    contains the app's handle only.
     """
-    from torchx_runner.config import api as config
-
     os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
     with open_runner(config.load_sections("component")) as runner:
         if stdin:
-            request = _from_stdin(ctx, runner, dryrun, form)
+            request = _from_stdin(ctx, runner, dryrun, output_format)
         else:
-            component, arguments = _split(component_and_arguments)
+            component, arguments = _split_component(component_and_arguments)
             chosen = choose_scheduler(scheduler)
             request = _Request(
                 component,
@@ -147,39 +148,35 @@ def command(
                 wait,
                 log,
                 detach,
-                form,
+                output_format,
             )
         _run(runner, request, no_wait=_is_given(ctx, "wait") and not request.wait)
 
 
-def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
-    """Returns the component and its arguments; the configuration may name the component."""
-    if (words and not words[0].startswith("-")) or words[:1] == ("-",):
-        return words[0], list(words[1:])
-    from torchx_runner.config import api as config
-
+def _split_component(argv: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Return the component and its arguments; [cli:run] may name the component."""
+    if (argv and not argv[0].startswith("-")) or argv[:1] == ("-",):
+        return argv[0], list(argv[1:])
     component = config.get_cli_defaults("run").get("component")
     if not component:
         raise click.UsageError(
             "which component? Name one (torchx builtins lists them), or set 'component' in"
             " [cli:run] of .torchxconfig"
         )
-    return component, list(words)
+    return component, list(argv)
 
 
 def _workspace(given: str | None, component: str) -> Workspace | str | None:
-    """Returns the workspace; a document says itself which it takes along."""
-    from torchx_specs.workspace.spec import WorkingDirectory, Workspace
-
+    """Return the workspace; the default is the working directory, or None for a document."""
     if given is not None:
         return Workspace.from_str(given)
     return None if is_document(component) else WorkingDirectory.now()
 
 
-def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> _Request:
+def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format: str) -> _Request:
     from torchx_cli.launch.run_request import read_stdin_json
 
-    allowed = {"stdin", "dryrun", "form", "as_json"}
+    allowed = {"stdin", "dryrun", "output_format", "as_json"}
     given = [
         max(param.opts, key=len).replace("_", "-")
         for param in ctx.command.params
@@ -190,14 +187,12 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> 
     if ctx.params["component_and_arguments"]:
         given.append("a component")
     if given:
-        message = f"{given[0]} and --stdin exclude each other: the JSON says it all"
+        message = f"{given[0]} and --stdin exclude each other: put it into the JSON object"
         raise click.UsageError(message, ctx)
     args = read_stdin_json(read_utf8("--stdin"))
     scheduler = choose_scheduler(args.scheduler)
     cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
     component, arguments = args.component_name, args.component_args_str or args.component_args
-    from torchx_specs.workspace.spec import WorkingDirectory
-
     here = WorkingDirectory.now()
     return _Request(
         component,
@@ -210,15 +205,13 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, form: str) -> 
         args.wait,
         args.log,
         False,
-        form,
+        output_format,
     )
 
 
 def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[str, CfgVal]:
-    """Returns scheduler options that came typed, with what the files add."""
+    """Return scheduler options from JSON values and the configuration files."""
     import json
-
-    from torchx_runner.config import api as config
 
     opts = runner.scheduler_run_opts(scheduler)
     cfg = opts.cfg_from_json_repr(json.dumps(given))
@@ -234,7 +227,9 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
     app: AppDef | None = None
     if is_document(request.component):
         if request.arguments:
-            raise RequestError(f"{request.component} is a file with an app, and takes no arguments")
+            raise RequestError(
+                f"{request.component} is a file that defines an app, and takes no arguments"
+            )
         app = read_document(request.component)
     if request.detach and runner.scheduler_run_opts(request.scheduler).get("detach"):
         request.cfg["detach"] = True
@@ -242,13 +237,13 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
         if request.dryrun:
             _dryrun(runner, request, app)
             return
-        place = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
-        with redirect_stdout(sys.stderr):  # what a component prints is no result
+        target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
+        with redirect_stdout(sys.stderr):  # standard output is for the handle
             if app is not None:
-                handle = str(runner.run(app, *place))
+                handle = str(runner.run(app, *target))
             else:
-                handle = runner.run_component(request.component, request.arguments, *place)
-    _follow(runner, request, handle, no_wait)
+                handle = runner.run_component(request.component, request.arguments, *target)
+    _finish(runner, request, handle, no_wait)
 
 
 def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
@@ -258,15 +253,15 @@ def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
         info = runner.dryrun(
             app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
         )
-    if request.form == TABLE:
+    if request.output_format == TABLE:
         write(dryrun_text(info))
-    elif request.form == YAML:
-        write_utf8(rerunnable(app, info, request.workspace))
+    elif request.output_format == YAML:
+        write_utf8(dryrun_document(app, info, request.workspace))
     else:
-        write_data(dryrun_data(info), request.form)
+        write_data(dryrun_data(info), request.output_format)
 
 
-def _follow(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
+def _finish(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
     """Print a submitted app, and wait for its end if that was requested or the app ends with us.
 
     Args:
@@ -276,7 +271,7 @@ def _follow(runner: Runner, request: _Request, handle: str, no_wait: bool) -> No
         no_wait: Whether the user gave ``--no-wait``.
     """
     owned = not request.detach and runner.lives_in_client(request.scheduler, request.cfg)
-    if request.form == TABLE:
+    if request.output_format == TABLE:
         write(handle)
         sys.stdout.flush()
     logger.info("launched app: %s", handle)
@@ -292,31 +287,31 @@ def _follow(runner: Runner, request: _Request, handle: str, no_wait: bool) -> No
         status = _attend(runner, request, handle, owned)
     else:
         status = _first_status(runner, request, handle)
-    if request.form != TABLE:
-        write_data(run_data(handle, status), request.form)
+    if request.output_format != TABLE:
+        write_data(run_data(handle, status), request.output_format)
     if waits and status is not None and status.state != AppState.SUCCEEDED:
         logger.error("%s", status.format().strip())
         fail(JOB_FAILED)
 
 
 def _attend(runner: Runner, request: _Request, handle: str, owned: bool) -> AppStatus:
-    from torchx_cli.launch.foreground import attend
+    from torchx_cli.launch.foreground import follow_in_foreground
 
     logger.info("waiting for the app to finish")
-    status = attend(runner, handle, show_logs=request.log or owned, owned=owned)
+    status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
     logger.info("job finished: %s", state_name(status.state))
     return status
 
 
 def _first_status(runner: Runner, request: _Request, handle: str) -> AppStatus | None:
-    """Returns the status of an app that nobody waits for; the app is there even if that fails."""
+    """Return the status of a submitted app, or None if it is not needed or not available."""
     is_detached = request.detach or request.cfg.get("detach") is True
-    if is_detached and request.form == TABLE:
+    if is_detached and request.output_format == TABLE:
         return None
     try:
         status = runner.status(handle)
-    except Exception as e:  # told; the submission itself has succeeded
-        logger.warning("its status is not known yet: %s", e)
+    except Exception as e:  # the submission itself has succeeded
+        logger.warning("the status of the app is not available yet: %s", e)
         return None
     if status is not None:
         logger.info("%s", status.format().strip())

@@ -1,4 +1,4 @@
-"""``torchx runopts``."""
+"""The command ``torchx runopts``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.options import Command, choose_scheduler, complete_schedulers, output_option
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import complete_schedulers, output_option
+from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.session import open_runner
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
 @click.command("runopts", cls=Command)
 @output_option
 @click.argument("scheduler", required=False, shell_complete=complete_schedulers)
-def command(scheduler: str | None, form: str) -> None:
-    """Shows the options that SCHEDULER takes, or those of all schedulers.
+def command(scheduler: str | None, output_format: str) -> None:
+    """Show the options of SCHEDULER, or of all schedulers.
 
-    They are given by 'torchx run -cfg', or in the scheduler's section of .torchxconfig.
+    Set them by 'torchx run -cfg', or in the scheduler's section of .torchxconfig.
     """
     found: dict[str, runopts | TorchXError] = {}
     with open_runner() as runner:
@@ -34,9 +36,9 @@ def command(scheduler: str | None, form: str) -> None:
             for name in runner.scheduler_backends():
                 try:
                     found[name] = runner.scheduler_run_opts(name)
-                except TorchXError as e:  # one that cannot be loaded does not hide the others
+                except TorchXError as e:  # show the other schedulers
                     found[name] = e
-    if form == TABLE:
+    if output_format == TABLE:
         for name, opts in found.items():
             if isinstance(opts, TorchXError):
                 write(f"{paint(name, 'GREEN', sys.stdout)}: <{opts}>\n")
@@ -44,7 +46,7 @@ def command(scheduler: str | None, form: str) -> None:
                 write(f"{paint(name, 'GREEN', sys.stdout)}:\n{opts!r}\n")
             write("")
     else:
-        write_data({name: _as_data(opts) for name, opts in found.items()}, form)
+        write_data({name: _as_data(opts) for name, opts in found.items()}, output_format)
 
 
 def _as_data(opts: runopts | TorchXError) -> Any:

@@ -1,12 +1,13 @@
-"""``torchx wait``."""
+"""The command ``torchx wait``."""
 
 from __future__ import annotations
 
 import click
 
-from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, complain, fail
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.waiting import has_reached
-from torchx_cli.options import Command, handle_argument, output_option
 from torchx_cli.output.printing import TABLE, state_name, write, write_data
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.times import duration_option
@@ -23,17 +24,19 @@ _STATES = ("SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"
     "--until",
     type=click.Choice(_STATES, case_sensitive=False),
     metavar="STATE",
-    help=f"Wait for this state ({', '.join(_STATES)}), not for the end.",
+    help=f"Wait until this state is reached ({', '.join(_STATES)}).  [default: the end of the app]",
 )
-@duration_option("--timeout", help="Give up after this time (90, 90s, 10m, 2h).")
+@duration_option(
+    "--timeout", help="Give up after this time, such as 90, 90s, 10m or 2h.  [default: never]"
+)
 @output_option
 @handle_argument
-def command(app_handle: str, until: str | None, timeout: float | None, form: str) -> None:
-    """Waits until the app HANDLE has ended, and prints its state.
+def command(app_handle: str, until: str | None, timeout: float | None, output_format: str) -> None:
+    """Wait until the app HANDLE has ended, and print its state.
 
     \b
-    Exit codes: 0 if it succeeded, or reached the state of --until;
-    1 if it failed, was cancelled or doesn't exist; 124 if the time ran out.
+    Exit codes: 0 if the app succeeded, or reached the state of --until;
+    1 if it failed, was cancelled or does not exist; 124 after --timeout.
     """
     goal = None if until is None else AppState[until.upper()]
     timed_out = False
@@ -48,12 +51,12 @@ def command(app_handle: str, until: str | None, timeout: float | None, form: str
             status, timed_out = e.status, True
     if status is None:
         raise UnknownAppException(app_handle)
-    if form == TABLE:
+    if output_format == TABLE:
         write(state_name(status.state))
     else:
-        write_data(status_data(app_handle, status), form)
+        write_data(status_data(app_handle, status), output_format)
     if timed_out:
-        complain(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
+        print_error(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
         fail(TIMED_OUT)
     if not has_reached(status.state, goal):
         fail(JOB_FAILED)

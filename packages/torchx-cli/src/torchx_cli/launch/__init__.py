@@ -1,1 +1,1 @@
-"""Submitting an app, and staying with it until it has ended."""
+"""Parts of ``torchx run``: its JSON request, component errors, and following an app."""

@@ -1,4 +1,4 @@
-"""Staying with an app that was just submitted: its logs, its end, and Ctrl-C."""
+"""Follows a submitted app in the foreground: shows its logs, waits for its end, handles Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from torchx_cli.exit_codes import Terminated, interrupted
+from torchx_cli.exit_codes import Terminated, interrupt_exit_code
 from torchx_cli.logs.identifier import LogSource
 from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.logs.replicas import started_replicas
+from torchx_cli.output.colors import takes_color
 from torchx_specs.errors import UnknownAppException
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long the logs of an ended app may be silent, in seconds, before they count as ended too.
+#: After the app has ended, logs without a new line for this many seconds count as ended.
 _SILENCE = 10.0
 
 
-class _Logs:
-    """The logs of an app on standard error, from when it has started."""
+class _BackgroundLogs:
+    """Copies the logs of an app to standard error in a thread, once the app has started."""
 
     def __init__(self, runner: Runner, app_handle: str) -> None:
         self._runner = runner
@@ -44,8 +45,6 @@ class _Logs:
         threading.Thread(target=self._run, name="logs", daemon=True).start()
 
     def _run(self) -> None:
-        from torchx_cli.output.colors import takes_color
-
         try:
             handle, options = self._app_handle, LogOptions(tail=True)
             replicas = started_replicas(self._runner, LogSource(handle))
@@ -58,7 +57,7 @@ class _Logs:
                 takes_color(sys.stderr),
             )
             self._reader.read_all()
-        except BaseException as e:  # the job matters more than its logs
+        except BaseException as e:  # reported by finish(): the job matters more than its logs
             self._error = e
         finally:
             self._ended.set()
@@ -67,7 +66,7 @@ class _Logs:
         return self._ended.wait(timeout)
 
     def finish(self) -> None:
-        """Waits for the rest of the logs of an app that has ended."""
+        """Wait until the logs of an ended app are copied."""
         seen = -1
         quiet_since = time.monotonic()
         while not self._ended.wait(0.2):
@@ -75,7 +74,7 @@ class _Logs:
             if lines != seen or (self._reader is not None and self._reader.is_writing):
                 seen, quiet_since = lines, time.monotonic()
             elif time.monotonic() - quiet_since > _SILENCE:
-                logger.warning("the logs have no end although the app has ended")
+                logger.warning("the app has ended, but its logs have not; the rest is not shown")
                 break
         self.stop()
         if self._error is not None and not isinstance(self._error, BrokenPipeError):
@@ -87,23 +86,25 @@ class _Logs:
             self._reader.stop()
 
 
-def attend(runner: Runner, app_handle: str, *, show_logs: bool, owned: bool) -> AppStatus:
-    """Waits for the end of an app and returns its status.
+def follow_in_foreground(
+    runner: Runner, app_handle: str, *, show_logs: bool, owned: bool
+) -> AppStatus:
+    """Wait until an app has ended, and return its status.
 
-    Ctrl-C and SIGTERM cancel an app that lives and dies with this process, wait for its end, and
-    end the command; a second one doesn't wait. Any other app goes on.
+    On Ctrl-C or SIGTERM, an owned app is cancelled, and the command ends when the app has ended; a
+    second signal kills the app. Any other app continues, and the command ends at once.
 
     Args:
-        runner: submitted it
-        app_handle: the app
-        show_logs: True to copy its logs to standard error
-        owned: True if it lives and dies with this process
+        runner: The runner that submitted the app.
+        app_handle: The app.
+        show_logs: Whether to copy the app's logs to standard error.
+        owned: Whether the app lives in this process (``Scheduler.lives_in_client``).
 
     Raises:
-        KeyboardInterrupt: interrupted
-        UnknownAppException: the app vanished
+        KeyboardInterrupt: The user interrupted the command.
+        UnknownAppException: The app no longer exists.
     """
-    logs = _Logs(runner, app_handle) if show_logs else None
+    logs = _BackgroundLogs(runner, app_handle) if show_logs else None
     with _sigterm_interrupts():
         try:
             if logs is not None:
@@ -119,8 +120,8 @@ def attend(runner: Runner, app_handle: str, *, show_logs: bool, owned: bool) -> 
     return status
 
 
-def _wait_for_logs(runner: Runner, app_handle: str, logs: _Logs) -> None:
-    """Returns when the logs have ended, which is as good as the end of the app, or that itself."""
+def _wait_for_logs(runner: Runner, app_handle: str, logs: _BackgroundLogs) -> None:
+    """Return once the logs or the app have ended."""
     while not logs.wait(1.0):
         status = runner.status(app_handle)
         if status is None or status.is_terminal():
@@ -128,15 +129,19 @@ def _wait_for_logs(runner: Runner, app_handle: str, logs: _Logs) -> None:
 
 
 def _interrupted(
-    runner: Runner, app_handle: str, logs: _Logs | None, error: KeyboardInterrupt, owned: bool
+    runner: Runner,
+    app_handle: str,
+    logs: _BackgroundLogs | None,
+    error: KeyboardInterrupt,
+    owned: bool,
 ) -> NoReturn:
     if not owned:
-        logger.warning("%s goes on; 'torchx cancel %s' ends it", app_handle, app_handle)
+        logger.warning("%s continues; run 'torchx cancel %s' to end it", app_handle, app_handle)
         if logs is not None:
             logs.stop()
         raise error
     try:
-        logger.warning("cancelling %s (once more: kill it at once)", app_handle)
+        logger.warning("cancelling %s (interrupt again to kill it)", app_handle)
         runner.cancel(app_handle)
         status = runner.wait(app_handle, wait_interval=1)
         if logs is not None:
@@ -149,14 +154,14 @@ def _interrupted(
         try:
             runner.kill(app_handle)
         finally:
-            # what guards an attached app ends it when this process is gone, however it goes
-            os._exit(interrupted(error))
+            # The guard process of an attached local app ends it when this process ends.
+            os._exit(interrupt_exit_code(error))
     raise error
 
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    """Makes SIGTERM raise Terminated in the main thread."""
+    """Make SIGTERM raise :class:`Terminated` in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

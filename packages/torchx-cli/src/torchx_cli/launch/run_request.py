@@ -1,14 +1,15 @@
-"""What ``torchx run`` is asked to do, by flags or by a JSON object."""
+"""The JSON object that ``torchx run --stdin`` reads."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from torchx_specs.errors import RequestError, nearest
 
-#: The types that the fields have in JSON.
+#: The type of each field in JSON.
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "component_name": (str,),
     "scheduler": (str,),
@@ -31,18 +32,19 @@ class TorchXRunArgs:
     """A run as ``torchx run --stdin`` reads it.
 
     Args:
-        component_name: what to run
-        scheduler: where to
-        scheduler_args: options of the scheduler, as given
-        scheduler_cfg: the same checked; made from ``scheduler_args``
-        dryrun: only show what would be submitted
-        wait: wait for the end
-        log: show the logs and wait for the end
-        workspace: text of the workspace; empty for the working directory
-        parent_run_id: the run that this one belongs to
-        tee_logs: kept for older scripts
-        component_args: typed arguments by parameter
-        component_args_str: arguments as words; if there are any, ``component_args`` does not count
+        component_name: The component.
+        scheduler: Name of the scheduler.
+        scheduler_args: Options of the scheduler.
+        scheduler_cfg: The checked options; computed from ``scheduler_args``.
+        dryrun: Whether to show the request without submitting it.
+        wait: Whether to wait until the app has ended.
+        log: Whether to show the logs, and wait until the app has ended.
+        workspace: The workspace; an empty string means the working directory.
+        parent_run_id: The parent run, for trackers.
+        tee_logs: Accepted without effect, for older scripts.
+        component_args: Typed arguments of the component, by parameter.
+        component_args_str: Arguments as on a command line; if given, they replace
+            ``component_args``.
     """
 
     component_name: str
@@ -60,10 +62,10 @@ class TorchXRunArgs:
 
 
 def torchx_run_args_from_json(json_data: dict[str, Any]) -> TorchXRunArgs:
-    """Returns a run from an object read from JSON; an empty workspace is the working directory.
+    """Return the run that a JSON object describes; an empty workspace is the working directory.
 
     Raises:
-        RequestError: keys are missing, unknown, or of the wrong type; all are told
+        RequestError: Fields are missing, unknown, or of the wrong type; the error lists all.
     """
     known = {f.name: f for f in fields(TorchXRunArgs)}
     problems = [
@@ -73,27 +75,25 @@ def torchx_run_args_from_json(json_data: dict[str, Any]) -> TorchXRunArgs:
     ]
     for name, value in json_data.items():
         if name not in known:
-            problems.append(f"there is no field '{name}';{nearest(name, known)}".rstrip(";"))
+            problems.append(f"unknown field '{name}';{nearest(name, known)}".rstrip(";"))
         elif not isinstance(value, _JSON_TYPES[name]):
             problems.append(f"field '{name}' must be {_TYPE_NAMES[_JSON_TYPES[name][0]]}")
-    words = json_data.get("component_args_str")
-    if isinstance(words, list) and not all(isinstance(word, str) for word in words):
+    arguments = json_data.get("component_args_str")
+    if isinstance(arguments, list) and not all(isinstance(a, str) for a in arguments):
         problems.append("field 'component_args_str' must be a list of strings")
     if problems:
         raise RequestError([f"standard input: {problem}" for problem in problems])
     args = TorchXRunArgs(**json_data)
     if not args.workspace:
-        import os
-
         args.workspace = os.getcwd()
     return args
 
 
 def read_stdin_json(text: str) -> TorchXRunArgs:
-    """Returns a run from the text of a JSON object.
+    """Return the run that the text of a JSON object describes.
 
     Raises:
-        RequestError: it is no such object
+        RequestError: The text is not JSON, or the object does not describe a run.
     """
     from torchx_specs.formats.documents import parse_json
 

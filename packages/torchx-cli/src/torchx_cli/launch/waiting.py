@@ -1,4 +1,4 @@
-"""Waiting for a state."""
+"""Polling intervals, and the states that ``torchx wait`` accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ORDER = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING, AppState.R
 
 
 def intervals(first: float = 0.02, longest: float = 2.0) -> Iterator[float]:
-    """Yields times to sleep between two looks, in seconds, each half as long again as the last."""
+    """Yield pauses between two polls, in seconds; each is 1.5 times the previous one."""
     interval = first
     while True:
         yield interval
@@ -18,12 +18,12 @@ def intervals(first: float = 0.02, longest: float = 2.0) -> Iterator[float]:
 
 
 def has_reached(state: AppState, goal: AppState | None) -> bool:
-    """Returns True if an app in ``state`` is where it should be.
+    """Return True if an app in ``state`` has reached the state ``goal``.
 
     Args:
-        state: the state it is in
-        goal: a terminal state is reached by that state alone, any other by those after it too,
-            as far as the app did not fail; None means that it succeeded
+        state: The state of the app.
+        goal: The requested state; None means SUCCEEDED. A terminal goal is reached by that state
+            only; any other goal also by the later states of an app that did not fail.
     """
     goal = AppState.SUCCEEDED if goal is None else goal
     if state in (goal, AppState.SUCCEEDED):

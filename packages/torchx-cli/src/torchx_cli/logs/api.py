@@ -1,5 +1,6 @@
-"""Functions that other programs call to show logs, also by the paths ``torchx.cli.cmd_log`` and
-``torchx.util.log_tee_helpers``.
+"""Functions with which other programs show logs.
+
+``torchx.cli.cmd_log`` and ``torchx.util.log_tee_helpers`` export them too.
 """
 
 from __future__ import annotations

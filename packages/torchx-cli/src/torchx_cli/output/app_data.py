@@ -1,10 +1,15 @@
-"""An app, and what a scheduler would be given for it, as text and as plain data."""
+"""An app and its scheduler request as text, plain data, and documents."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.printing import JSON, YAML
+from torchx_cli.output.standard_streams import read_utf8
+from torchx_runner import workspaces
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
@@ -15,7 +20,7 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def app_text(app: AppDef) -> str:
-    """Returns an app for people to read, with values masked that look like secrets."""
+    """Return an app as indented text; values that look like secrets are masked."""
     from pprint import pformat
 
     from torchx_specs.redaction import masked
@@ -24,38 +29,34 @@ def app_text(app: AppDef) -> str:
 
 
 def app_dict(app: AppDef) -> dict[str, Any]:
-    """Returns an app as nested dicts, in the shape that scripts know."""
-    from dataclasses import asdict
-
+    """Return an app as nested dicts, for scripts."""
     return asdict(app)
 
 
-def app_document(app: AppDef, form: str) -> str:
-    """Returns an app as a document that ``torchx run`` takes; ``form`` is ``json`` or ``yaml``."""
+def app_document(app: AppDef, output_format: str) -> str:
+    """Return an app as a JSON or YAML document that ``torchx run`` accepts."""
     from torchx_specs.formats import serialize
 
-    return serialize.to_json(app) if form == JSON else serialize.to_yaml(app)
+    return serialize.to_json(app) if output_format == JSON else serialize.to_yaml(app)
 
 
 def is_document(component: str) -> bool:
-    """Returns True if a component's name is that of a file with an app: ``job.yaml``, or ``-``."""
+    """Return True if a component is a file that defines an app: ``job.yaml``, or ``-``."""
     return component == "-" or component.endswith(_SUFFIXES)
 
 
 def read_document(path: str) -> AppDef:
-    """Returns the app in a file.
+    """Return the app in a file.
 
     Args:
-        path: the file; ``-`` is standard input
+        path: The file; ``-`` is standard input.
 
     Raises:
-        RequestError: it cannot be read, or has no app in it
+        RequestError: The file cannot be read, or does not define an app.
     """
     from torchx_specs.formats import serialize
 
     if path == "-":
-        from torchx_cli.standard_streams import read_utf8
-
         name = "standard input"
         return serialize.load(read_utf8(name), called=name)
     from pathlib import Path
@@ -64,33 +65,32 @@ def read_document(path: str) -> AppDef:
 
 
 def dryrun_text(info: AppDryRunInfo[Any]) -> str:
-    """Returns what would be submitted, for people to read."""
+    """Return a dry run as text: the app and the scheduler's request."""
     app = "" if info.app is None else app_text(info.app)
     return f"\n=== APPLICATION ===\n{app}\n\n=== SCHEDULER REQUEST ===\n{info}"
 
 
-def rerunnable(app: AppDef, info: AppDryRunInfo[Any], workspace: Workspace | str | None) -> str:
-    """Returns an app as it was before the scheduler saw it, as YAML that ``torchx run`` takes.
+def dryrun_document(
+    app: AppDef, info: AppDryRunInfo[Any], workspace: Workspace | str | None
+) -> str:
+    """Return a dry run as YAML that ``torchx run`` accepts.
 
-    What the scheduler would be given stands in comments.
+    The document defines the app without the scheduler's changes; comments contain the scheduler's
+    request.
 
     Args:
-        app: the app
-        info: the dry run made of it
-        workspace: the workspace that was asked for; the document has it too
+        app: The app.
+        info: The dry run of the app.
+        workspace: The workspace of the run, which the document names too.
     """
-    import copy
-
-    from torchx_runner import workspaces
-
     app = copy.deepcopy(app)
-    workspaces.choose(app.roles, workspace)
+    workspaces.set_workspace(app.roles, workspace)
     comments = [f"scheduler: {info._scheduler}", "scheduler request:", *str(info).splitlines()]
     return app_document(app, YAML) + "".join(f"# {line}".rstrip() + "\n" for line in comments)
 
 
 def dryrun_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
-    """Returns what would be submitted, as plain data."""
+    """Return a dry run as plain data."""
     return {
         "scheduler": info._scheduler,
         "cfg": dict(info.cfg),
@@ -100,10 +100,7 @@ def dryrun_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
 
 
 def request_data(info: AppDryRunInfo[Any]) -> Any:
-    """Returns a scheduler's request: a dict if it is a dataclass or a mapping, else its text."""
-    from collections.abc import Mapping
-    from dataclasses import asdict, is_dataclass
-
+    """Return a scheduler's request: a dict if it is a dataclass or a mapping, else its text."""
     request = info.request
     if is_dataclass(request) and not isinstance(request, type):
         return asdict(request)

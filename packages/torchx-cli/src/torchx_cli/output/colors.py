@@ -1,4 +1,4 @@
-"""Terminal colour codes; empty strings where standard output is no terminal."""
+"""Terminal colour codes; the names are empty strings if standard output is not a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CODES = {
 
 
 def is_terminal(stream: object) -> bool:
-    """Returns True if ``stream`` is a terminal; a closed or odd one is none."""
+    """Return True if ``stream`` is an open terminal."""
     try:
         return bool(stream.isatty())  # type: ignore[attr-defined]
     except (AttributeError, ValueError):
@@ -23,17 +23,17 @@ def is_terminal(stream: object) -> bool:
 
 
 def takes_color(stream: object) -> bool:
-    """Returns True if ``stream`` is a terminal, and ``$NO_COLOR`` does not forbid colours."""
+    """Return True if ``stream`` is a terminal and ``$NO_COLOR`` is not set."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def paint(text: str, color: str, stream: object) -> str:
-    """Returns ``text`` in a colour if ``stream`` takes colours, else as it is.
+    """Return ``text`` in a colour if ``stream`` shows colours, else unchanged.
 
     Args:
-        text: what to paint
-        color: a name of this module (``GREEN``)
-        stream: where it will be written
+        text: The text.
+        color: The name of a colour in this module, such as ``GREEN``.
+        stream: The stream that the text is for.
     """
     return f"{_CODES[color]}{text}{_CODES['ENDC']}" if takes_color(stream) else text
 

@@ -1,13 +1,14 @@
-"""What a command prints on standard output: aligned text, JSON or YAML."""
+"""Prints the result of a command on standard output: aligned text, JSON or YAML."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.standard_streams import write_utf8
+from torchx_cli.output.standard_streams import write_utf8
 
 if TYPE_CHECKING:
     from torchx_specs.model.status import AppState
@@ -18,50 +19,47 @@ YAML = "yaml"
 
 
 def write(text: str) -> None:
-    """Writes text to standard output, with a newline at its end."""
+    """Write text to standard output, and end it with a newline."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
 def write_json(data: object) -> None:
-    """Writes ``data`` as JSON on one line; what JSON cannot hold becomes its ``str()``."""
+    """Write ``data`` as one line of JSON; a value without a JSON type is written as ``str()``."""
     import json
 
     write_utf8(json.dumps(data, default=str, ensure_ascii=False) + "\n")
 
 
-def write_data(data: object, form: str) -> None:
-    """Writes ``data`` for programs to read.
+def write_data(data: object, output_format: str) -> None:
+    """Write ``data`` as JSON or YAML.
 
     Args:
-        data: dicts, lists and scalars
-        form: ``json`` or ``yaml``
+        data: Dicts, lists and scalars.
+        output_format: ``json`` or ``yaml``.
     """
-    if form == JSON:
+    if output_format == JSON:
         write_json(data)
         return
     from torchx_specs.formats.documents import dump_yaml
 
-    write_utf8(dump_yaml(plain(data)))
+    write_utf8(dump_yaml(to_plain_data(data)))
 
 
-def plain(data: Any) -> Any:
-    """Returns ``data`` as dicts, lists and scalars of the plain types; the rest as ``str()``."""
-    from collections.abc import Mapping
-    from enum import Enum
-
+def to_plain_data(data: Any) -> Any:
+    """Return ``data`` as dicts, lists and scalars; a value of any other type becomes ``str()``."""
     if data is None or type(data) in (bool, int, float, str):
         return data
     if isinstance(data, Mapping):
-        return {str(plain(key)): plain(value) for key, value in data.items()}
+        return {str(to_plain_data(key)): to_plain_data(value) for key, value in data.items()}
     if isinstance(data, (list, tuple, set, frozenset)):
-        return [plain(item) for item in data]
+        return [to_plain_data(item) for item in data]
     if isinstance(data, Enum) and isinstance(data, (str, int)):
         return data.value  # as in JSON
     return str(data)
 
 
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Writes a table: aligned text for scripts, coloured on a terminal."""
+    """Write a table: aligned text for scripts, coloured on a terminal."""
     if is_terminal(sys.stdout):
         _write_rich(headers, rows)
     else:
@@ -69,7 +67,7 @@ def write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows aligned under their headers, with a rule of dashes between.
+    """Return rows aligned under their headers, with a line of dashes between.
 
     >>> print(format_table(["APP HANDLE", "STATUS"], [["local_cwd://s/a", "RUNNING"]]))
     APP HANDLE       STATUS
@@ -105,8 +103,7 @@ def _write_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(header, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell, style=_STATE_STYLES.get(cell, "")) for cell in row))
-    # As wide as it gets: a handle that is cut off, or folded over two lines, cannot be copied. The
-    # terminal itself wraps what is too long for it.
+    # The table keeps its full width: a handle that is truncated or folded cannot be copied.
     widest = sum(max(map(cell_len, column)) + 2 for column in zip(headers, *rows, strict=True))
     console = Console(file=sys.stdout)
     console.width = max(console.width, widest)
@@ -114,5 +111,5 @@ def _write_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def state_name(state: AppState) -> str:
-    """Returns the name of a state, whatever a scheduler put there."""
+    """Return the name of a state; a scheduler may report something else than an AppState."""
     return getattr(state, "name", None) or str(state)

@@ -1,4 +1,4 @@
-"""The status of an app as plain data: what scripts read."""
+"""The status of an app as plain data, for scripts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def status_data(
     app_handle: str, status: AppStatus, roles: list[str] | None = None
 ) -> dict[str, Any]:
-    """Returns a status with what names its app.
+    """Return a status with the names of its app and scheduler.
 
     Args:
-        app_handle: the app
-        status: its status
-        roles: the roles to include, all if None or empty
+        app_handle: The app.
+        status: Its status.
+        roles: The roles to include; None or an empty list means all.
     """
     parsed = parse_app_handle(app_handle)
     return {
@@ -32,7 +32,7 @@ def status_data(
 
 
 def run_data(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
-    """Returns what a submission gave; state and UI are None while they are not known."""
+    """Return the result of a submission; the state and the URL are None if unknown."""
     parsed = parse_app_handle(app_handle)
     return {
         "handle": app_handle,

@@ -1,4 +1,4 @@
-"""Times on the command line: ``10m``, ``2026-11-21T10:00:00``."""
+"""Durations and times on the command line: ``10m``, ``2026-11-21T10:00:00``."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw]?)")
 
 
 def parse_duration(text: str) -> float:
-    """Returns a duration in seconds.
+    """Return a duration in seconds.
 
     >>> parse_duration("90"), parse_duration("1h30m")
     (90.0, 5400.0)
 
     Raises:
-        ValueError: it is none
+        ValueError: The text is not a duration.
     """
     seconds = 0.0
     position = 0
-    word = text.strip().lower()
-    while position < len(word):
-        part = _PART.match(word, position)
-        if part is None or (not part[2] and part[0] != word):
+    rest = text.strip().lower()
+    while position < len(rest):
+        part = _PART.match(rest, position)
+        if part is None or (not part[2] and part[0] != rest):
             break
         seconds += float(part[1]) * _UNITS[part[2]]
         position = part.end()
-    if not word or position < len(word):
-        raise ValueError(f"'{text}' is no duration; write 90, 90s, 10m, 2h, 1d or 1h30m")
+    if not rest or position < len(rest):
+        raise ValueError(f"'{text}' is not a duration; write 90, 90s, 10m, 2h, 1d or 1h30m")
     return seconds
 
 
 def parse_when(text: str, now: datetime | None = None) -> datetime:
-    """Returns a point in time, as local time without a zone.
+    """Return a point in time, as local time without a time zone.
 
     Args:
-        text: ISO 8601 (local time unless it has a zone), or how long ago: ``10m``
-        now: what ``ago`` counts from
+        text: ISO 8601 (local time unless it has a time zone), or a duration before ``now``.
+        now: The reference for durations; None means the present.
 
     Raises:
-        ValueError: it is neither
+        ValueError: The text is neither.
     """
     word = text.strip()
     try:
@@ -54,12 +54,12 @@ def parse_when(text: str, now: datetime | None = None) -> datetime:
     except (ValueError, OverflowError):
         pass
     try:
-        # Python 3.10 does not know that Z is a zone
+        # Python 3.10 does not accept the time zone Z.
         when = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", word))
         return when.astimezone().replace(tzinfo=None) if when.tzinfo else when
     except (ValueError, OverflowError):
         raise ValueError(
-            f"'{text}' is no time; write 10m (ago), 2026-11-21 or 2026-11-21T10:00:00"
+            f"'{text}' is not a time; write 10m (ago), 2026-11-21 or 2026-11-21T10:00:00"
         ) from None
 
 
@@ -78,12 +78,12 @@ class _Converted(click.ParamType):  # type: ignore[type-arg]  # generic since cl
 
 
 def duration_option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """An option that holds a duration; the command gets seconds, or None."""
+    """Return a decorator for a duration; the command receives seconds, or None."""
     return click.option(
         *names, type=_Converted("duration", parse_duration), metavar="TIME", **settings
     )
 
 
 def when_option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """An option that holds a point in time; the command gets a datetime, or None."""
+    """Return a decorator for a point in time; the command receives a datetime, or None."""
     return click.option(*names, type=_Converted("time", parse_when), metavar="TIME", **settings)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import ComponentError, ComponentNotFoundException, nearest
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def load_component_file(path: str) -> ModuleType:
         known = _loaded.get(real)
         if known is not None and known[0] == version:
             return known[1]
-        name, root = _identity(real)
+        name, root = _name_and_root(real)
         imported = sys.modules.get(name)
         if known is None and imported is not None and _is_from(imported, real):
             return imported  # by the program itself
@@ -83,7 +84,7 @@ def load_component_file(path: str) -> ModuleType:
         return module
 
 
-def _identity(real: str) -> tuple[str, str]:
+def _name_and_root(real: str) -> tuple[str, str]:
     """Returns the dotted name of a file, and the folder from which that name imports."""
     folder, filename = os.path.split(real)
     stem = filename.rpartition(".")[0] or filename
@@ -178,8 +179,6 @@ def _line_in(error: BaseException, file: str | None) -> int | None:
 
 
 def _load_text(path: str) -> ModuleType:
-    from torchx_runner.installed_schedulers import plugin_manager
-
     for group in plugin_manager().components():
         if group.read_file is None:
             continue

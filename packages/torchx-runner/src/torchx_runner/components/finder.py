@@ -10,6 +10,7 @@ A component is addressed as
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
@@ -19,7 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_runner.components.rules import Component as _Component
-from torchx_runner.components.rules import broken_rules, is_candidate, make_component
+from torchx_runner.components.rules import is_candidate, make_component, rule_violations
+from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import (
     ComponentError,
     ComponentNotFoundException,
@@ -28,6 +30,7 @@ from torchx_specs.errors import (
     TorchXError,
     nearest,
 )
+from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 
 if TYPE_CHECKING:
     from torchx_runner.components.rules import Validators
@@ -101,15 +104,13 @@ def component_groups() -> tuple[ComponentPlugin, ...]:
 
     Those of ``torchx-components`` are left out if a group of the older kind replaces them.
     """
-    from torchx_runner.installed_schedulers import plugin_manager
-
     groups = tuple(group for group in plugin_manager().components() if group.module)
     if any(group.replaces_builtins for group in groups):
         groups = tuple(group for group in groups if not group.builtin)
     return groups
 
 
-class _Found(NamedTuple):
+class _Location(NamedTuple):
     module: ModuleType
     attribute: str
 
@@ -118,8 +119,8 @@ def _prefix(group: ComponentPlugin) -> str:
     return "" if group.group.startswith("_") else group.group
 
 
-def _find_registered(name: str) -> _Found | None:
-    claims: list[tuple[ComponentPlugin, _Found]] = []
+def _find_registered(name: str) -> _Location | None:
+    claims: list[tuple[ComponentPlugin, _Location]] = []
     broken: ComponentError | None = None
     for group in component_groups():
         prefix = _prefix(group)
@@ -134,10 +135,10 @@ def _find_registered(name: str) -> _Found | None:
             claims.append((group, found))
     if not claims and broken is not None:
         raise broken
-    return _winner(name, claims)
+    return _preferred_claim(name, claims)
 
 
-def _find_in(group: ComponentPlugin, relative_name: str) -> _Found | None:
+def _find_in(group: ComponentPlugin, relative_name: str) -> _Location | None:
     """Returns the component of a group, importing only the module it is in."""
     *path, attribute = relative_name.split(".")
     if not all(part.isidentifier() for part in (*path, attribute)):
@@ -149,12 +150,14 @@ def _find_in(group: ComponentPlugin, relative_name: str) -> _Found | None:
     value = getattr(module, attribute, None)
     if not is_candidate(value):
         return None
-    if value.__module__ != module.__name__ and broken_rules(value, module, attribute, None):
+    if value.__module__ != module.__name__ and rule_violations(value, module, attribute, None):
         return None  # something that the module only imports
-    return _Found(module, attribute)
+    return _Location(module, attribute)
 
 
-def _winner(name: str, claims: list[tuple[ComponentPlugin, _Found]]) -> _Found | None:
+def _preferred_claim(
+    name: str, claims: list[tuple[ComponentPlugin, _Location]]
+) -> _Location | None:
     """Returns whose component a name means.
 
     A deliberate override wins; within one distribution, and among groups of the older kind, the
@@ -168,14 +171,12 @@ def _winner(name: str, claims: list[tuple[ComponentPlugin, _Found]]) -> _Found |
     for group, found in claims:
         if group.deliberate:
             return found
-    last_of: dict[str, tuple[ComponentPlugin, _Found]] = {}
+    last_of: dict[str, tuple[ComponentPlugin, _Location]] = {}
     for group, found in claims:
         last_of["" if group.replaces_builtins else str(group.origin)] = (group, found)
     by_value = {id(getattr(f.module, f.attribute)): (g, f) for g, f in last_of.values()}
     if len(by_value) == 1:
         return next(iter(by_value.values()))[1]
-    from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
-
     groups = [group for group, _ in by_value.values()]
     raise PluginError(
         f"component '{name}' is given by {' and by '.join(str(g.origin) for g in groups)}:"
@@ -185,14 +186,14 @@ def _winner(name: str, claims: list[tuple[ComponentPlugin, _Found]]) -> _Found |
     )
 
 
-def _find_dotted(name: str) -> _Found | None:
+def _find_dotted(name: str) -> _Location | None:
     module_name, dot, function = name.rpartition(".")
     if not dot or not all(part.isidentifier() for part in name.split(".")):
         return None
     module = _import(module_name, module_name)
     if module is None or not hasattr(module, function):
         return None
-    return _Found(module, function)
+    return _Location(module, function)
 
 
 def _import(module_name: str, what: str, must_exist: str = "") -> ModuleType | None:
@@ -241,8 +242,6 @@ def _not_found(name: str) -> str:
 
 
 def _no_function_named(path: str) -> str:
-    import ast
-
     text = f"a component in a file is given as path/to/file.py:function, got '{path}'"
     try:
         with open(path, "rb") as fp:
@@ -273,7 +272,7 @@ def list_components(validators: Validators = None) -> ComponentListing:
     module.
     """
     problems: list[ComponentProblem] = []
-    claims: dict[str, list[tuple[ComponentPlugin, _Found]]] = {}
+    claims: dict[str, list[tuple[ComponentPlugin, _Location]]] = {}
     components: dict[tuple[str, int], _Component] = {}
     for group in component_groups():
         finder = ModuleComponentsFinder(group.module, group.group)
@@ -285,7 +284,7 @@ def list_components(validators: Validators = None) -> ComponentListing:
     listed: dict[str, _Component] = {}
     for name, claimed in claims.items():
         try:
-            winner = _winner(name, claimed)
+            winner = _preferred_claim(name, claimed)
         except PluginError as e:
             group, found = claimed[0]
             problems.append(ComponentProblem(group.module, str(group.origin), str(e)))
@@ -324,7 +323,7 @@ class ModuleComponentsFinder(ComponentsFinder):
         """Returns the components there are, invalid ones included."""
         return [component for component, _ in self._walk(validators)]
 
-    def _walk(self, validators: Validators) -> Iterator[tuple[_Component, _Found]]:
+    def _walk(self, validators: Validators) -> Iterator[tuple[_Component, _Location]]:
         self.problems = []
         given = self.base_module
         base = self._try_import(given) if isinstance(given, str) else given
@@ -338,7 +337,7 @@ class ModuleComponentsFinder(ComponentsFinder):
                 component = make_component(name, module, attribute, validators)
                 defined_here = getattr(module, attribute).__module__ == module.__name__
                 if defined_here or not component.validation_errors:
-                    yield component, _Found(module, attribute)
+                    yield component, _Location(module, attribute)
 
     def _modules(self, module: ModuleType) -> Iterator[ModuleType]:
         import pkgutil

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchx_specs.components import read_signature
+from torchx_specs.components.converters import SUPPORTED_TYPES
 from torchx_specs.errors import TorchXError
+from torchx_specs.model.app import AppDef
 
 if TYPE_CHECKING:
     from torchx_specs.file_linter import ComponentFunctionValidator
-    from torchx_specs.model.app import AppDef
 
     Validators = Sequence[ComponentFunctionValidator] | None
 
@@ -71,7 +74,7 @@ def make_component(
         validators: rules to check instead of the usual ones
     """
     value: Any = getattr(module, attribute)
-    errors = broken_rules(value, module, attribute, validators)
+    errors = rule_violations(value, module, attribute, validators)
     if isinstance(value, type) and not errors:
         value = _function_of_class(value)
     return Component(name, None, attribute, value, errors)
@@ -81,7 +84,6 @@ def _function_of_class(cls: Any) -> Callable[..., AppDef]:
     """Returns the function that a class component amounts to, with the signature of its
     constructor.
     """
-    import inspect
 
     def component(*args: Any, **kwargs: Any) -> AppDef:
         app: AppDef = cls(*args, **kwargs).build()
@@ -95,7 +97,7 @@ def _function_of_class(cls: Any) -> Callable[..., AppDef]:
     return component
 
 
-def broken_rules(
+def rule_violations(
     value: Any, module: ModuleType, attribute: str, validators: Validators
 ) -> list[str]:
     """Returns which rules for components a value breaks.
@@ -104,7 +106,7 @@ def broken_rules(
     """
     if not isinstance(value, type) and not callable(value):
         return [f"{attribute} is a {type(value).__name__}, not a function"]
-    doubts = _doubts(value) if validators is None else []
+    doubts = _quick_violations(value) if validators is None else []
     if validators is None and not doubts:
         return []
     file = getattr(module, "__file__", None)
@@ -115,23 +117,18 @@ def broken_rules(
     messages = validate(file, attribute, validators)
     if len(messages) == 1 and messages[0].line == 0 and doubts:
         return doubts  # the file has no such definition: it is made, or imported
-    return [f"{_shown(file)}:{m.line}: {m.description}" for m in messages]
+    return [f"{_relative_path(file)}:{m.line}: {m.description}" for m in messages]
 
 
-def _shown(file: str) -> str:
+def _relative_path(file: str) -> str:
     below = os.getcwd() + os.sep
     return file[len(below) :] if file.startswith(below) else file
 
 
-def _doubts(value: Any) -> list[str]:
+def _quick_violations(value: Any) -> list[str]:
     """Returns why a function may be no component, without reading its source; nothing if it
     certainly is one.
     """
-    import inspect
-
-    from torchx_specs.components import read_signature
-    from torchx_specs.components.converters import SUPPORTED_TYPES
-
     name = getattr(value, "__name__", str(value))
     if isinstance(value, type):
         constructor: Any = value.__init__  # type: ignore[misc]
@@ -162,8 +159,6 @@ def _doubts(value: Any) -> list[str]:
 
 
 def _is_appdef(annotation: Any) -> bool:
-    from torchx_specs.model.app import AppDef
-
     if isinstance(annotation, str):
         return annotation.strip("'\" ").rpartition(".")[2] == AppDef.__name__
     return isinstance(annotation, type) and issubclass(annotation, AppDef)

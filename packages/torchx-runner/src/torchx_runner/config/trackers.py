@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torchx_runner.config import api as config
+
 
 def get_configured_trackers() -> dict[str, str | None]:
     """Returns ``{tracker: its configuration or None}``, from the environment and ``.torchxconfig``.
@@ -11,7 +13,6 @@ def get_configured_trackers() -> dict[str, str | None]:
     Raises:
         ConfigError: a configuration file is malformed
     """
-    from torchx_runner.config import api as config
     from torchx_runner.tracker_configs import resolve_configs
 
     names = config.get_configs(prefix="torchx", name="tracker")

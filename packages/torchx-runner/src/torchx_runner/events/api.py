@@ -20,7 +20,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from torchx_runner.installed_schedulers import plugin_manager
 from torchx_runner.session import get_session_id_or_create_new
+from torchx_specs.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
     import logging
@@ -170,7 +172,7 @@ class log_event:  # noqa: N801 - a documented name, used as a context manager
         if exec_value is not None:
             event.exception_type = type(exec_value).__name__
             event.exception_message = str(exec_value)
-        if _is_heard("null"):
+        if _has_listeners("null"):
             from torchx_runner.events.details import add_details
 
             try:
@@ -186,7 +188,7 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
     Raises:
         KeyError: there is no such destination
     """
-    if not _is_heard(destination):
+    if not _has_listeners(destination):
         return
     log = _get_or_create_logger(destination)
     try:
@@ -202,16 +204,13 @@ _warned: set[str] = set()
 
 
 def _handlers_of_plugins() -> Catalog[EventHandlerPlugin] | None:
-    from torchx_runner.installed_schedulers import plugin_manager
-    from torchx_specs.errors import ConfigError
-
     try:
         return plugin_manager().event_handlers()
     except ConfigError:  # told where the configuration is needed
         return None
 
 
-def _is_heard(destination: str) -> bool:
+def _has_listeners(destination: str) -> bool:
     """Returns False if events for this destination reach nobody."""
     if destination != "null" or os.environ.get(ENV_TORCHX_EVENTS):
         return True
@@ -256,7 +255,6 @@ def _get_or_create_logger(destination: str = "null") -> logging.Logger:
 
 def _make_handlers(destination: str, sink: str) -> list[logging.Handler]:
     from torchx_runner.events.handlers import get_logging_handler, get_sink
-    from torchx_specs.errors import PluginError
 
     handlers: list[logging.Handler] = []
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ def add_details(
         event.runcfg = json.dumps(masked(options), default=str)
     if error is None:
         return
-    import traceback
-
     raw = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     frames = traceback.extract_tb(error.__traceback__)
     if frames:

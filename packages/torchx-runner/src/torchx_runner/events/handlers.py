@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
+from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import nearest
 
 _JSONL = "jsonl:"
@@ -23,8 +24,6 @@ def get_logging_handler(destination: str = "null") -> logging.Handler:
         KeyError: there is no such destination
         PluginError: two plugins claim it, or it cannot be loaded
     """
-    from torchx_runner.installed_schedulers import plugin_manager
-
     catalog = plugin_manager().event_handlers()
     record = catalog.find(destination)
     if record is not None:

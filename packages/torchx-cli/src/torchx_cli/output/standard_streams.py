@@ -1,4 +1,4 @@
-"""Standard input and output, whatever the locale and whoever has closed them."""
+"""Standard input and output in every locale, even if they are closed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torchx_specs.errors import RequestError
 
 
 @contextmanager
-def usable() -> Iterator[None]:
-    """Makes both output streams take whatever is written, until the end of the context.
+def tolerant_streams() -> Iterator[None]:
+    """Make both output streams accept any text, until the end of the context.
 
-    What the encoding of standard output lacks is written as escapes (standard error does that by
-    itself), and bytes that were no text when they were read as those bytes; a stream that was
-    closed before this process began takes everything and keeps nothing.
+    Characters that the encoding of standard output lacks are written as escapes; standard error
+    does so by itself. Bytes that were read as surrogate escapes are written as these bytes. A
+    stream that was closed when this process began discards everything.
     """
     with ExitStack() as stack:
         for name in ("stdout", "stderr"):
@@ -35,7 +35,7 @@ def usable() -> Iterator[None]:
         yield
 
 
-# the latter is the default in the locale C
+# The latter is the default in the locale C.
 _RAISING = ("strict", "surrogateescape")
 _ERRORS = "torchx-escape"
 
@@ -51,32 +51,32 @@ def _reconfigure(stream: io.TextIOWrapper, errors: str) -> None:
     try:
         stream.reconfigure(errors=errors)
     except (OSError, ValueError):
-        pass  # it cannot be flushed, or is closed: nothing more is written to it
+        pass  # closed, or cannot be flushed
 
 
 def write_utf8(text: str) -> None:
-    """Writes a JSON or YAML document to standard output: those are UTF-8 in every locale."""
+    """Write a JSON or YAML document to standard output as UTF-8, in every locale."""
     stream = sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.flush()
-        # JSON and YAML both read the escape of a character that UTF-8 lacks
+        # JSON and YAML both understand the escape of a lone surrogate.
         stream.buffer.write(text.encode("utf-8", "backslashreplace"))
     else:
         stream.write(text)
 
 
 def read_utf8(what: str) -> str:
-    """Reads standard input to its end.
+    """Read standard input to its end.
 
     Args:
-        what: what messages call the text
+        what: The name of the text, for error messages.
 
     Raises:
-        RequestError: it is not UTF-8 text, or there is no standard input
+        RequestError: The text is not UTF-8, or standard input is closed.
     """
     stream = sys.stdin
     if stream is None:
-        raise RequestError(f"{what}: there is no standard input")
+        raise RequestError(f"{what}: standard input is closed")
     if not isinstance(stream, io.TextIOWrapper):
         return str(stream.read())
     data: bytes = stream.buffer.read()

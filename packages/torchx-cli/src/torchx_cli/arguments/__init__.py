@@ -1,0 +1,1 @@
+"""Arguments and options of the sub-commands, and their defaults in ``.torchxconfig``."""

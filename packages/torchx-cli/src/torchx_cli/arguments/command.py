@@ -1,0 +1,106 @@
+"""The class of our sub-commands: their options have defaults in ``.torchxconfig``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import click
+
+from torchx_cli.exit_codes import ARGV_KEY
+from torchx_runner.config.api import get_cli_defaults
+from torchx_specs.errors import ConfigError, nearest
+
+
+class Command(click.Command):
+    """A command whose options have defaults in ``.torchxconfig``, section ``[cli:NAME]``.
+
+    Args:
+        args: As for ``click.Command``.
+        extra_keys: Keys of that section that are no options.
+        kwargs: As for ``click.Command``.
+    """
+
+    def __init__(self, *args: Any, extra_keys: Iterable[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.extra_keys = frozenset(extra_keys)
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        # click looks up each argument as a long option first, and searches for similar names if
+        # there is none. That costs two milliseconds for a single `-s`.
+        parser: Any = super().make_parser(ctx)
+        try:
+            parser._long_opt.update(parser._short_opt)
+        except AttributeError:
+            pass  # another version of click: slower, and correct
+        return parser
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[ARGV_KEY] = tuple(args)
+        if not ctx.resilient_parsing:
+            defaults: Any = _ConfiguredDefaults(self, ctx)
+            ctx.default_map = defaults
+        return super().parse_args(ctx, args)
+
+
+class _ConfiguredDefaults(Mapping[str, Any]):
+    """Defaults of a command's options; the files are read when the first default is needed."""
+
+    def __init__(self, command: Command, ctx: click.Context) -> None:
+        self._command = command
+        self._ctx = ctx
+        self._values: dict[str, Any] | None = None
+
+    def _load(self) -> dict[str, Any]:
+        if self._values is None:
+            self._values = dict(_configured_values(self._command, self._ctx))
+        return self._values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._load()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._load())
+
+    def __len__(self) -> int:
+        return len(self._load())
+
+
+def _long_name(option: click.Option) -> str:
+    long = (name for name in option.opts if name.startswith("--"))
+    return next(long, option.opts[0]).lstrip("-").replace("-", "_")
+
+
+def _configured_values(command: Command, ctx: click.Context) -> Iterator[tuple[str, Any]]:
+    """Yield the name and value of each option that the configuration files set."""
+    section = f"cli:{command.name}"
+    by_spelling = {
+        spelling: param
+        for param in command.params
+        if isinstance(param, click.Option)
+        for spelling in (
+            param.name or "",
+            *(opt.lstrip("-").replace("-", "_") for opt in param.opts),
+        )
+    }
+    names = sorted(_long_name(param) for param in dict.fromkeys(by_spelling.values()))
+    for key, value in get_cli_defaults(command.name or "").items():
+        if key in command.extra_keys:
+            continue
+        param = by_spelling.get(key.replace("-", "_"))
+        if param is None:
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "[%s] %s: torchx %s has no such option;%s",
+                section,
+                key,
+                command.name,
+                nearest(key, names) or f" options: {', '.join(names)}",
+            )
+            continue
+        try:
+            converted = param.type.convert(value, param, ctx)
+        except click.BadParameter as e:
+            raise ConfigError(f"[{section}] {key}: {e.message.rstrip('.')}") from None
+        yield param.name or "", (converted,) if param.multiple else converted

@@ -1,0 +1,64 @@
+"""The scheduler of a command, and its options from flags and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from torchx_runner.config import api as config
+from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
+from torchx_specs.errors import RequestError
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_specs.options.run_options import CfgVal
+
+#: The scheduler that is used if none is given.
+DEFAULT_SCHEDULER = "local_cwd"
+
+
+def choose_scheduler(name: str | None) -> str:
+    """Return the installed scheduler to use: the given one, else ``local_cwd``, else the only one.
+
+    Args:
+        name: The name on the command line or in the configuration.
+
+    Raises:
+        RequestError: The given scheduler is not installed, or several schedulers are installed and
+            none is given.
+    """
+    installed = InstalledSchedulers()
+    if name:
+        if name not in installed:
+            raise unknown_scheduler(name, installed)
+        return name
+    names = sorted(installed)
+    if DEFAULT_SCHEDULER in names:
+        return DEFAULT_SCHEDULER
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        command = installed.installable.get(DEFAULT_SCHEDULER)
+        raise RequestError(f"no scheduler is installed{f'; run: {command}' if command else ''}")
+    raise RequestError(f"which scheduler? give -s with one of: {', '.join(names)}")
+
+
+def read_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[str, CfgVal]:
+    """Return a scheduler's options: those of the ``-cfg`` values, then those of the files.
+
+    Args:
+        runner: The runner.
+        scheduler: Name of the scheduler.
+        literals: The values of ``-cfg``, each ``key=value,...``.
+
+    Raises:
+        RequestError: An option is malformed, unknown, of the wrong type, or given with two values.
+    """
+    cfg: dict[str, CfgVal] = {}
+    for literal in literals:
+        for key, value in runner.cfg_from_str(scheduler, literal).items():
+            if key in cfg and cfg[key] != value:
+                raise RequestError(f"-cfg {key} is given twice, as {cfg[key]} and as {value}")
+            cfg[key] = value
+    config.apply(scheduler, cfg)
+    return cfg

@@ -1,0 +1,62 @@
+"""Tests of adding missing keys to a configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchx_cli import config_merge
+from torchx_specs.errors import ConfigError
+
+ADDITION = "[slurm]\npartition = None\ntime = 1\n\n[local_cwd]\nlog_dir = None\n\n"
+
+
+def test_merge_adds_missing_keys_and_keeps_every_byte() -> None:
+    existing = "# mine\n[slurm]\n  # why\npartition: gpu ; both\n\n\n[cli:run]\nwait=true"
+    merged, added = config_merge.merge(existing, ADDITION, "file")
+    assert merged == (
+        "# mine\n[slurm]\n  # why\npartition: gpu ; both\ntime = 1\n\n\n[cli:run]\nwait=true\n"
+        "\n[local_cwd]\nlog_dir = None\n"
+    )
+    assert added == ["[slurm] time", "[local_cwd]"]
+    again, more = config_merge.merge(merged, ADDITION, "file")
+    assert again == merged
+    assert more == []
+
+
+def test_merge_keeps_line_ends_and_accepts_camel_case() -> None:
+    merged, added = config_merge.merge(
+        "[local_cwd]\r\nlogDir = /x\r\n[slurm]\r\n", ADDITION, "file"
+    )
+    assert merged == "[local_cwd]\r\nlogDir = /x\r\n[slurm]\r\npartition = None\r\ntime = 1\r\n"
+    assert added == ["[slurm] partition", "[slurm] time"]
+
+
+def test_merge_into_an_empty_file() -> None:
+    merged, _ = config_merge.merge("", ADDITION, "file")
+    assert merged == "[slurm]\npartition = None\ntime = 1\n\n[local_cwd]\nlog_dir = None\n"
+
+
+def test_merge_rejects_a_malformed_file() -> None:
+    with pytest.raises(ConfigError, match="file:1"):
+        config_merge.merge("no section\n", ADDITION, "file")
+
+
+def test_replace_file_follows_links_and_keeps_the_mode(tmp_path: Path) -> None:
+    target = tmp_path / "real"
+    target.write_text("old")
+    target.chmod(0o640)
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    config_merge.replace_file(str(link), "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_replace_file_reports_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        config_merge.replace_file(str(tmp_path / "no" / "such" / "file"), "x")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,39 @@
+"""Tests of the states and intervals of waiting."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from torchx_cli.launch.waiting import has_reached, intervals
+from torchx_specs import AppState
+
+
+@pytest.mark.parametrize(
+    ("state", "goal", "reached"),
+    [
+        ("SUCCEEDED", None, True),
+        ("FAILED", None, False),
+        ("CANCELLED", None, False),
+        ("RUNNING", None, False),
+        ("RUNNING", "RUNNING", True),
+        ("RUNNING", "PENDING", True),
+        ("SUCCEEDED", "RUNNING", True),
+        ("FAILED", "RUNNING", False),
+        ("PENDING", "RUNNING", False),
+        ("UNKNOWN", "PENDING", False),
+        ("FAILED", "FAILED", True),
+        ("SUCCEEDED", "FAILED", False),
+        ("CANCELLED", "CANCELLED", True),
+    ],
+)
+def test_has_reached(state: str, goal: str | None, reached: bool) -> None:
+    assert has_reached(AppState[state], None if goal is None else AppState[goal]) is reached
+
+
+def test_intervals_grow_to_a_limit() -> None:
+    values = list(itertools.islice(intervals(0.5, 2.0), 6))
+    assert values[0] == 0.5
+    assert values == sorted(values)
+    assert values[-1] == 2.0
