@@ -1,13 +1,13 @@
-"""A Docker Engine of one's own on this machine, with base images made here: nothing is downloaded.
+"""Run a separate Docker Engine on this machine, with base images that are built here.
 
     integration/services/docker_engine.py start FOLDER [--python]
     export DOCKER_HOST=unix://FOLDER/docker.sock
     integration/services/docker_engine.py stop FOLDER
 
-Everything is below FOLDER (as root). ``integration/install.sh docker`` installs the programs. The
-images are ``torchx-test/busybox:1`` (busybox-static) and, with ``--python``,
-``torchx-test/python:1`` (the Python of this machine's Debian, with its libraries). The daemon's
-process id is in FOLDER/docker.pid; ``stop`` ends that and nothing else.
+Needs root. ``integration/install.sh docker`` installs the programs. All files are below FOLDER;
+nothing is downloaded. The images are ``torchx-test/busybox:1`` (busybox-static) and, with
+``--python``, ``torchx-test/python:1`` (this machine's Debian Python with its libraries). The
+daemon's process id is in FOLDER/docker.pid; ``stop`` ends only that process.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pathlib import Path
 from service_process import ServiceError as ServiceError
 from service_process import environment, is_alive, send_signal, spawn
 
-PATIENCE = 60.0
+PATIENCE = 60.0  # seconds until an engine or a command counts as failed
 BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
 
 
-# Daemons outlive whoever started them; kept, so that no object of theirs complains of that.
+# Daemons may outlive this process. Without a reference, Popen would warn about a running child.
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -45,36 +45,38 @@ def start(
     live_restore: bool = False,
     addresses: str = "10.213.0.0/16",
 ) -> dict[str, str]:
-    """Starts an engine below ``folder``, or starts the one that was there again.
+    """Start an engine below ``folder``, or restart the one that was stopped there.
 
     Args:
-        folder: a new or empty one, or that of an engine that was stopped
-        python: with the image that has a Python
-        storage_driver: ``overlay2``, ``vfs`` ..., the engine's choice if empty
-        live_restore: containers live on while the daemon is down
-        addresses: of its networks, 256 for each
+        folder: A new or empty folder, or the folder of a stopped engine.
+        python: Also build the image with Python.
+        storage_driver: Such as ``overlay2`` or ``vfs`` (default: the engine's choice).
+        live_restore: Keep containers running while the daemon is down.
+        addresses: The address range of its networks; each network gets 256 addresses.
 
     Returns:
-        the variables with which clients find it
+        The environment variables with which clients find the engine.
 
     Raises:
-        ServiceError: it does not come up
+        ServiceError: The engine does not start.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     socket = folder / "docker.sock"
     if len(str(socket)) > 100:
-        raise ServiceError(f"{socket}: too long for a socket; choose a shorter folder")
+        raise ServiceError(
+            f"{str(socket)!r} is too long for a socket's path; choose a shorter folder"
+        )
     variables = {"DOCKER_HOST": f"unix://{socket}"}
     command = ["dockerd", "--data-root", str(folder / "data"), "--exec-root", str(folder / "exec")]
     command += ["--host", f"unix://{socket}", "--pidfile", str(folder / "dockerd.pid")]
     command += ["--config-file", str(folder / "daemon.json"), "--group", "root"]
     if storage_driver:
         command += ["--storage-driver", storage_driver]
-    # Bridges of other engines on this machine are left alone: this one uses addresses of its own.
+    # Addresses of its own, so that it does not touch the bridges of this machine's other engines.
     settings = {
         "bridge": "none",
-        # what host-gateway means, which needs a bridge otherwise
+        # Without a bridge, the engine cannot find this address itself.
         "host-gateway-ip": "127.0.0.1",
         "live-restore": live_restore,
         "default-address-pools": [{"base": addresses, "size": 24}],
@@ -88,7 +90,7 @@ def start(
     deadline = time.monotonic() + PATIENCE
     while not _docker(["version"], variables, check=False):
         if process.poll() is not None or time.monotonic() > deadline:
-            what = "has ended" if process.poll() is not None else "isn't ready"
+            what = "exited" if process.poll() is not None else f"is not ready after {PATIENCE} s"
             end = (folder / "dockerd.log").read_text(errors="replace")[-1500:]
             raise ServiceError(f"dockerd {what}: {end}")
         time.sleep(0.1)
@@ -101,7 +103,7 @@ def start(
 
 
 def stop(folder: Path) -> None:
-    """Ends the engine that :func:`start` has started there; does nothing if none runs."""
+    """Stop the engine of ``folder``; do nothing if none runs."""
     try:
         pid = int((folder / "docker.pid").read_text())
     except FileNotFoundError:
@@ -117,7 +119,7 @@ def stop(folder: Path) -> None:
 
 
 def kill(folder: Path) -> None:
-    """Kills the daemon, as a crash would; its containers may live on."""
+    """Kill the daemon, to simulate a crash; its containers may continue."""
     pid = int((folder / "docker.pid").read_text())
     send_signal(pid, signal.SIGKILL)
     while is_alive(pid):
@@ -125,13 +127,13 @@ def kill(folder: Path) -> None:
 
 
 def destroy(folder: Path, *, keep_files: bool = False) -> None:
-    """Ends an engine for good: its containers and its networks' bridges go with it, and its files.
+    """Stop an engine; remove its containers, its networks' bridges and its files.
 
-    What a daemon that is only stopped leaves behind would take the next one's addresses.
+    The bridges of an engine that was only stopped would occupy the addresses of the next engine.
 
     Args:
-        folder: where it was started
-        keep_files: leave its files to the caller
+        folder: The folder of the engine.
+        keep_files: Keep the engine's files.
     """
     folder = folder.resolve()
     variables = {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
@@ -151,7 +153,7 @@ def destroy(folder: Path, *, keep_files: bool = False) -> None:
 
 
 def _remove_bridges(folder: Path) -> None:
-    """Removes the bridges of networks that this engine has made and not removed itself."""
+    """Remove the bridges of networks that the engine created and did not remove."""
     database = folder / "data" / "network" / "files" / "local-kv.db"
     kept = database.read_bytes() if database.exists() else b""
     named = {name.decode() for name in re.findall(rb"br-[0-9a-f]{12}", kept)}
@@ -160,10 +162,10 @@ def _remove_bridges(folder: Path) -> None:
 
 
 def import_busybox(variables: dict[str, str]) -> None:
-    """Makes the small image: busybox under all its names."""
+    """Build the small image: busybox, and a link for each of its commands."""
     busybox = shutil.which("busybox", path=environment({})["PATH"])
     if busybox is None:
-        raise ServiceError("no busybox here: integration/install.sh docker")
+        raise ServiceError("'busybox' is not on PATH; run: integration/install.sh docker")
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
         for name in ("bin", "etc", "tmp", "root", "dev", "proc", "sys"):
@@ -179,10 +181,10 @@ def import_busybox(variables: dict[str, str]) -> None:
 
 
 def import_python(variables: dict[str, str]) -> None:
-    """Makes the image with a Python: Debian's own, with what it links to, on top of busybox."""
+    """Build the image with busybox and Debian's Python, including its shared libraries."""
     python = Path("/usr/bin/python3").resolve()
     if not python.exists():
-        raise ServiceError("no /usr/bin/python3 here: integration/install.sh docker")
+        raise ServiceError("'/usr/bin/python3' does not exist; run: integration/install.sh docker")
     library = Path(f"/usr/lib/{python.name}")
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
@@ -214,16 +216,16 @@ def import_python(variables: dict[str, str]) -> None:
 
 
 def _libraries(programs: list[Path]) -> list[Path]:
-    """Returns the shared libraries that programs link to, the loader among them."""
+    """Return the shared libraries that programs link to, including the loader."""
     listed = subprocess.run(
         ["ldd", *map(str, programs)], capture_output=True, text=True, check=False
     ).stdout
-    words = {word for line in listed.split("\n") for word in line.split() if word.startswith("/")}
-    return sorted(Path(word) for word in words if not word.endswith(":") and Path(word).is_file())
+    paths = {part for line in listed.split("\n") for part in line.split() if part.startswith("/")}
+    return sorted(Path(path) for path in paths if not path.endswith(":") and Path(path).is_file())
 
 
 def _import(folder: Path, tag: str, changes: list[str], variables: dict[str, str]) -> None:
-    options = [word for change in changes for word in ("--change", change)]
+    options = [part for change in changes for part in ("--change", change)]
     command = ["docker", "import", *options, "-", tag]
     process = subprocess.Popen(
         command, env=environment(variables), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
@@ -255,10 +257,10 @@ def _docker(command: list[str], variables: dict[str, str], check: bool = True) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A Docker Engine of one's own on this machine.")
+    parser = argparse.ArgumentParser(description="Run a separate Docker Engine on this machine.")
     parser.add_argument("do", choices=("start", "stop"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--python", action="store_true")
+    parser.add_argument("folder", type=Path, help="the folder of the engine's files")
+    parser.add_argument("--python", action="store_true", help="also build an image with Python")
     arguments = parser.parse_args()
     if arguments.do == "stop":
         destroy(arguments.folder)

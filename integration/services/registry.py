@@ -1,11 +1,11 @@
-"""A container registry of one's own on this machine (Debian's docker-registry).
+"""Run a separate container registry on this machine (Debian's docker-registry).
 
     integration/services/registry.py start FOLDER [--user NAME:PASSWORD]
     integration/services/registry.py stop FOLDER
 
-It serves 127.0.0.1 on a port that was free, without TLS, from FOLDER. Its access log is
-FOLDER/registry.log. ``integration/install.sh registry`` installs it. Its process id is in
-FOLDER/registry.pid; ``stop`` ends that and nothing else.
+``integration/install.sh registry`` installs the program. The registry serves a free port of
+127.0.0.1, without TLS. All files are below FOLDER; the access log is FOLDER/registry.log. Its
+process id is in FOLDER/registry.pid; ``stop`` ends only that process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from service_process import ServiceError as ServiceError
 from service_process import spawn
 
-PATIENCE = 30.0
+PATIENCE = 30.0  # seconds until the registry counts as failed
 
 CONFIG = """\
 version: 0.1
@@ -33,7 +33,7 @@ http: {{addr: "{address}:{port}"{tls}}}
 """
 
 
-#: What this process has started, by folder: it is waited for once it was told to end.
+#: The registries that this process started, by folder; stop() waits for their end.
 _started: dict[Path, subprocess.Popen[bytes]] = {}
 
 
@@ -46,27 +46,30 @@ def start(
     clients: Path | None = None,
     token: dict[str, str] | None = None,
 ) -> str:
-    """Starts a registry; returns its name, ``ADDRESS:PORT``.
+    """Start a registry.
 
     Args:
-        folder: a new or empty one
-        user: ``name:password``, where it is to ask for that
-        address: of this machine
-        tls: certificate and key, with which it serves
-        clients: authority whose certificates it wants to see from clients, with ``tls``
-        token: realm, service, issuer and rootcertbundle of the service whose tokens it wants
+        folder: A new or empty folder.
+        user: ``name:password`` that clients must send (default: none).
+        address: The address of this machine on which it listens.
+        tls: The files of its certificate and key (default: it serves without TLS).
+        clients: The authority that must have signed the clients' certificates; needs ``tls``.
+        token: Realm, service, issuer and rootcertbundle of the service that issues its tokens.
+
+    Returns:
+        The name of the registry, ``ADDRESS:PORT``.
 
     Raises:
-        ServiceError: it does not come up
+        ServiceError: The registry does not start.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind((address, 0))
         port = int(probe.getsockname()[1])
-    wanted = f", clientcas: [{clients}]" if clients else ""
-    served = f", tls: {{certificate: {tls[0]}, key: {tls[1]}{wanted}}}" if tls else ""
-    config = CONFIG.format(folder=folder, address=address, port=port, tls=served)
+    client_authority = f", clientcas: [{clients}]" if clients else ""
+    tls_config = f", tls: {{certificate: {tls[0]}, key: {tls[1]}{client_authority}}}" if tls else ""
+    config = CONFIG.format(folder=folder, address=address, port=port, tls=tls_config)
     if token:
         config += f"auth: {{token: {json.dumps(token)}}}\n"
     if user:
@@ -79,7 +82,7 @@ def start(
     _started[folder] = process
     (folder / "registry.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + PATIENCE
-    while not _answers(address, port):
+    while not _accepts_connections(address, port):
         if process.poll() is not None or time.monotonic() > deadline:
             raise ServiceError((folder / "registry.log").read_text(errors="replace")[-1500:])
         time.sleep(0.05)
@@ -87,7 +90,7 @@ def start(
 
 
 def stop(folder: Path) -> None:
-    """Ends the registry that :func:`start` has started there; does nothing if none runs."""
+    """Stop the registry of ``folder``; do nothing if none runs."""
     try:
         pid = int((folder / "registry.pid").read_text())
         os.kill(pid, signal.SIGTERM)
@@ -100,7 +103,7 @@ def stop(folder: Path) -> None:
 
 
 def _write_passwords(path: Path, name: str, password: str) -> None:
-    # perl is on every Debian, and knows bcrypt, which is all that the registry takes
+    # The registry accepts only bcrypt. Every Debian has perl, whose crypt() supports it.
     script = "print crypt($ARGV[0], q($2y$05$abcdefghijklmnopqrstuu))"
     done = subprocess.run(
         ["perl", "-e", script, password], capture_output=True, text=True, check=True
@@ -108,7 +111,7 @@ def _write_passwords(path: Path, name: str, password: str) -> None:
     path.write_text(f"{name}:{done.stdout}\n")
 
 
-def _answers(address: str, port: int) -> bool:
+def _accepts_connections(address: str, port: int) -> bool:
     try:
         with socket.create_connection((address, port), timeout=5):
             return True
@@ -117,10 +120,12 @@ def _answers(address: str, port: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A registry of one's own on this machine.")
+    parser = argparse.ArgumentParser(
+        description="Run a separate container registry on this machine."
+    )
     parser.add_argument("do", choices=("start", "stop"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--user", default="")
+    parser.add_argument("folder", type=Path, help="the folder of the registry's files")
+    parser.add_argument("--user", default="", help="NAME:PASSWORD that clients must send")
     arguments = parser.parse_args()
     if arguments.do == "stop":
         stop(arguments.folder)

@@ -1,4 +1,4 @@
-"""A service's process: started, watched and ended, as the scripts beside this one do."""
+"""Start, query and signal the processes of services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class ServiceError(Exception):
-    """A service did not come up; the text says why."""
+    """A service did not start; the message has the reason."""
 
 
 def spawn(
@@ -19,17 +19,17 @@ def spawn(
     variables: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a program in the background, in a session of its own.
+    """Start a program in the background, in a session of its own.
 
     Args:
-        command: the program and its words
-        log: gets what it prints, at its end
-        service: what ``integration/install.sh`` calls it
-        variables: its environment, ours if None
-        folder: where it runs, ours if None
+        command: The program and its arguments.
+        log: The file to which its output is appended.
+        service: The name of the service in ``integration/install.sh``, for the error message.
+        variables: Its environment (default: this process's).
+        folder: Its working directory (default: this process's).
 
     Raises:
-        ServiceError: there is no such program
+        ServiceError: The program is not installed.
     """
     with open(log, "ab") as out:
         try:
@@ -43,17 +43,19 @@ def spawn(
                 start_new_session=True,
             )
         except FileNotFoundError:
-            raise ServiceError(f"no {command[0]} here: integration/install.sh {service}") from None
+            raise ServiceError(
+                f"{command[0]!r} is not on PATH; run: integration/install.sh {service}"
+            ) from None
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns ours with those variables, and with the folders of system programs in ``PATH``."""
+    """Return this process's environment with ``variables``, and with ``/usr/sbin`` in ``PATH``."""
     path = os.environ.get("PATH", os.defpath)
     return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **variables}
 
 
 def is_alive(pid: int) -> bool:
-    """Tells whether a process runs, be it a child of ours or not."""
+    """Return whether a process runs; it need not be a child of this process."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -66,7 +68,7 @@ def is_alive(pid: int) -> bool:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Sends a signal; a process that has ended does not mind."""
+    """Send a signal; do nothing if the process has ended."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -1,13 +1,13 @@
-"""A Slurm cluster of one's own on this machine: four nodes n1 ... n4, up in seconds.
+"""Run a separate Slurm cluster on this machine, with nodes n1, n2, n3 and n4.
 
     integration/services/slurm.py start FOLDER [--accounting] [--nodes 4]
     export SLURM_CONF=FOLDER/slurm.conf
     integration/services/slurm.py stop FOLDER
 
-Everything is below FOLDER (as root: Slurm's daemons can't do without), on ports that were free.
-``--accounting`` adds slurmdbd on a MariaDB of its own, reached by a socket.
-``integration/install.sh slurm`` installs the programs. What is started is recorded, by process id,
-in FOLDER/pids; ``stop`` ends that and nothing else.
+Needs root, because Slurm's daemons do. ``integration/install.sh slurm`` installs the programs. All
+files are below FOLDER, and the daemons listen on free ports. ``--accounting`` adds slurmdbd with a
+MariaDB server that listens on a socket. The process ids are in FOLDER/pids; ``stop`` ends only
+those daemons and the processes of the cluster's jobs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from service_process import ServiceError as ServiceError
 from service_process import environment, is_alive, send_signal, spawn
 
 NODES = 4
-CPUS = 16  # more than there are: config_overrides
+CPUS = 16  # may be more than the machine has, because of config_overrides
 MEMORY_MB = 4000
-PATIENCE = 60.0
+PATIENCE = 60.0  # seconds until a daemon or a command counts as failed
 
 SLURM_CONF = """\
 ClusterName=torchx
@@ -80,26 +80,26 @@ StorageLoc=slurm_acct
 """
 
 
-# Daemons outlive whoever started them; kept, so that no object of theirs complains of that.
+# Daemons may outlive this process. Without a reference, Popen would warn about a running child.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 def start(
     folder: Path, *, accounting: bool = False, nodes: int = NODES, min_job_age: int = 15
 ) -> dict[str, str]:
-    """Starts a cluster below ``folder``, wholly or not at all.
+    """Start a cluster below ``folder``; stop all daemons if one of them does not start.
 
     Args:
-        folder: a new or empty one
-        accounting: with slurmdbd and MariaDB
-        nodes: how many
-        min_job_age: seconds until the controller forgets a job that has ended
+        folder: A new or empty folder.
+        accounting: Add slurmdbd and MariaDB.
+        nodes: The number of nodes.
+        min_job_age: Seconds until the controller forgets a job that has ended.
 
     Returns:
-        the variables with which clients find it
+        The environment variables with which clients find the cluster.
 
     Raises:
-        ServiceError: a daemon does not come up
+        ServiceError: A daemon does not start.
     """
     folder = folder.resolve()
     try:
@@ -112,7 +112,7 @@ def start(
 def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict[str, str]:
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)  # munged wants every folder above its socket to be readable
+    folder.chmod(0o755)  # munged requires that every folder above its socket is readable
     ports = _free_ports(nodes + 2)
     host = socket.gethostname().partition(".")[0]
     values = {
@@ -143,11 +143,12 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
     if accounting:
         _start_database(folder)
         _write(folder / "slurmdbd.conf", SLURMDBD_CONF.format_map(values), 0o600)
-        # slurmdbd reads its configuration from beside slurm.conf, and has no setting for the
-        # database's socket: the client library's own variable is the way.
-        of_database = {**variables, "MYSQL_UNIX_PORT": database_socket(folder)}
-        _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], of_database)
-        _wait(folder, "slurmdbd", lambda: _says(["sacctmgr", "-n", "list", "cluster"], variables))
+        # slurmdbd reads the slurmdbd.conf beside slurm.conf. It has no setting for the database's
+        # socket; the MariaDB client library reads that from a variable.
+        dbd_variables = {**variables, "MYSQL_UNIX_PORT": database_socket(folder)}
+        _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], dbd_variables)
+        list_clusters = ["sacctmgr", "-n", "list", "cluster"]
+        _wait(folder, "slurmdbd", lambda: _succeeds(list_clusters, variables))
         _run(["sacctmgr", "-i", "add", "cluster", "torchx"], variables)
         _run(["sacctmgr", "-i", "add", "account", "research"], variables)
         _run(["sacctmgr", "-i", "add", "qos", "one", "MaxJobsPerUser=1"], variables)
@@ -170,18 +171,18 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
 
 
 def start_controller(folder: Path) -> None:
-    """Starts slurmctld (again), and waits until it answers.
+    """Start or restart slurmctld, and wait until it responds.
 
     Raises:
-        ServiceError: it does not
+        ServiceError: It does not respond.
     """
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}
     _spawn(folder, "slurmctld", ["slurmctld", "-D"], variables)
-    _wait(folder, "slurmctld", lambda: _says(["scontrol", "ping"], variables, "is UP"))
+    _wait(folder, "slurmctld", lambda: _succeeds(["scontrol", "ping"], variables, "is UP"))
 
 
 def kill_controller(folder: Path) -> None:
-    """Kills slurmctld, as a crash of its machine would."""
+    """Kill slurmctld, to simulate a crash of its machine."""
     pid = _pids(folder)["slurmctld"]
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
@@ -190,9 +191,7 @@ def kill_controller(folder: Path) -> None:
 
 
 def stop(folder: Path) -> None:
-    """Ends what :func:`start` has started there, and what its jobs run; does nothing if nothing
-    runs.
-    """
+    """Stop the cluster of ``folder`` and the processes of its jobs; do nothing if none runs."""
     folder = folder.resolve()
     pids = _pids(folder)
     for name in reversed(pids):
@@ -200,23 +199,23 @@ def stop(folder: Path) -> None:
     deadline = time.monotonic() + 5
     while any(map(is_alive, pids.values())) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for pid in (*pids.values(), *_of_jobs(folder)):
+    for pid in (*pids.values(), *_job_processes(folder)):
         send_signal(pid, signal.SIGKILL)
     (folder / "pids").unlink(missing_ok=True)
 
 
-def _of_jobs(folder: Path) -> list[int]:
-    """Returns the processes of jobs, and those that watch over them: they outlive slurmd."""
-    mine = f"SLURM_CONF={folder}/slurm.conf".encode()
+def _job_processes(folder: Path) -> list[int]:
+    """Return the ids of the jobs' processes and of their slurmstepd: both outlive slurmd."""
+    setting = f"SLURM_CONF={folder}/slurm.conf".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             variables = (path / "environ").read_bytes().split(b"\0")
             name = (path / "comm").read_text().strip()
         except OSError:
-            continue  # it has ended, or is somebody else's
-        of_job = any(variable.startswith(b"SLURM_JOB_ID=") for variable in variables)
-        if mine in variables and (of_job or name == "slurmstepd"):
+            continue  # the process has ended, or belongs to another user
+        in_job = any(variable.startswith(b"SLURM_JOB_ID=") for variable in variables)
+        if setting in variables and (in_job or name == "slurmstepd"):
             found.append(int(path.name))
     return found
 
@@ -248,18 +247,19 @@ def _start_database(folder: Path) -> None:
     command += [f"--pid-file={folder}/mariadb.pid"]
     _spawn(folder, "mariadb", command, {})
     ping = ["mariadb-admin", f"--socket={sock}", "ping"]
-    _wait(folder, "mariadb", lambda: _says(ping, {}, "alive"))
+    _wait(folder, "mariadb", lambda: _succeeds(ping, {}, "alive"))
 
 
 def database_socket(folder: Path) -> str:
-    """Returns where the database of this cluster listens: not the machine's own socket, which
-    another database may have, or have left behind.
+    """Return the socket of this cluster's database.
+
+    The machine's default socket may belong to another database.
     """
     return str(folder / "mysql.sock")
 
 
 def _free_ports(count: int) -> list[int]:
-    """Returns a run of ports that nobody listens on."""
+    """Return free ports with consecutive numbers."""
     for base in range(18000 + os.getpid() % 400 * 20, 60000, count):
         try:
             for port in range(base, base + count):
@@ -268,7 +268,7 @@ def _free_ports(count: int) -> list[int]:
         except OSError:
             continue
         return list(range(base, base + count))
-    raise ServiceError("no free ports")
+    raise ServiceError(f"no {count} consecutive free ports between 18000 and 60000")
 
 
 def _spawn(folder: Path, name: str, command: list[str], variables: dict[str, str]) -> None:
@@ -296,9 +296,10 @@ def _run(
     return done
 
 
-def _says(command: list[str], variables: dict[str, str], words: str = "") -> bool:
+def _succeeds(command: list[str], variables: dict[str, str], output: str = "") -> bool:
+    """Return whether a command exits with 0 and its standard output contains ``output``."""
     done = _run(command, variables, check=False)
-    return done.returncode == 0 and words in done.stdout
+    return done.returncode == 0 and output in done.stdout
 
 
 def _wait(folder: Path, name: str, ready: Callable[[], bool]) -> None:
@@ -308,7 +309,7 @@ def _wait(folder: Path, name: str, ready: Callable[[], bool]) -> None:
         if ended or time.monotonic() > deadline:
             logs = (folder / f"{name}.out", folder / f"{name}.log")
             ends = [log.read_text(errors="replace")[-1000:] for log in logs if log.exists()]
-            what = "has ended" if ended else "isn't ready"
+            what = "exited" if ended else f"is not ready after {PATIENCE} s"
             raise ServiceError(f"{name} {what}: {' '.join(ends)}")
         time.sleep(0.05)
 
@@ -330,11 +331,11 @@ def _write(path: Path, content: str | bytes, mode: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A Slurm cluster of one's own on this machine.")
+    parser = argparse.ArgumentParser(description="Run a separate Slurm cluster on this machine.")
     parser.add_argument("do", choices=("start", "stop"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--accounting", action="store_true")
-    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("folder", type=Path, help="the folder of the cluster's files")
+    parser.add_argument("--accounting", action="store_true", help="add slurmdbd and MariaDB")
+    parser.add_argument("--nodes", type=int, default=NODES, help=f"nodes (default: {NODES})")
     arguments = parser.parse_args()
     if arguments.do == "stop":
         stop(arguments.folder)
