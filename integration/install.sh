@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Installs what the integration tests need from Debian, as root: integration/install.sh [SERVICE ...]
+# Install the Debian packages of the integration tests, as root: integration/install.sh [SERVICE ...]
 #
-# One function per service, which says what that service needs; without arguments, all of them.
-# Safe to run again: packages that are there are left alone, and then no index is fetched either.
-# Starting a service is the business of its tests (a fixture in integration/SERVICE/conftest.py).
+# Without arguments, installs the packages of all services. One function for each service lists its
+# packages. A second run changes nothing: if no package is missing, it does not fetch apt's index.
+# The tests start the services (a fixture in integration/SERVICE/conftest.py).
 set -euo pipefail
 
 SERVICES=(local slurm docker registry aws)
 
 packages=()
 
-# What the tests on this machine itself need: a Python that can make virtual environments. Any on
-# PATH will do.
+# A Python on PATH that can create virtual environments; the package is installed only if none can.
 local_() {
     local python
     for python in python3 python3.13 python3.12 python3.11 python3.10; do
@@ -22,23 +21,23 @@ local_() {
     packages+=(python3 python3-venv)
 }
 
-# A cluster, and slurmdbd with its database for the one with accounting.
+# slurmdbd and MariaDB are for the cluster with accounting.
 slurm_() {
     packages+=(munge slurm-client slurmctld slurmd slurmdbd slurm-wlm-mysql-plugin mariadb-server)
 }
 
-# The Docker Engine; busybox is what its small image is made of, python3 the other one's.
+# The test images are built from busybox and python3.
 docker_() {
     packages+=(docker.io iptables busybox-static python3)
 }
 
-# A container registry, and an engine to run what was pushed to it; a clock that is wrong.
+# The engine runs pushed images; faketime starts a client with a wrong clock.
 registry_() {
     docker_
     packages+=(docker-registry faketime)
 }
 
-# moto comes from PyPI; the jobs of its Batch run in containers, of images of a registry, too.
+# moto is on PyPI. It runs Batch jobs in containers, some of them from images in a registry.
 aws_() {
     registry_
 }
@@ -55,13 +54,13 @@ install_packages() {
         return
     fi
     if [ "$(id -u)" -ne 0 ]; then
-        echo "install: root is needed to install: ${missing[*]}" >&2
+        echo "install: run as root to install: ${missing[*]}" >&2
         exit 1
     fi
     echo "install: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     apt-get -qq update
-    # Services are started by the tests, with their own configuration, and not by dpkg.
+    # RUNLEVEL=1 keeps dpkg from starting services: the tests start them with other configurations.
     RUNLEVEL=1 apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
 }
 
@@ -70,7 +69,7 @@ if [ "$#" -eq 0 ]; then
 fi
 for service in "$@"; do
     if ! declare -F "${service}_" >/dev/null; then
-        echo "install: no service named '$service'; there are: ${SERVICES[*]}" >&2
+        echo "install: unknown service '$service'; choose from: ${SERVICES[*]}" >&2
         exit 2
     fi
     "${service}_"
