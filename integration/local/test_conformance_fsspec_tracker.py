@@ -1,6 +1,4 @@
-"""The conformance suite of trackers on the fsspec tracker: on disk, and on any other file
-system.
-"""
+"""The conformance suite of trackers on the fsspec tracker, on disk and in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite on local_cwd."""
+"""The conformance suite of schedulers on local_cwd, attached and detached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main job: from a fresh checkout to a two-role job with streamed logs and a final status."""
+"""The demo: from a fresh checkout to a job of two roles with streamed logs and a final status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_IN_A_CHECKOUT = shutil.ignore_patterns(
 )
 
 
-def only_handle(text: str) -> str:
+def find_handle(text: str) -> str:
     handles = set(re.findall(r"local_cwd://\S+/demo-\w+", text))
     assert len(handles) == 1, text
     return handles.pop()
@@ -35,17 +35,17 @@ def test_the_bootstrap_runs_the_demo_in_a_fresh_checkout(
         text=True,
         check=False,
     )
-    everything = done.stdout + done.stderr
-    assert done.returncode == 0, everything
-    assert "coordinator/0 pi is about 3.14159" in everything
-    assert re.search(r"worker/1 worker 1 did \d+ pieces", everything)
-    assert "SUCCEEDED" in everything
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert "coordinator/0 pi is about 3.14159" in output
+    assert re.search(r"worker/1 worker 1 did \d+ pieces", output)
+    assert "SUCCEEDED" in output
 
 
-def test_another_process_reads_what_the_demo_left(torchx: Any, repository: Path) -> None:
+def test_another_process_reads_status_and_logs_of_the_demo(torchx: Any, repository: Path) -> None:
     run = torchx("run", "-s", "local_cwd", repository / "examples" / "demo.py:demo")
     assert run.returncode == 0, run.stderr
-    handle = only_handle(run.stdout + run.stderr)
+    handle = find_handle(run.stdout + run.stderr)
 
     status = torchx("status", "-o", "json", handle)
     assert status.returncode == 0, status.stderr
@@ -61,7 +61,7 @@ def test_another_process_reads_what_the_demo_left(torchx: Any, repository: Path)
     assert torchx("status", handle).returncode == 1
 
 
-def test_a_job_that_fails_says_so_by_the_exit_code(torchx: Any) -> None:
+def test_run_of_a_failing_job_exits_with_1(torchx: Any) -> None:
     run = torchx("run", "-s", "local_cwd", "utils.sh", "sh", "-c", "echo before; exit 7")
     assert run.returncode == 1
     assert "before" in run.stdout + run.stderr

@@ -1,4 +1,4 @@
-"""The plugin that docs/plugins.md builds, installed and used as the page says."""
+"""The plugin of docs/plugins.md, installed and used as the page describes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = re.compile(r"^```\w+ title=(\S+)\n(.*?)^```$", re.M | re.S)
 
 @pytest.fixture
 def acme(repository: Path, environment: dict[str, str], tmp_path: Path) -> Path:
-    """Installs the package beside the environment; returns its source."""
+    """Install the plugin of the page beside the environment, and return its source folder."""
     source = tmp_path / "acme"
     files = dict(FILE.findall((repository / "docs" / "plugins.md").read_text("utf-8")))
     packages = {str(Path(name).parent) for name in files} - {"."}
@@ -35,23 +35,23 @@ def acme(repository: Path, environment: dict[str, str], tmp_path: Path) -> Path:
     return source
 
 
-def test_the_plugin_of_the_page_does_what_the_page_says(
+def test_plugin_of_the_page_behaves_as_described(
     acme: Path, torchx: Any, environment: dict[str, str]
 ) -> None:
-    told = torchx("plugins", "-o", "json")
-    assert told.returncode == 0, told.stderr
-    plugins = json.loads(told.stdout)
+    listed = torchx("plugins", "-o", "json")
+    assert listed.returncode == 0, listed.stderr
+    plugins = json.loads(listed.stdout)
     assert plugins["problems"] == []
     assert "acme_torchx" in {d["distribution"].replace("-", "_") for d in plugins["distributions"]}
 
-    assert "Where jobs wait." in torchx("runopts", "acme").stdout
-    words = ["run", "-s", "acme", "-cfg", "queue=night", "acme.train.hello", "--replicas", "2"]
-    refused = torchx(*words)
+    assert "Queue of the job." in torchx("runopts", "acme").stdout
+    command = ["run", "-s", "acme", "-cfg", "queue=night", "acme.train.hello", "--replicas", "2"]
+    refused = torchx(*command)
     spool = Path(environment["ACME_SPOOL"])
     assert refused.returncode == 3
-    assert f"error: Acme takes no jobs in {spool}" in refused.stderr
+    assert f"error: cannot write to Acme's spool {spool}: No such file" in refused.stderr
     spool.mkdir()
-    ran = torchx(*words, "--name", "you")
+    ran = torchx(*command, "--name", "you")
     assert ran.returncode == 0, ran.stderr
     handle = ran.stdout.strip()
     [job] = spool.iterdir()
@@ -71,7 +71,7 @@ def test_the_plugin_of_the_page_does_what_the_page_says(
     assert torchx("quota").returncode == 2
 
 
-def test_its_tracker_and_its_own_test(acme: Path, environment: dict[str, str]) -> None:
+def test_tracker_and_tests_of_the_plugin_work(acme: Path, environment: dict[str, str]) -> None:
     code = (
         "from torchx_tracker import app_run_from_env\n"
         "run = app_run_from_env()\n"

@@ -62,7 +62,6 @@ class Tail:
             again, with growing pauses; ``auto`` uses events where they exist, except on network
             file systems, where writes of other machines cause none.
         longest_poll: The longest pause between two polls, in seconds.
-        is_quick: Whether ``is_finished`` returns at once, so that one thread may follow many logs.
     """
 
     is_finished: Callable[[], bool]
@@ -70,7 +69,6 @@ class Tail:
     check_every: float = 2.0
     method: Literal["auto", "events", "poll"] = "auto"
     longest_poll: float = _LONGEST_POLL_SECONDS
-    is_quick: bool = False
 
 
 def log_lines(
@@ -127,11 +125,6 @@ class FileLog(Iterator[str]):
         self._tail = tail
         self._window = window
         self._lines: Iterator[str] | None = None
-
-    @property
-    def is_shareable(self) -> bool:
-        """Whether one thread may follow this log together with others."""
-        return self._tail is not None and self._tail.is_quick
 
     def __iter__(self) -> Iterator[str]:
         if self._lines is None:

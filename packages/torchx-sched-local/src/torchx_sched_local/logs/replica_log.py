@@ -50,12 +50,7 @@ class ReplicaLog:
         tail = None
         if should_tail:
             watch = [self._journal] if self._journal else []
-            tail = Tail(
-                self._is_finished,
-                watch,
-                check_every=2.0 if watch else 0.2,
-                is_quick=bool(watch),
-            )
+            tail = Tail(self._is_finished, watch, check_every=2.0 if watch else 0.2)
         folder, name = os.path.split(self._path)
         times = RecordedTimes(folder, name) if name in _FILES.values() else None
         return log_lines(self._path, regex, since=since, until=until, times=times, tail=tail)
