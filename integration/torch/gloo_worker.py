@@ -1,7 +1,7 @@
-"""What each process of test_distributed_gloo.py does: scenes in which it writes down what it sees.
+"""The program of test_distributed_gloo.py: it records how ``torchx_apps.distributed`` behaves.
 
-Not a test itself; run by torchrun, by hand, or alone: ``gloo_worker.py FOLDER``. Every process
-writes ``FOLDER/<rank>.json``.
+Start it with torchrun, with another launcher, or alone: ``gloo_worker.py FOLDER``. Each process
+writes its observations to ``FOLDER/<rank>.json``.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ import torch.distributed
 
 from torchx_apps import distributed as dist
 
-SLOW = 0.3  # seconds that the first one takes, so that the others would overtake it
+SLOW = 0.3  # seconds by which the first process delays its work
 
 
 def node() -> int:
     return int(os.environ.get("GROUP_RANK", "0"))
 
 
-def leaves_first(folder: Path, scene: str, first: bool) -> bool:
-    """The body of a scene: the first leaves a file behind, and everybody looks for it."""
-    file = folder / scene
+def file_exists(folder: Path, name: str, first: bool) -> bool:
+    """Create a file if this process goes first, and return True if the file exists."""
+    file = folder / name
     if first:
         time.sleep(SLOW)
         file.touch()
     return file.exists()
 
 
-def scenes(folder: Path) -> dict[str, Any]:
+def observe(folder: Path) -> dict[str, Any]:
     seen: dict[str, Any] = {}
 
     with dist.on_rank0_first():
-        seen["job"] = leaves_first(folder, "job", dist.is_rank0())
+        seen["job"] = file_exists(folder, "job", dist.is_rank0())
 
     with dist.on_local_rank0_first():
-        seen["each node"] = leaves_first(folder, f"each-node{node()}", dist.is_local_rank0())
+        seen["each node"] = file_exists(folder, f"each-node{node()}", dist.is_local_rank0())
 
     for again in range(3):
         with dist.on_local_rank0_first():
-            seen[f"again{again}"] = leaves_first(
+            seen[f"again{again}"] = file_exists(
                 folder, f"again{again}-node{node()}", dist.is_local_rank0()
             )
 
     try:
         with dist.on_rank0_first():
             if dist.is_rank0():
-                raise RuntimeError("the first one fails")
+                raise RuntimeError("the first process fails")
         seen["after failure"] = "through"
     except RuntimeError as error:
         seen["after failure"] = str(error)
 
-    if node() == 0:  # the other node never comes here, as with `if is_node0: with ...`
+    if node() == 0:  # only one node enters the context
         with dist.on_local_rank0_first():
-            seen["one node only"] = leaves_first(folder, "lonely", dist.is_local_rank0())
+            seen["one node only"] = file_exists(folder, "lonely", dist.is_local_rank0())
 
-    # A barrier in disguise must not be left open: the group still works as a whole.
+    # No process may still wait at a barrier: a collective of the whole group must work.
     total = torch.tensor(float(dist.rank()))
     torch.distributed.all_reduce(total)
     seen["sum of ranks"] = total.item()
@@ -71,7 +71,7 @@ def scenes(folder: Path) -> dict[str, Any]:
 def main(folder: Path) -> None:
     before = {"rank": dist.rank(), "world_size": dist.world_size()}
     device = dist.init_pg("gloo" if "GROUP_RANK" in os.environ else "auto")
-    seen = scenes(folder)
+    seen = observe(folder)
     seen |= {
         "before": before,
         "rank": dist.rank(),

@@ -1,4 +1,4 @@
-"""torchx_apps.distributed in real processes, with gloo."""
+"""Tests of torchx_apps.distributed in several processes, with gloo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAUNCHER_VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK"),
     *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
 )
-PATIENCE = 120  # seconds until a deadlock is taken for one
+TIMEOUT = 120  # seconds
 
 
 def free_port() -> int:
@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run_all(commands: list[tuple[list[str], dict[str, str]]]) -> None:
-    """Runs processes side by side, and fails with the output of one that fails."""
+    """Run processes in parallel; if one fails, fail with its output."""
     processes = [
         subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -46,7 +46,7 @@ def run_all(commands: list[tuple[list[str], dict[str, str]]]) -> None:
         for command, env in commands
     ]
     try:
-        outputs = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+        outputs = [process.communicate(timeout=TIMEOUT)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -56,13 +56,13 @@ def run_all(commands: list[tuple[list[str], dict[str, str]]]) -> None:
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:
-    """What the processes saw, in the order of their ranks."""
+    """Return the observations of the processes, in the order of their ranks."""
     return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
 
 
 @pytest.fixture(scope="module")
 def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Two agents of torchrun with two processes each."""
+    """Run two agents of torchrun with two processes each, and return their observations."""
     folder = tmp_path_factory.mktemp("two_nodes")
     agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2"]
     agent += ["--rdzv_backend=c10d", f"--rdzv_endpoint=localhost:{free_port()}"]
@@ -71,7 +71,7 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return reports(folder)
 
 
-def test_ranks(two_nodes: list[dict[str, Any]]) -> None:
+def test_ranks_and_sizes_of_two_nodes(two_nodes: list[dict[str, Any]]) -> None:
     seen = [
         (one["rank"], one["world_size"], one["local_rank"], one["is_rank0"], one["is_local_rank0"])
         for one in two_nodes
@@ -95,23 +95,26 @@ def test_device_is_the_cpu_with_gloo(two_nodes: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("scene", ["job", "each node", "again0", "again1", "again2"])
-def test_the_first_is_through_before_the_others_begin(
+def test_first_process_finishes_before_the_others_begin(
     scene: str, two_nodes: list[dict[str, Any]]
 ) -> None:
     assert [one[scene] for one in two_nodes] == [True] * 4
 
 
-def test_failure_of_the_first_lets_the_others_go_on(two_nodes: list[dict[str, Any]]) -> None:
-    assert [one["after failure"] for one in two_nodes] == ["the first one fails", *["through"] * 3]
+def test_failure_of_the_first_process_releases_the_others(two_nodes: list[dict[str, Any]]) -> None:
+    assert [one["after failure"] for one in two_nodes] == [
+        "the first process fails",
+        *["through"] * 3,
+    ]
 
 
-def test_one_node_can_come_alone(two_nodes: list[dict[str, Any]]) -> None:
+def test_context_works_on_one_node_only(two_nodes: list[dict[str, Any]]) -> None:
     assert [one.get("one node only") for one in two_nodes] == [True, True, None, None]
     assert {one["sum of ranks"] for one in two_nodes} == {6.0}
 
 
-def test_another_launcher(tmp_path: Path) -> None:
-    """RANK and the like in the environment, as srun and mpirun scripts set them."""
+def test_ranks_are_read_from_the_variables_of_another_launcher(tmp_path: Path) -> None:
+    """Run with RANK and the like in the environment, as scripts for srun and mpirun set them."""
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     command = [sys.executable, WORKER, str(tmp_path)]
     run_all(
@@ -127,7 +130,7 @@ def test_another_launcher(tmp_path: Path) -> None:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process, which nobody launched."""
+    """Prepare this process, which no launcher started."""
     for name in LAUNCHER_VARIABLES:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -137,8 +140,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("alone")
-def test_group_of_one_opens_no_port_and_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # the caller's, and not to be reached
+def test_group_of_one_process_uses_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # unreachable
     monkeypatch.setenv("MASTER_PORT", "1")
     device = dist.init_pg()
     assert (dist.rank(), dist.world_size()) == (0, 1)
@@ -150,7 +153,7 @@ def test_group_of_one_opens_no_port_and_asks_nobody(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("alone")
-def test_master_is_set_if_it_is_not() -> None:
+def test_missing_master_address_is_set() -> None:
     dist.init_pg("gloo")
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "0")
 
@@ -165,7 +168,7 @@ def test_arguments_of_the_caller_win() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_group_can_be_made_again() -> None:
+def test_group_can_be_created_again() -> None:
     for _ in range(2):
         dist.init_pg("gloo")
         with dist.on_rank0_first(), dist.on_local_rank0_first():
@@ -174,18 +177,18 @@ def test_group_can_be_made_again() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_local_rank_that_is_only_assumed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assumed_local_rank_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert dist.local_rank() == 0  # no group
         dist.init_pg("gloo")
-        assert dist.local_rank() == 0  # nobody else could have the same
+        assert dist.local_rank() == 0  # the only process
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.warns(UserWarning, match="LOCAL_RANK is not set"):
         assert dist.local_rank() == 0
 
 
-LEAVES_NO_THREADS = """
+DESTROY_GROUP = """
 import os, torch
 from torch.nn.parallel import DistributedDataParallel
 from torchx_apps import distributed as dist
@@ -200,11 +203,11 @@ print(before, len(os.listdir("/proc/self/task")))
 """
 
 
-def test_gloo_is_gone_with_its_group() -> None:
-    """Threads of it that are left run into the end of the interpreter, and abort the process."""
+def test_destroyed_group_leaves_no_thread() -> None:
+    """A remaining thread of gloo would abort the process when the interpreter ends."""
     env = environment()
     done = subprocess.run(
-        [sys.executable, "-c", LEAVES_NO_THREADS], env=env, capture_output=True, text=True
+        [sys.executable, "-c", DESTROY_GROUP], env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     before, after = map(int, done.stdout.split())

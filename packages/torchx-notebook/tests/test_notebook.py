@@ -1,4 +1,4 @@
-"""Notebooks that are executed, each in a kernel of its own."""
+"""Tests of notebooks, each executed in a separate kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchx_specs.workspace import Workspace
 
 Execute = Callable[..., "list[str]"]
 
-# Runs each job as a process, in the folder that the workspace was copied to.
+# Runs each job as a process, in the folder to which the workspace was copied.
 SCHEDULER = """
 import subprocess
 from torchx_runner import Runner
@@ -53,13 +53,13 @@ def launch(*args):
 
 @pytest.fixture
 def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
-    """Executes cells as a notebook; gives what each of them has printed."""
+    """Return a function that runs cells as a notebook, and returns the output of each cell."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
 
     def run(*cells: str) -> list[str]:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-        # not a kernel spec of whoever runs this: the Python that runs the tests
+        # The kernel is the Python of the tests, not an installed kernel spec.
         client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}})
         client.create_kernel_manager()
         client.km.kernel_cmd = [
@@ -80,7 +80,7 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
     return run
 
 
-def test_a_job_reads_what_a_cell_says(execute: Execute) -> None:
+def test_job_reads_the_file_of_a_cell(execute: Execute) -> None:
     out = execute(
         SCHEDULER,
         "%%workspacefile app/data.txt\nfirst: é ${app_id} $$",
@@ -98,12 +98,12 @@ def test_a_job_reads_what_a_cell_says(execute: Execute) -> None:
 
 
 @pytest.mark.parametrize("code", ["%load_ext torchx_notebook", "from torchx_notebook import *"])
-def test_the_magic_comes_with_the_import(execute: Execute, code: str) -> None:
+def test_import_adds_the_magic(execute: Execute, code: str) -> None:
     out = execute(code, "%%workspacefile ' a b.txt'\nx")
     assert out[-1] == "Added  a b.txt to workspace memory://torchx-workspace/\n"
 
 
-def test_a_bad_path_is_one_line_below_the_cell(execute: Execute) -> None:
+def test_bad_path_is_one_line_of_error(execute: Execute) -> None:
     with pytest.raises(CellExecutionError) as failed:
         execute("import torchx_notebook", "%%workspacefile ../x\nprint(1)")
     assert failed.value.ename == "UsageError"
@@ -131,7 +131,7 @@ def empty_workspace() -> None:
         ("folder", "is a folder"),
     ],
 )
-def test_paths_that_are_no_file_of_the_workspace(path: str, says: str) -> None:
+def test_path_outside_the_workspace_is_an_error(path: str, says: str) -> None:
     write_file("folder/file", "")
     with pytest.raises(WorkspaceError, match=says):
         write_file(path, "text")
@@ -141,7 +141,7 @@ def test_paths_that_are_no_file_of_the_workspace(path: str, says: str) -> None:
 
 
 @pytest.mark.usefixtures("empty_workspace")
-def test_a_copy_of_the_workspace_has_the_files(tmp_path: Path) -> None:
+def test_copy_of_the_workspace_contains_the_files(tmp_path: Path) -> None:
     assert write_file("./a/../b/c.txt", "x\n") == "b/c.txt"
     write_file("b/c.txt", "new\n")
     copy_workspace(Workspace.from_str(get_workspace()), str(tmp_path / "out"))
@@ -149,7 +149,7 @@ def test_a_copy_of_the_workspace_has_the_files(tmp_path: Path) -> None:
     assert [(p.name, p.read_text()) for p in found] == [("c.txt", "new\n")]
 
 
-def test_importing_it_elsewhere_needs_no_shell(tmp_path: Path) -> None:
+def test_import_works_without_ipython(tmp_path: Path) -> None:
     code = "import sys, torchx_notebook; print(sorted({'IPython', 'fsspec'} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path

@@ -1,4 +1,4 @@
-"""A scheduler that keeps its apps in memory, and an environment of its own for every test."""
+"""Fixtures: a scheduler whose apps are in memory, and a separate environment for each test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Schedu
 
 
 class FakeScheduler(Scheduler[Mapping[str, CfgVal]]):
-    """Runs nothing: an app stays in the state a test gives it. ``calls`` has what was called."""
+    """Runs nothing: a test sets the state of an app. ``calls`` records the calls."""
 
     def __init__(self, session_name: str, **params: object) -> None:
         super().__init__("fake", session_name)
@@ -30,9 +30,9 @@ class FakeScheduler(Scheduler[Mapping[str, CfgVal]]):
 
     def _run_opts(self) -> runopts:
         opts = runopts()
-        opts.add("queue", type_=str, default="default", help="where to")
-        opts.add("priority", type_=int, default=None, help="how soon")
-        opts.add("job_tags", type_=list[str], default=None, help="labels")
+        opts.add("queue", type_=str, default="default", help="name of the queue")
+        opts.add("priority", type_=int, default=None, help="priority of the job")
+        opts.add("job_tags", type_=list[str], default=None, help="tags of the job")
         return opts
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
@@ -97,7 +97,7 @@ class FakeScheduler(Scheduler[Mapping[str, CfgVal]]):
 
 @pytest.fixture(autouse=True)
 def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty home and working directory, no TorchX variables, no installed plugins."""
+    """Use an empty home and working directory, no TorchX variables, and no installed plugins."""
     for name in list(os.environ):
         if name.startswith("TORCHX"):
             monkeypatch.delenv(name)
@@ -124,7 +124,7 @@ def cwd(tmp_path: Path) -> Path:
 
 
 class Plugins:
-    """Registers hook implementations, each as a distribution of its own."""
+    """Registers hook implementations, each as a separate distribution."""
 
     def __init__(self) -> None:
         self.manager = PluginManager(discover=False)

@@ -1,4 +1,4 @@
-"""Component files as modules: their names, what they can import, and what they leave behind."""
+"""Tests of loading component files: module names, imports, errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def name_of(component: str) -> str:
     return finder.get_component(component).fn().name
 
 
-def test_a_file_of_its_own(cwd: Path) -> None:
+def test_file_outside_a_package_is_imported_by_its_name(cwd: Path) -> None:
     write(cwd / "alone.py", f"NAME = __name__\n{COMPONENT}")
     assert name_of("alone.py:f") == "alone"
     assert name_of("./alone.py:f") == "alone"
@@ -50,7 +50,7 @@ def test_a_file_of_its_own(cwd: Path) -> None:
 @pytest.mark.parametrize(
     "import_", ["from beside import NAME", "import beside; NAME = beside.NAME"]
 )
-def test_a_file_can_import_what_is_beside_it(cwd: Path, tmp_path: Path, import_: str) -> None:
+def test_file_can_import_its_siblings(cwd: Path, tmp_path: Path, import_: str) -> None:
     write(tmp_path / "jobs" / "beside.py", "NAME = 'beside'")
     write(tmp_path / "jobs" / "train.py", f"{import_}\n{COMPONENT}")
     assert name_of("../jobs/train.py:f") == "beside"
@@ -58,7 +58,7 @@ def test_a_file_can_import_what_is_beside_it(cwd: Path, tmp_path: Path, import_:
 
 
 @pytest.mark.parametrize("import_", ["from . import near", "from pkg.sub import near"])
-def test_a_file_in_a_package(cwd: Path, import_: str) -> None:
+def test_file_in_a_package_is_imported_by_its_dotted_name(cwd: Path, import_: str) -> None:
     write(cwd / "deep/pkg/__init__.py", "")
     write(cwd / "deep/pkg/sub/__init__.py", "")
     write(cwd / "deep/pkg/sub/near.py", "NAME = 'near'")
@@ -67,12 +67,12 @@ def test_a_file_in_a_package(cwd: Path, import_: str) -> None:
     assert name_of("pkg.sub.comp:f") == "nearpkg.sub.comp"
 
 
-def test_a_package_itself(cwd: Path) -> None:
+def test_init_file_is_imported_as_its_package(cwd: Path) -> None:
     write(cwd / "pack/__init__.py", f"NAME = __name__\n{COMPONENT}")
     assert name_of("pack/__init__.py:f") == "pack"
 
 
-def test_no_bytecode_is_left_beside_the_file(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bytecode_is_written(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "pycache_prefix", None)
     write(cwd / "tidy.py", f"NAME = 'x'\n{COMPONENT}")
@@ -89,20 +89,22 @@ def test_the_same_file_is_one_module_until_it_changes(cwd: Path) -> None:
     assert sys.modules["same"] is not first
 
 
-def test_a_file_that_the_program_has_imported(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_the_program_imported_is_reused(
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(cwd / "imported_before.py", f"NAME = 'x'\n{COMPONENT}")
     monkeypatch.syspath_prepend(str(cwd))
     module = __import__("imported_before")
     assert load_component_file("imported_before.py") is module
 
 
-def test_two_files_of_one_name(cwd: Path) -> None:
+def test_two_files_of_one_name_are_two_modules(cwd: Path) -> None:
     for folder in "ab":
         write(cwd / folder / "train.py", f"NAME = '{folder}'\n{COMPONENT}")
     assert [name_of(f"{folder}/train.py:f") for folder in "aba"] == ["a", "b", "a"]
 
 
-def test_a_file_named_like_a_module_of_python(cwd: Path) -> None:
+def test_file_named_like_a_standard_module_does_not_replace_it(cwd: Path) -> None:
     import json
 
     write(cwd / "json.py", f"NAME = 'mine'\n{COMPONENT}")
@@ -111,17 +113,17 @@ def test_a_file_named_like_a_module_of_python(cwd: Path) -> None:
 
 
 @pytest.mark.parametrize("filename", ["my-job.py", "2fast.py", "job.v2.py", "ünï.py", "a b.py"])
-def test_file_names_that_are_no_module_names(cwd: Path, filename: str) -> None:
+def test_file_name_that_is_not_an_identifier_is_converted(cwd: Path, filename: str) -> None:
     write(cwd / filename, f"NAME = 'x'\n{COMPONENT}")
     assert name_of(f"{filename}:f") == "x"
 
 
-def test_a_path_with_colons(cwd: Path) -> None:
+def test_path_may_contain_colons(cwd: Path) -> None:
     write(cwd / "a:b" / "c:d.py", f"NAME = 'x'\n{COMPONENT}")
     assert name_of("a:b/c:d.py:f") == "x"
 
 
-def test_a_link_is_the_file(cwd: Path) -> None:
+def test_link_and_target_are_one_module(cwd: Path) -> None:
     write(cwd / "real.py", f"NAME = 'x'\n{COMPONENT}")
     os.symlink("real.py", cwd / "link.py")
     assert load_component_file("link.py") is load_component_file("real.py")
@@ -139,7 +141,9 @@ FAILING = {
 
 
 @pytest.mark.parametrize(("text", "message"), FAILING.values(), ids=FAILING)
-def test_a_file_that_cannot_be_loaded(cwd: Path, text: str, message: str) -> None:
+def test_file_that_cannot_be_loaded_is_an_error_with_its_line(
+    cwd: Path, text: str, message: str
+) -> None:
     write(cwd / "jobs" / "bad.py", text)
     path, modules = list(sys.path), set(sys.modules)
     with pytest.raises(ComponentError) as error:
@@ -150,7 +154,7 @@ def test_a_file_that_cannot_be_loaded(cwd: Path, text: str, message: str) -> Non
     assert "bad" not in set(sys.modules) - modules
 
 
-def test_an_error_in_what_a_file_imports_names_both(cwd: Path) -> None:
+def test_error_in_an_imported_file_names_both_files(cwd: Path) -> None:
     write(cwd / "jobs" / "helper_with_typo.py", "def f(:\n")
     write(cwd / "jobs" / "uses.py", "\nimport helper_with_typo\n")
     with pytest.raises(
@@ -159,7 +163,7 @@ def test_an_error_in_what_a_file_imports_names_both(cwd: Path) -> None:
         load_component_file("jobs/uses.py")
 
 
-def test_interrupting_a_file_is_no_error_of_the_file(cwd: Path) -> None:
+def test_interrupt_while_loading_is_not_a_component_error(cwd: Path) -> None:
     write(cwd / "slow.py", "raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         load_component_file("slow.py")
@@ -178,11 +182,11 @@ def test_a_failed_reload_keeps_the_last_good_module(cwd: Path) -> None:
     [
         ("nowhere.py", "no such file: nowhere.py"),
         ("trian.py", "no such file: trian.py; did you mean 'train.py'?"),
-        ("sub/train.py", "no such file: sub/train.py (there is no folder sub)"),
+        ("sub/train.py", "no such file: sub/train.py (folder sub does not exist)"),
         (".", ". is a folder"),
     ],
 )
-def test_no_such_file(cwd: Path, path: str, text: str) -> None:
+def test_missing_file_is_an_error_with_the_nearest_name(cwd: Path, path: str, text: str) -> None:
     write(cwd / "train.py", "")
     with pytest.raises(ComponentNotFoundException) as error:
         load_component_file(path)
@@ -190,13 +194,13 @@ def test_no_such_file(cwd: Path, path: str, text: str) -> None:
     assert isinstance(error.value, FileNotFoundError)
 
 
-def test_a_file_without_a_function_named(cwd: Path) -> None:
+def test_file_without_a_function_name_is_an_error(cwd: Path) -> None:
     write(cwd / "comp.py", "x = 1 / 0\ndef _app(): ...\ndef a(): ...\nclass B: ...\n")
     with pytest.raises(ComponentNotFoundException, match=r"functions in it: a, B$"):
         finder.get_component("comp.py")
 
 
-def test_a_function_that_is_not_there(cwd: Path) -> None:
+def test_missing_function_is_an_error_with_the_nearest_name(cwd: Path) -> None:
     write(cwd / "comp.py", f"from typing import *\nfrom shutil import copy\n{COMPONENT}")
     with pytest.raises(ComponentNotFoundException, match=r"functions in it: f$"):
         finder.get_component("comp.py:nope")

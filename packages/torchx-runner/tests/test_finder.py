@@ -1,4 +1,4 @@
-"""How components are found, named, checked and listed."""
+"""Tests of finding, naming, checking and listing components."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GOOD = (
 
 @pytest.fixture
 def lib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on Python's path; what is imported from it is forgotten at the end."""
+    """Return a folder on sys.path; modules imported from it are removed at the end."""
     folder = tmp_path / "lib"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
@@ -51,7 +51,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture
 def acme(lib: Path) -> Path:
-    """A package with components in several places, and traps."""
+    """Write a package with valid and invalid components."""
     write(
         lib,
         {
@@ -86,7 +86,7 @@ def registered(plugins: Any, *groups: tuple[str, str], **options: Any) -> None:
 @pytest.mark.parametrize(
     ("group", "prefix"), [("acme", "acme."), ("a.b", "a.b."), ("", ""), ("_", ""), ("_0", "")]
 )
-def test_names_are_prefix_module_function(
+def test_component_names_consist_of_group_module_and_function(
     acme: Path, plugins: Any, group: str, prefix: str
 ) -> None:
     registered(plugins, (group, "acme"))
@@ -106,12 +106,12 @@ def test_names_are_prefix_module_function(
         assert component.validation_errors == []
 
 
-def test_one_module_is_a_group_too(acme: Path, plugins: Any) -> None:
+def test_group_may_be_a_single_module(acme: Path, plugins: Any) -> None:
     registered(plugins, ("t", "acme.train"))
     assert set(finder.get_components()) == {"t.ddp", "t.Klass"}
 
 
-def test_looking_up_one_imports_one(acme: Path, plugins: Any) -> None:
+def test_lookup_imports_only_the_named_module(acme: Path, plugins: Any) -> None:
     registered(plugins, ("acme", "acme"))
     finder.get_component("acme.sub.serve.http")
     assert {name for name in sys.modules if name.startswith("acme")} == {
@@ -121,13 +121,13 @@ def test_looking_up_one_imports_one(acme: Path, plugins: Any) -> None:
     }
 
 
-def test_a_class_component(acme: Path, plugins: Any) -> None:
+def test_class_with_build_is_a_component(acme: Path, plugins: Any) -> None:
     registered(plugins, ("acme", "acme"))
     component = finder.get_component("acme.train.Klass")
     assert component.fn(n=2).name == "klass"
 
 
-def test_what_a_module_keeps_to_itself_can_be_asked_for(acme: Path, plugins: Any) -> None:
+def test_private_function_is_found_by_name_but_not_listed(acme: Path, plugins: Any) -> None:
     registered(plugins, ("acme", "acme"))
     assert finder.get_component("acme.train._private").fn().name == "_private"
 
@@ -135,7 +135,7 @@ def test_what_a_module_keeps_to_itself_can_be_asked_for(acme: Path, plugins: Any
 # -- broken modules
 
 
-def test_a_broken_module_hides_only_itself(
+def test_broken_module_does_not_hide_others(
     acme: Path, plugins: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     registered(plugins, ("acme", "acme"))
@@ -152,13 +152,13 @@ def test_a_broken_module_hides_only_itself(
     assert "no_such_module_anywhere" in caplog.text
 
 
-def test_asking_for_what_is_in_a_broken_module(acme: Path, plugins: Any) -> None:
+def test_lookup_in_a_broken_module_is_an_error(acme: Path, plugins: Any) -> None:
     registered(plugins, ("acme", "acme"))
     with pytest.raises(ComponentError, match=r"acme\.broken of acme 1\.0: cannot be loaded"):
         finder.get_component("acme.broken.x")
 
 
-def test_a_registered_module_that_does_not_exist(lib: Path, plugins: Any) -> None:
+def test_missing_registered_module_is_a_problem(lib: Path, plugins: Any) -> None:
     write(lib, {"fine.py": GOOD.format(name="f")})
     registered(plugins, ("gone", "no_such_package"), ("fine", "fine"))
     listing = finder.list_components()
@@ -168,7 +168,7 @@ def test_a_registered_module_that_does_not_exist(lib: Path, plugins: Any) -> Non
         finder.get_component("gone.x")
 
 
-def test_a_module_that_ends_the_program(lib: Path, plugins: Any) -> None:
+def test_module_that_calls_sys_exit_is_a_problem(lib: Path, plugins: Any) -> None:
     write(lib, {"pkg/__init__.py": "", "pkg/ends.py": "import sys; sys.exit('bye')"})
     registered(plugins, ("p", "pkg"))
     assert "SystemExit: bye" in finder.list_components().problems[0].message
@@ -191,7 +191,7 @@ def two(lib: Path) -> Path:
     return lib
 
 
-def test_two_plugins_with_one_component(two: Path, plugins: Any) -> None:
+def test_conflicting_component_names_are_an_error(two: Path, plugins: Any) -> None:
     registered(plugins, ("", "one"), distribution="dist-one")
     registered(plugins, ("", "two"), distribution="dist-two")
     with pytest.raises(PluginError) as error:
@@ -200,11 +200,11 @@ def test_two_plugins_with_one_component(two: Path, plugins: Any) -> None:
     assert "dist-two 1.0" in str(error.value)
     listing = finder.list_components()
     assert list(listing.components) == ["utils.only_one"]
-    assert "given by" in listing.problems[0].message
+    assert "registered by" in listing.problems[0].message
     assert finder.get_component("two.utils:echo").fn.__module__ == "two.utils"
 
 
-def test_a_deliberate_override_wins(two: Path, plugins: Any) -> None:
+def test_deliberate_override_wins(two: Path, plugins: Any) -> None:
     registered(plugins, ("", "one"), distribution="dist-one")
     registered(plugins, ("", "two"), distribution="dist-two", tryfirst=True)
     assert finder.get_component("utils.echo").fn.__module__ == "two.utils"
@@ -213,13 +213,13 @@ def test_a_deliberate_override_wins(two: Path, plugins: Any) -> None:
     assert listing.problems == []
 
 
-def test_within_one_distribution_the_last_group_wins(two: Path, plugins: Any) -> None:
+def test_last_group_of_a_distribution_wins(two: Path, plugins: Any) -> None:
     registered(plugins, ("_0", "one"), ("_1", "two"))
     assert finder.get_component("utils.echo").fn.__module__ == "two.utils"
     assert finder.get_components()["utils.echo"].fn.__module__ == "two.utils"
 
 
-def test_one_module_registered_twice_is_no_conflict(two: Path, plugins: Any) -> None:
+def test_module_registered_twice_is_not_a_conflict(two: Path, plugins: Any) -> None:
     registered(plugins, ("", "one"), distribution="a")
     registered(plugins, ("_", "one"), ("again", "one"), distribution="b")
     assert set(finder.get_components()) == {
@@ -231,7 +231,7 @@ def test_one_module_registered_twice_is_no_conflict(two: Path, plugins: Any) -> 
     assert finder.get_component("utils.echo").fn.__module__ == "one.utils"
 
 
-def test_older_groups_replace_the_builtins(two: Path, plugins: Any) -> None:
+def test_group_with_replaces_builtins_hides_the_builtins(two: Path, plugins: Any) -> None:
     registered(plugins, ("", "one"), distribution="ours", builtin=True)
     registered(plugins, ("mine", "two"), distribution="mine", replaces_builtins=True)
     assert set(finder.get_components()) == {"mine.utils.echo"}
@@ -239,7 +239,7 @@ def test_older_groups_replace_the_builtins(two: Path, plugins: Any) -> None:
         finder.get_component("utils.echo")
 
 
-def test_older_groups_hide_no_other_plugin(two: Path, plugins: Any) -> None:
+def test_group_with_replaces_builtins_hides_no_other_plugin(two: Path, plugins: Any) -> None:
     registered(plugins, ("new", "one"), distribution="newer")
     registered(plugins, ("mine", "two"), distribution="mine", replaces_builtins=True)
     assert "new.utils.echo" in finder.get_components()
@@ -262,17 +262,19 @@ def test_importable_modules_need_no_plugin(acme: Path, name: str) -> None:
         ("acme.trian.ddp", "did you mean 'acme.train.ddp'"),
         ("ddp", "no component 'ddp'"),
         ("acme.train:dpp", "did you mean 'ddp'"),
-        ("acme.tran:ddp", "no module 'acme.tran' on Python's path"),
-        ("acme.folder:hidden", "acme.folder is a folder of modules, not a module"),
-        ("acme.train:", "a component is given as"),
-        (":ddp", "a component is given as"),
-        ("acme.train:not a name", "a component is given as"),
+        ("acme.tran:ddp", "no module 'acme.tran' on sys.path"),
+        ("acme.folder:hidden", "acme.folder is a folder without __init__.py, not a module"),
+        ("acme.train:", "give a component as"),
+        (":ddp", "give a component as"),
+        ("acme.train:not a name", "give a component as"),
         ("", "must be a str"),
         ("acme.train.join", "no component 'acme.train.join'"),
         ("...", "no component '...'"),
     ],
 )
-def test_what_there_is_not(acme: Path, plugins: Any, name: str, text: str) -> None:
+def test_unknown_name_is_an_error_with_the_nearest_name(
+    acme: Path, plugins: Any, name: str, text: str
+) -> None:
     registered(plugins, ("acme", "acme"))
     with pytest.raises(ComponentNotFoundException) as error:
         finder.get_component(name)
@@ -280,9 +282,7 @@ def test_what_there_is_not(acme: Path, plugins: Any, name: str, text: str) -> No
     assert "\n" not in str(error.value)
 
 
-def test_a_function_that_a_module_only_imports_is_no_component_of_it(
-    acme: Path, plugins: Any
-) -> None:
+def test_imported_function_is_not_a_component_of_the_module(acme: Path, plugins: Any) -> None:
     registered(plugins, ("acme", "acme"))
     with pytest.raises(ComponentError):
         finder.get_component("acme.imports.join")
@@ -395,7 +395,7 @@ def test_invalid_components(name: str, texts: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("rules")
-def test_the_source_speaks_for_a_hidden_signature() -> None:
+def test_source_is_read_if_the_signature_is_hidden() -> None:
     assert finder.get_component("rules.py:hidden_signature").validation_errors == []
 
 
@@ -407,14 +407,14 @@ class NoUnderscores(ComponentFunctionValidator):
 
 
 @pytest.mark.usefixtures("rules")
-def test_other_rules_can_be_given() -> None:
+def test_given_validators_replace_the_rules() -> None:
     assert finder.get_component("rules.py:plain", [NoUnderscores()]).validation_errors == []
     assert finder.get_component("rules.py:bare", []).validation_errors == []
     with pytest.raises(ComponentValidationException, match="has an underscore"):
         finder.get_component("rules.py:wrong_return", [NoUnderscores()])
 
 
-def test_other_rules_apply_to_listings(acme: Path, plugins: Any) -> None:
+def test_given_validators_apply_to_listings(acme: Path, plugins: Any) -> None:
     registered(plugins, ("acme", "acme"))
 
     class NoClasses(NoUnderscores):
@@ -429,7 +429,7 @@ def test_other_rules_apply_to_listings(acme: Path, plugins: Any) -> None:
 # -- the finders
 
 
-def test_module_finder_tells_of_invalid_ones(acme: Path) -> None:
+def test_module_finder_returns_invalid_components(acme: Path) -> None:
     found = finder.ModuleComponentsFinder("acme.train", "g").find(None)
     assert {c.name: bool(c.validation_errors) for c in found} == {
         "g.ddp": False,
@@ -461,7 +461,7 @@ def test_custom_finder(acme: Path, cwd: Path) -> None:
     assert (component.name, component.fn_name) == ("own.py:f", "f")
 
 
-def test_modules_are_told_apart(acme: Path) -> None:
+def test_packages_and_namespace_packages_are_distinguished(acme: Path) -> None:
     top, sub, serve, folder = map(
         importlib.import_module, ("acme", "acme.sub", "acme.sub.serve", "acme.folder")
     )
@@ -470,7 +470,7 @@ def test_modules_are_told_apart(acme: Path) -> None:
     assert not finder.is_namespace_package(sub)
     assert finder.module_relname(serve, relative_to=top) == "sub.serve"
     assert finder.module_relname(top, relative_to=top) == ""
-    with pytest.raises(ValueError, match="not below"):
+    with pytest.raises(ValueError, match="is not in package"):
         finder.module_relname(top, relative_to=sub)
 
 
@@ -499,6 +499,6 @@ def test_source_of_a_class(acme: Path) -> None:
     assert finder.get_builtin_source("acme.train:Klass").splitlines()[-1].endswith("('klass')")
 
 
-def test_source_of_what_there_is_not(plugins: Any) -> None:
+def test_source_of_a_missing_component_is_an_error(plugins: Any) -> None:
     with pytest.raises(ComponentNotFoundException):
         finder.get_builtin_source("nope")

@@ -1,4 +1,4 @@
-"""What a runner does with apps that are submitted, and how it comes by its schedulers."""
+"""Tests of the runner: submitted apps, logs, waiting, schedulers."""
 
 from __future__ import annotations
 
@@ -52,23 +52,21 @@ def test_dryrun_is_keyword_only(runner: Runner, app: AppDef) -> None:
         runner.run(app, "fake", None, None, None, True)  # type: ignore[call-overload]
 
 
-def test_a_changed_request_is_what_is_submitted(
-    runner: Runner, scheduler: Any, app: AppDef
-) -> None:
+def test_schedule_submits_a_changed_request(runner: Runner, scheduler: Any, app: AppDef) -> None:
     info = runner.dryrun(app, "fake")
     info.request["queue"] = "changed"
     runner.schedule(info)
     assert scheduler.calls[-1] == ("schedule", {"app": "job", "queue": "changed"})
 
 
-def test_a_dry_run_of_the_scheduler_itself_cannot_be_submitted(
+def test_schedule_rejects_a_dry_run_of_a_scheduler(
     runner: Runner, scheduler: Any, app: AppDef
 ) -> None:
     with pytest.raises(RequestError, match=r"Runner\.dryrun"):
         runner.schedule(scheduler.submit_dryrun(app, {}))
 
 
-def test_the_session_name_is_part_of_the_handle(scheduler: Any, app: AppDef) -> None:
+def test_session_name_is_part_of_the_handle(scheduler: Any, app: AppDef) -> None:
     factories = {"fake": lambda name, **kw: scheduler}
     assert submitted(Runner("", factories), app) == "fake:///app1"
     assert Runner("", factories).name() == ""
@@ -77,7 +75,7 @@ def test_the_session_name_is_part_of_the_handle(scheduler: Any, app: AppDef) -> 
 # -- status, describe, cancel, delete
 
 
-def test_status_is_what_the_scheduler_says(runner: Runner, app: AppDef) -> None:
+def test_status_is_the_description_of_the_scheduler(runner: Runner, app: AppDef) -> None:
     status = runner.status(submitted(runner, app))
     assert status is not None
     assert (status.state, status.num_restarts, status.msg, status.ui_url) == (
@@ -88,7 +86,7 @@ def test_status_is_what_the_scheduler_says(runner: Runner, app: AppDef) -> None:
     )
 
 
-def test_an_app_that_is_gone_is_forgotten(runner: Runner, scheduler: Any, app: AppDef) -> None:
+def test_missing_app_has_no_status(runner: Runner, scheduler: Any, app: AppDef) -> None:
     handle = submitted(runner, app)
     scheduler.states.clear()
     assert runner.status(handle) is None
@@ -96,7 +94,7 @@ def test_an_app_that_is_gone_is_forgotten(runner: Runner, scheduler: Any, app: A
     assert runner.wait(handle) is None
 
 
-def test_the_session_in_a_handle_does_not_matter(runner: Runner, app: AppDef) -> None:
+def test_session_in_a_handle_is_ignored(runner: Runner, app: AppDef) -> None:
     submitted(runner, app)
     assert runner.status("fake://somebody-else/app1") is not None
     assert runner.status("fake:///app1") is not None
@@ -106,21 +104,21 @@ def test_the_session_in_a_handle_does_not_matter(runner: Runner, app: AppDef) ->
     "ask",
     ["status", "wait", "cancel", "delete", "describe", "describe_native"],
 )
-def test_bad_handles(runner: Runner, ask: str) -> None:
+def test_malformed_handle_is_an_error(runner: Runner, ask: str) -> None:
     with pytest.raises(MalformedAppHandleException):
         getattr(runner, ask)("no handle")
     with pytest.raises(UnknownSchedulerException, match="did you mean 'fake'"):
         getattr(runner, ask)("fke://test/app1")
 
 
-def test_describe_knows_what_this_runner_submitted(runner: Runner, app: AppDef) -> None:
+def test_describe_returns_the_submitted_app(runner: Runner, app: AppDef) -> None:
     handle = submitted(runner, app)
     described = runner.describe(handle)
     assert described is not None
     assert (described.name, described.roles[0].args) == ("job", ["hi"])
 
 
-def test_describe_asks_the_scheduler_for_others(runner: Runner, scheduler: Any) -> None:
+def test_describe_of_another_app_queries_the_scheduler(runner: Runner, scheduler: Any) -> None:
     scheduler.states["other"] = AppState.SUCCEEDED
     described = runner.describe("fake://x/other")
     assert described is not None
@@ -149,7 +147,7 @@ def test_describe_native(runner: Runner, app: AppDef) -> None:
         (None, False),
     ],
 )
-def test_cancel_ends_only_what_has_not_ended(
+def test_cancel_ignores_an_ended_app(
     runner: Runner, scheduler: Any, state: AppState | None, expected: bool
 ) -> None:
     if state is not None:
@@ -158,7 +156,7 @@ def test_cancel_ends_only_what_has_not_ended(
     assert (("cancel", "a") in scheduler.calls) is expected
 
 
-def test_stop_is_an_older_name_of_cancel(runner: Runner, scheduler: Any, app: AppDef) -> None:
+def test_stop_is_a_deprecated_name_of_cancel(runner: Runner, scheduler: Any, app: AppDef) -> None:
     handle = submitted(runner, app)
     with pytest.warns(PendingDeprecationWarning, match="cancel"):
         runner.stop(handle)
@@ -180,7 +178,7 @@ def test_list_gives_handles_of_this_session(runner: Runner, scheduler: Any, app:
     assert scheduler.calls[-1] == ("list", {"queue": "q"})
 
 
-def test_list_of_an_older_scheduler_takes_no_options(
+def test_list_of_an_older_scheduler_is_called_without_options(
     app: AppDef, fake_scheduler_class: Any
 ) -> None:
     class Older(fake_scheduler_class):  # type: ignore[misc]
@@ -195,7 +193,7 @@ def test_list_of_an_older_scheduler_takes_no_options(
 # -- logs
 
 
-def test_log_lines_are_the_schedulers_own_iterable(
+def test_log_lines_returns_the_iterable_of_the_scheduler(
     runner: Runner, scheduler: Any, app: AppDef
 ) -> None:
     handle = submitted(runner, app)
@@ -207,7 +205,7 @@ def test_log_lines_are_the_schedulers_own_iterable(
     )
 
 
-def test_logs_of_an_unknown_app(runner: Runner) -> None:
+def test_log_lines_of_an_unknown_app_are_an_error(runner: Runner) -> None:
     with pytest.raises(UnknownAppException, match="fake://test/nope"):
         runner.log_lines("fake://test/nope", "main")
 
@@ -281,7 +279,7 @@ def test_log_blocks_respects_overridden_log_methods(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Replaces sleeping by noting for how long; time passes by as much."""
+    """Replace sleeping with a fake clock, and return the list of pauses."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(time, "monotonic", lambda: sum(slept))
@@ -312,12 +310,12 @@ def test_pauses_grow_up_to_the_interval(runner: Runner, scheduler: Any, clock: l
     assert clock[-1] == 2
 
 
-def test_a_short_interval_is_kept(runner: Runner, scheduler: Any, clock: list[float]) -> None:
+def test_short_interval_is_respected(runner: Runner, scheduler: Any, clock: list[float]) -> None:
     runner.wait(states_of(scheduler, *[RUNNING] * 5, FAILED), wait_interval=0.01)
     assert set(clock) == {0.01}
 
 
-def test_wait_gives_up_in_time(runner: Runner, scheduler: Any, clock: list[float]) -> None:
+def test_wait_raises_after_the_timeout(runner: Runner, scheduler: Any, clock: list[float]) -> None:
     handle = states_of(scheduler, RUNNING)
     with pytest.raises(WaitTimeoutError, match="is RUNNING after 5 s") as error:
         runner.wait(handle, timeout=5)
@@ -326,7 +324,9 @@ def test_wait_gives_up_in_time(runner: Runner, scheduler: Any, clock: list[float
     assert sum(clock) == pytest.approx(5)
 
 
-def test_wait_without_time_looks_once(runner: Runner, scheduler: Any, clock: list[float]) -> None:
+def test_wait_with_timeout_zero_polls_once(
+    runner: Runner, scheduler: Any, clock: list[float]
+) -> None:
     with pytest.raises(WaitTimeoutError):
         runner.wait(states_of(scheduler, RUNNING), timeout=0)
     assert runner.wait(states_of(scheduler, FAILED), timeout=0) is not None
@@ -343,7 +343,7 @@ def test_wait_without_time_looks_once(runner: Runner, scheduler: Any, clock: lis
         ([RUNNING, FAILED], AppState.SUCCEEDED, FAILED),
     ],
 )
-def test_wait_until_a_state(
+def test_wait_returns_at_the_requested_state(
     runner: Runner,
     scheduler: Any,
     clock: list[float],
@@ -356,14 +356,14 @@ def test_wait_until_a_state(
     assert status.state == expected
 
 
-def test_an_unknown_state_is_told_once(
+def test_unknown_state_is_logged_once(
     runner: Runner, scheduler: Any, clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     runner.wait(states_of(scheduler, UNKNOWN, RUNNING, UNKNOWN, UNKNOWN, FAILED))
     assert caplog.text.count("is in state UNKNOWN (as told)") == 1
 
 
-def test_a_scheduler_that_tells_of_changes_is_not_polled(
+def test_scheduler_that_can_wait_is_not_polled(
     fake_scheduler_class: Any, clock: list[float]
 ) -> None:
     class Telling(fake_scheduler_class):  # type: ignore[misc]
@@ -381,7 +381,7 @@ def test_a_scheduler_that_tells_of_changes_is_not_polled(
 # -- schedulers
 
 
-def test_schedulers_are_made_once_and_when_needed(app: AppDef, fake_scheduler_class: Any) -> None:
+def test_scheduler_is_created_once_on_first_use(app: AppDef, fake_scheduler_class: Any) -> None:
     made: list[Any] = []
 
     def factory(session_name: str, **params: object) -> Any:
@@ -413,7 +413,7 @@ def test_threads_share_one_scheduler(fake_scheduler_class: Any) -> None:
     assert len(made) == 1
 
 
-def test_environment_variables_are_no_scheduler_parameters(
+def test_environment_variables_are_not_passed_to_factories(
     fake_scheduler_class: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHX_FOO", "1")
@@ -439,7 +439,7 @@ def test_installed_schedulers_are_the_default(
     assert runner._scheduler("fake").closed == 1  # type: ignore[attr-defined]
 
 
-def test_two_plugins_with_one_scheduler(plugins: Any, app: AppDef) -> None:
+def test_conflicting_scheduler_names_are_an_error(plugins: Any, app: AppDef) -> None:
     plugins.add("torchx_schedulers", SchedulerPlugin("fake", "a:b"), distribution="one")
     plugins.add("torchx_schedulers", SchedulerPlugin("fake", "c:d"), distribution="two")
     with pytest.raises(PluginError, match=r"'fake' is given by (one|two) 1\.0 and (one|two) 1\.0"):
@@ -450,11 +450,11 @@ def test_two_plugins_with_one_scheduler(plugins: Any, app: AppDef) -> None:
     ("factory", "text"),
     [
         (lambda name, **kw: 1 / 0, "cannot be created: ZeroDivisionError: division by zero"),
-        (lambda name, **kw: None, "its factory made none"),
+        (lambda name, **kw: None, "its factory returned None"),
         (lambda: None, "cannot be created: TypeError"),
     ],
 )
-def test_a_plugin_whose_factory_fails_is_named(
+def test_failing_factory_is_an_error_with_its_distribution(
     plugins: Any, app: AppDef, factory: Any, text: str
 ) -> None:
     plugins.add("torchx_schedulers", SchedulerPlugin("fake", factory))
@@ -464,17 +464,17 @@ def test_a_plugin_whose_factory_fails_is_named(
     assert text in str(error.value)
 
 
-def test_a_factory_of_the_callers_own_raises_what_it_raises(app: AppDef) -> None:
+def test_exception_of_a_given_factory_is_passed_on(app: AppDef) -> None:
     with pytest.raises(ZeroDivisionError):
         Runner("t", {"fake": lambda name, **kw: 1 / 0}).dryrun(app, "fake")  # type: ignore[dict-item]
 
 
-def test_naming_the_session_is_deprecated() -> None:
+def test_name_of_the_session_is_deprecated() -> None:
     with pytest.warns(FutureWarning, match="get_runner"):
         assert get_runner("mine").name() == "mine"
 
 
-def test_close_closes_every_scheduler_that_was_made(fake_scheduler_class: Any) -> None:
+def test_close_closes_every_created_scheduler(fake_scheduler_class: Any) -> None:
     class Stuck(fake_scheduler_class):  # type: ignore[misc]
         def close(self) -> None:
             raise TorchXError("stuck")
@@ -489,7 +489,7 @@ def test_close_closes_every_scheduler_that_was_made(fake_scheduler_class: Any) -
     assert used.closed == 1
 
 
-def test_the_context_manager_closes_and_swallows_nothing(fake_scheduler_class: Any) -> None:
+def test_context_manager_closes_and_passes_exceptions_on(fake_scheduler_class: Any) -> None:
     runner = Runner("t", {"fake": fake_scheduler_class})
     used: Any = runner._scheduler("fake")
     with pytest.raises(KeyError), runner:
@@ -517,7 +517,7 @@ def test_cfg_from_str(runner: Runner) -> None:
         ("queue", "is not of the form key=value"),
     ],
 )
-def test_cfg_from_str_refuses(runner: Runner, text: str, message: str) -> None:
+def test_cfg_from_str_rejects_wrong_options(runner: Runner, text: str, message: str) -> None:
     with pytest.raises(InvalidRunConfigException) as error:
         runner.cfg_from_str("fake", text)
     assert message in str(error.value)

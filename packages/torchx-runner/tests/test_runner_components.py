@@ -1,4 +1,4 @@
-"""Submitting components: arguments, defaults, and what a component may do wrong."""
+"""Tests of submitting components: arguments, defaults, errors."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def args_of(info: Any) -> list[str]:
         ({"msg": "hi", "times": 2}, ["hi", "hi"]),
     ],
 )
-def test_arguments_are_words_or_values(
+def test_component_arguments_are_a_list_or_a_dict(
     runner: Runner, component_args: Any, expected: list[str]
 ) -> None:
     info = runner.dryrun_component("comp.py:greet", component_args, "fake")
     assert args_of(info) == expected
 
 
-def test_a_class_is_a_component_too(runner: Runner) -> None:
+def test_class_component_is_run(runner: Runner) -> None:
     assert args_of(runner.dryrun_component("comp.py:Greeter", [], "fake")) == ["from a class"]
     info = runner.dryrun_component("comp.py:Greeter", ["--msg", "x"], "fake")
     assert args_of(info) == ["x"]
@@ -89,7 +89,7 @@ def test_run_component_submits(runner: Runner, scheduler: Any) -> None:
     assert scheduler.calls[-1] == ("schedule", {"app": "greet", "queue": "q"})
 
 
-def test_defaults_of_a_component_give_way_to_its_arguments(scheduler: Any) -> None:
+def test_arguments_win_over_component_defaults(scheduler: Any) -> None:
     defaults = {"comp.py:greet": {"msg": "default", "times": "2"}, "other": {"msg": "no"}}
     runner = Runner("t", {"fake": lambda name, **kw: scheduler}, component_defaults=defaults)
     assert args_of(runner.dryrun_component("comp.py:greet", [], "fake")) == ["default"] * 2
@@ -113,7 +113,7 @@ def test_defaults_of_a_component_give_way_to_its_arguments(scheduler: Any) -> No
         ("comp.py:exits", ["--code", "no way"], ComponentError, "ended the program (no way)"),
     ],
 )
-def test_what_is_wrong_is_an_exception_of_ours(
+def test_component_problem_is_a_torchx_error(
     runner: Runner, scheduler: Any, component: str, component_args: Any, error: Any, text: str
 ) -> None:
     with pytest.raises(error) as raised:
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_an_exception_of_ours(
     assert scheduler.calls == []
 
 
-def test_what_a_component_raises_is_passed_on(runner: Runner) -> None:
+def test_exception_of_a_component_is_passed_on(runner: Runner) -> None:
     with pytest.raises(ValueError, match="not with me") as error:
         runner.dryrun_component("comp.py:refuses", [], "fake")
     assert type(error.value) is ValueError

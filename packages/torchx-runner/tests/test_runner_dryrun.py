@@ -1,4 +1,4 @@
-"""What a dry run checks, copies, injects and hands to the scheduler."""
+"""Tests of the dry run: checks, copies, environment variables, workspaces."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ROLE_PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "text"), ROLE_PROBLEMS.values(), ids=ROLE_PROBLEMS)
-def test_a_wrong_role_is_named_with_what_is_wrong(
+def test_invalid_role_is_an_error_with_its_field(
     runner: Runner, new_role: NewRole, changes: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(RequestError) as error:
@@ -75,7 +75,7 @@ def test_a_wrong_role_is_named_with_what_is_wrong(
     assert not any("'ok'" in p for p in problems_of(error))
 
 
-def test_a_wrong_app_is_a_value_error_as_older_code_expects(runner: Runner) -> None:
+def test_invalid_app_is_a_value_error(runner: Runner) -> None:
     with pytest.raises(ValueError, match="no roles"):
         runner.dryrun(AppDef("job"), "fake")
 
@@ -91,27 +91,25 @@ def test_a_wrong_app_is_a_value_error_as_older_code_expects(runner: Runner) -> N
         (AppDef(3, []), "the app's name must be a str, got 3"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_app_at_all(runner: Runner, app: Any, text: str) -> None:
+def test_object_that_is_no_app_is_an_error(runner: Runner, app: Any, text: str) -> None:
     with pytest.raises(RequestError) as error:
         runner.dryrun(app, "fake")
     assert text in str(error.value)
 
 
-def test_two_roles_of_one_name(runner: Runner, new_role: NewRole) -> None:
+def test_duplicate_role_name_is_an_error(runner: Runner, new_role: NewRole) -> None:
     with pytest.raises(RequestError, match="several roles named 'a'; rename") as error:
         runner.dryrun(AppDef("job", [new_role("a"), new_role("b"), new_role("a")]), "fake")
     assert len(problems_of(error)) == 1
 
 
-def test_a_role_without_resource_is_the_schedulers_finding(
-    runner: Runner, new_role: NewRole
-) -> None:
+def test_missing_resource_is_reported_by_the_scheduler(runner: Runner, new_role: NewRole) -> None:
     app = AppDef("job", [Role("main", "img", entrypoint="e")])
     with pytest.raises(ValueError, match="No resource for role: main"):
         runner.dryrun(app, "fake")
 
 
-def test_unknown_scheduler_names_the_nearest(runner: Runner, app: AppDef) -> None:
+def test_unknown_scheduler_is_an_error_with_the_nearest_name(runner: Runner, app: AppDef) -> None:
     with pytest.raises(UnknownSchedulerException, match="unknown scheduler 'fakw'; did you mean"):
         runner.dryrun(app, "fakw")
 
@@ -124,7 +122,7 @@ def test_unknown_scheduler_names_the_nearest(runner: Runner, app: AppDef) -> Non
         ({"jobTags": "a"}, "job_tags", "must be of type: list"),
     ],
 )
-def test_a_wrong_option_keeps_its_own_exception(
+def test_wrong_option_raises_its_own_exception(
     runner: Runner, app: AppDef, cfg: dict[str, CfgVal], key: str, text: str
 ) -> None:
     with pytest.raises(InvalidRunConfigException) as error:
@@ -136,9 +134,7 @@ def test_a_wrong_option_keeps_its_own_exception(
 # -- all problems at once
 
 
-def test_everything_wrong_is_told_in_one_error(
-    runner: Runner, scheduler: Any, new_role: NewRole
-) -> None:
+def test_all_problems_are_one_error(runner: Runner, scheduler: Any, new_role: NewRole) -> None:
     app = AppDef(
         "job", [new_role("a", num_replicas=0, max_retries=-2), Role("b", "img", entrypoint="e")]
     )
@@ -154,13 +150,13 @@ def test_everything_wrong_is_told_in_one_error(
     assert scheduler.calls == []
 
 
-def test_a_wrong_app_and_an_unknown_scheduler_are_told_together(runner: Runner) -> None:
+def test_invalid_app_and_unknown_scheduler_are_one_error(runner: Runner) -> None:
     with pytest.raises(RequestError) as error:
         runner.dryrun(AppDef("job"), "nope")
     assert len(problems_of(error)) == 2
 
 
-def test_several_wrong_options_stay_an_option_error(runner: Runner, app: AppDef) -> None:
+def test_several_wrong_options_are_one_option_error(runner: Runner, app: AppDef) -> None:
     given: dict[str, CfgVal] = {"a": 1, "b": 2, "priority": "x", "jobTags": 3}
     with pytest.raises(InvalidRunConfigException) as error:
         runner.dryrun(app, "fake", given)
@@ -173,7 +169,7 @@ def test_several_wrong_options_stay_an_option_error(runner: Runner, app: AppDef)
     assert given == {"a": 1, "b": 2, "priority": "x", "jobTags": 3}
 
 
-def test_required_options_are_all_told(app: AppDef, fake_scheduler_class: Any) -> None:
+def test_all_missing_required_options_are_reported(app: AppDef, fake_scheduler_class: Any) -> None:
     class Demanding(fake_scheduler_class):  # type: ignore[misc]
         def _run_opts(self) -> runopts:
             opts = runopts()
@@ -191,7 +187,7 @@ def test_required_options_are_all_told(app: AppDef, fake_scheduler_class: Any) -
 
 
 class Recording:
-    """Mixed into the fake scheduler: notes its checks, and finds fault with roles of some names."""
+    """A mixin of the fake scheduler: records its checks, and rejects roles of certain names."""
 
     calls: list[Any]
 
@@ -207,7 +203,7 @@ class Recording:
 
 
 class FakeWorkspaceMixin(WorkspaceMixin[None]):
-    """Builds by changing the image, as older plugins do."""
+    """A mixin that builds by replacing the image, as older plugins do."""
 
     calls: list[Any]
 
@@ -254,7 +250,7 @@ def test_nothing_is_built_if_anything_is_wrong(
     assert [call[0] for call in builder.calls] == ["pre_build"]
 
 
-def test_without_a_workspace_all_checks_are_told_together(
+def test_checks_without_a_workspace_are_one_error(
     building_runner: Runner, builder: Any, new_role: NewRole
 ) -> None:
     with pytest.raises(RequestError) as error:
@@ -266,7 +262,7 @@ def test_without_a_workspace_all_checks_are_told_together(
     ("name", "workspace", "says"),
     [("early", None, "too early"), ("late", None, "too late"), ("late", "/proj", "too late")],
 )
-def test_a_plain_error_of_a_check_is_the_requests_fault(
+def test_value_error_of_a_check_becomes_a_request_error(
     building_runner: Runner, new_role: NewRole, name: str, workspace: str | None, says: str
 ) -> None:
     with pytest.raises(RequestError) as error:
@@ -275,7 +271,7 @@ def test_a_plain_error_of_a_check_is_the_requests_fault(
     assert type(error.value.__cause__) is ValueError
 
 
-def test_a_check_of_an_older_plugin_takes_two_arguments(
+def test_validate_of_an_older_plugin_is_called_with_two_arguments(
     app: AppDef, fake_scheduler_class: Any
 ) -> None:
     class Older(fake_scheduler_class):  # type: ignore[misc]
@@ -287,7 +283,7 @@ def test_a_check_of_an_older_plugin_takes_two_arguments(
     assert ("validate", "fake") in scheduler.calls
 
 
-def test_a_check_that_fails_otherwise_is_not_hidden(app: AppDef, fake_scheduler_class: Any) -> None:
+def test_other_exception_of_a_check_is_passed_on(app: AppDef, fake_scheduler_class: Any) -> None:
     class Broken(fake_scheduler_class):  # type: ignore[misc]
         def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
             raise ZeroDivisionError("mine")
@@ -300,7 +296,7 @@ def test_a_check_that_fails_otherwise_is_not_hidden(app: AppDef, fake_scheduler_
 # -- what the caller keeps
 
 
-def test_the_callers_app_stays_as_it_is(
+def test_dryrun_does_not_change_the_app(
     building_runner: Runner, new_role: NewRole, cwd: Path
 ) -> None:
     app = AppDef("job", [new_role(workspace=Workspace({"/proj": ""}), metadata={"a": {"b": "c"}})])
@@ -314,14 +310,16 @@ def test_the_callers_app_stays_as_it_is(
     assert list(cwd.iterdir()) == []
 
 
-def test_the_callers_options_stay_as_they_are(runner: Runner, app: AppDef) -> None:
+def test_dryrun_does_not_change_the_options(runner: Runner, app: AppDef) -> None:
     cfg: dict[str, CfgVal] = {"jobTags": ["a"]}
     info = runner.dryrun(app, "fake", cfg)
     assert cfg == {"jobTags": ["a"]}
     assert info.cfg == {"job_tags": ["a"], "queue": "default", "priority": None}
 
 
-def test_overrides_are_settled_in_the_copy_only(building_runner: Runner, new_role: NewRole) -> None:
+def test_overrides_are_resolved_in_the_copy_only(
+    building_runner: Runner, new_role: NewRole
+) -> None:
     asked: list[str] = []
 
     def image() -> str:
@@ -341,7 +339,7 @@ def test_overrides_are_settled_in_the_copy_only(building_runner: Runner, new_rol
     assert asked == ["image"]
 
 
-def test_info_says_what_it_was_made_of(runner: Runner, app: AppDef) -> None:
+def test_dryrun_info_has_app_options_and_scheduler(runner: Runner, app: AppDef) -> None:
     info = runner.dryrun(app, "fake", {"queue": "q"})
     assert info._scheduler == "fake"
     assert info.app is not None
@@ -364,7 +362,7 @@ def test_pre_proc_of_a_role_may_change_the_request(runner: Runner) -> None:
 # -- workspaces
 
 
-def test_the_workspace_argument_replaces_the_first_roles_own(
+def test_workspace_argument_replaces_that_of_the_first_role(
     building_runner: Runner, builder: Any, new_role: NewRole, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -378,11 +376,11 @@ def test_the_workspace_argument_replaces_the_first_roles_own(
     )
     building_runner.dryrun(app, "fake", workspace=Workspace({"/x": "sub"}))
     assert [c[1:] for c in builder.calls if c[0] == "build"] == [("a", "/x:sub"), ("b", "/b")]
-    assert "role a: workspace /a is replaced by /x:sub" in caplog.text
+    assert "role a: workspace /a is replaced with /x:sub" in caplog.text
 
 
 @pytest.mark.parametrize("workspace", [None, "", Workspace({})])
-def test_no_workspace_argument_leaves_the_roles_theirs(
+def test_roles_keep_their_workspaces_without_an_argument(
     building_runner: Runner, builder: Any, new_role: NewRole, workspace: Any
 ) -> None:
     app = AppDef("job", [new_role(workspace=Workspace({"/a": ""}))])
@@ -390,7 +388,7 @@ def test_no_workspace_argument_leaves_the_roles_theirs(
     assert ("build", "main", "/a") in builder.calls
 
 
-def test_a_malformed_workspace_is_told_with_the_rest(
+def test_malformed_workspace_is_reported_with_other_problems(
     building_runner: Runner, builder: Any, new_role: NewRole
 ) -> None:
     with pytest.raises(RequestError) as error:
@@ -399,16 +397,19 @@ def test_a_malformed_workspace_is_told_with_the_rest(
     assert "[1, 2" in problems_of(error)[1]
 
 
-def test_a_scheduler_that_takes_no_workspace_says_so(
+def test_ignored_workspace_is_a_warning(
     runner: Runner, app: AppDef, caplog: pytest.LogCaptureFixture
 ) -> None:
     info = runner.dryrun(app, "fake", workspace="/proj")
     assert info.app is not None
     assert info.app.roles[0].image == "img"
-    assert "scheduler fake takes no workspace; that of role main is ignored" in caplog.text
+    assert (
+        "scheduler fake does not support workspaces; the workspace of role main is ignored"
+        in caplog.text
+    )
 
 
-def test_the_working_directory_as_workspace_is_no_reason_to_warn(
+def test_ignored_working_directory_is_not_a_warning(
     runner: Runner, app: AppDef, caplog: pytest.LogCaptureFixture
 ) -> None:
     runner.dryrun(app, "fake", workspace=os.getcwd())
@@ -428,7 +429,7 @@ def test_build_workspace_returns_images_to_pin(
     assert app == before
 
 
-def test_build_workspace_builds_what_is_only_planned(
+def test_build_workspace_builds_planned_images(
     new_role: NewRole, fake_scheduler_class: Any
 ) -> None:
     class Planner(FakeWorkspaceMixin, fake_scheduler_class):  # type: ignore[misc]
@@ -442,7 +443,7 @@ def test_build_workspace_builds_what_is_only_planned(
     assert scheduler.calls == [("build", "main", "/a"), ("pending", ["img-built"])]
 
 
-def test_build_workspace_leaves_out_builds_that_an_image_cannot_tell(
+def test_build_workspace_leaves_out_builds_that_change_more_than_the_image(
     new_role: NewRole, fake_scheduler_class: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Uploader(WorkspaceMixin[None], fake_scheduler_class):  # type: ignore[misc]
@@ -459,7 +460,7 @@ def test_build_workspace_leaves_out_builds_that_an_image_cannot_tell(
 
 
 class FakeBuilder(WorkspaceBuilder):
-    """Notes what it is asked for."""
+    """Records its calls."""
 
     calls: ClassVar[list[str]] = []
 
@@ -474,7 +475,7 @@ class FakeBuilder(WorkspaceBuilder):
         return Built("sha256:1", ready=True)
 
 
-def test_our_own_builders_only_plan_in_a_dry_run(
+def test_dry_run_plans_images_without_building(
     plugins: Any, new_role: NewRole, fake_scheduler_class: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Modern(BuilderWorkspaceMixin, fake_scheduler_class):  # type: ignore[misc]
@@ -507,7 +508,7 @@ def env_of(info: AppDryRunInfo[Any], role: int = 0) -> dict[str, str]:
     return info.app.roles[role].env
 
 
-def test_every_role_learns_its_job_and_session(
+def test_job_and_session_are_set_in_every_role(
     runner: Runner, new_role: NewRole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHX_INTERNAL_SESSION_ID", "s-1")
@@ -517,7 +518,7 @@ def test_every_role_learns_its_job_and_session(
     assert env_of(info, 1) == own
 
 
-def test_job_and_session_cannot_be_faked(runner: Runner, new_role: NewRole) -> None:
+def test_job_and_session_win_over_the_role(runner: Runner, new_role: NewRole) -> None:
     role = new_role(env={"TORCHX_JOB_ID": "x", "TORCHX_INTERNAL_SESSION_ID": "y"})
     env = env_of(runner.dryrun(AppDef("job", [role]), "fake"))
     assert env["TORCHX_JOB_ID"].startswith("fake://test/")
@@ -536,7 +537,7 @@ def test_job_and_session_cannot_be_faked(runner: Runner, new_role: NewRole) -> N
         (None, "", None, None),
     ],
 )
-def test_which_parent_run_wins(
+def test_precedence_of_the_parent_run(
     runner: Runner,
     new_role: NewRole,
     monkeypatch: pytest.MonkeyPatch,
@@ -552,17 +553,20 @@ def test_which_parent_run_wins(
     assert env_of(info).get("TORCHX_PARENT_RUN_ID") == expected
 
 
-def test_a_name_with_an_equals_sign_is_what_a_process_would_see(
+def test_variable_name_with_an_equals_sign_is_split(
     runner: Runner, new_role: NewRole, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = AppDef("job", [new_role(env={"A=1": "2", "B": "c=d"})])
     env = env_of(runner.dryrun(app, "fake"))
     assert (env["A"], env["B"], "A=1" in env) == ("1=2", "c=d", False)
-    assert "env has 'A=1', which is no name: the job sees 'A', with '1=' before" in caplog.text
+    assert (
+        "the name of env variable 'A=1' contains '=': the job sees 'A', with '1=' before"
+        in caplog.text
+    )
     assert app.roles[0].env == {"A=1": "2", "B": "c=d"}
 
 
-def test_trackers_reach_every_role_unless_it_has_its_own(
+def test_trackers_are_set_unless_the_role_sets_them(
     runner: Runner, new_role: NewRole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHX_TRACKERS", "t1, t2")

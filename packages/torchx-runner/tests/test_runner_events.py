@@ -1,4 +1,4 @@
-"""Events: who hears of what, what they say, and what they keep to themselves."""
+"""Tests of events: handlers, content, masked secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchx_specs.hookspecs import EventHandlerPlugin
 
 
 class Listener(logging.Handler):
-    """Keeps the events it receives."""
+    """A handler that keeps its events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,11 +38,11 @@ class Listener(logging.Handler):
 @pytest.fixture(autouse=True)
 def _own_loggers() -> Iterator[None]:
     yield
-    events._made_from.clear()
-    for destination, handlers in events._made_handlers.items():
+    events._configured_from.clear()
+    for destination, handlers in events._own_handlers.items():
         for handler in handlers:
             logging.getLogger(f"torchx-events-{destination}").removeHandler(handler)
-    events._made_handlers.clear()
+    events._own_handlers.clear()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def listener(plugins: Any) -> Listener:
 # -- who hears
 
 
-def test_nobody_listens_and_nothing_is_done(
+def test_event_without_a_handler_imports_nothing(
     runner: Runner, app: AppDef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TorchxEvent, "serialize", lambda self: pytest.fail("serialized"))
@@ -65,7 +65,7 @@ def test_nobody_listens_and_nothing_is_done(
     assert not events._has_listeners("null")
 
 
-def test_the_plugin_named_null_hears_everything(
+def test_handler_named_null_receives_all_events(
     runner: Runner, listener: Listener, app: AppDef, scheduler: Any
 ) -> None:
     handle = runner.run(app, "fake")
@@ -88,7 +88,9 @@ def test_the_plugin_named_null_hears_everything(
     ]
 
 
-def test_run_component_tells_of_its_app(runner: Runner, listener: Listener, cwd: Path) -> None:
+def test_event_of_run_component_names_its_app(
+    runner: Runner, listener: Listener, cwd: Path
+) -> None:
     (cwd / "comp.py").write_text(
         "from torchx_specs import AppDef, Resource, Role\n"
         "def f() -> AppDef:\n"
@@ -107,7 +109,7 @@ def test_run_component_tells_of_its_app(runner: Runner, listener: Listener, cwd:
     assert event.workspace == "/proj"
 
 
-def test_the_variable_names_a_file(
+def test_variable_names_a_file(
     runner: Runner, app: AppDef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "events.jsonl"
@@ -125,7 +127,7 @@ def test_the_variable_names_a_file(
     assert (len(path.read_text().splitlines()), len(other.read_text().splitlines())) == (4, 1)
 
 
-def test_the_variable_names_a_handler(
+def test_variable_names_a_handler(
     runner: Runner, plugins: Any, app: AppDef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = Listener()
@@ -144,7 +146,7 @@ def test_the_variable_names_a_handler(
         ("consle", "unknown event destination 'consle'; did you mean 'console'?"),
     ],
 )
-def test_a_destination_that_cannot_be_had_ends_nothing(
+def test_unusable_destination_does_not_end_the_call(
     runner: Runner,
     app: AppDef,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,7 +169,7 @@ class Raising(logging.Handler):
 
 
 @pytest.mark.parametrize("factory", [raising, Raising, dict, "no.such:module"])
-def test_a_broken_handler_ends_nothing(
+def test_failing_handler_does_not_end_the_call(
     runner: Runner,
     plugins: Any,
     app: AppDef,
@@ -179,7 +181,7 @@ def test_a_broken_handler_ends_nothing(
     assert len([r for r in caplog.records if r.name == "torchx_runner.events.api"]) >= 1
 
 
-def test_two_handlers_of_one_name_are_told(
+def test_conflicting_handlers_are_a_warning(
     runner: Runner, plugins: Any, app: AppDef, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("one", "two"):
@@ -189,7 +191,7 @@ def test_two_handlers_of_one_name_are_told(
     assert "event handler 'null' is given by" in caplog.text
 
 
-def test_a_handler_on_the_logger_itself_hears_too(runner: Runner, app: AppDef) -> None:
+def test_handler_added_to_the_logger_receives_events(runner: Runner, app: AppDef) -> None:
     handler = Listener()
     log = logging.getLogger("torchx-events-null")
     log.addHandler(handler)
@@ -209,7 +211,7 @@ def test_record_to_a_destination(plugins: Any) -> None:
         record(TorchxEvent("s", "fake", "mine"), "acmee")
 
 
-def test_events_do_not_reach_the_programs_own_log(plugins: Any) -> None:
+def test_events_do_not_reach_the_root_logger(plugins: Any) -> None:
     handler, of_the_program = Listener(), Listener()
     plugins.add("torchx_event_handlers", EventHandlerPlugin("null", lambda: handler))
     logging.getLogger().addHandler(of_the_program)
@@ -261,12 +263,12 @@ def test_event_of_a_failed_call(listener: Listener) -> None:
     assert set(place) == {"filename", "lineno", "name"}
 
 
-def test_workspaces_are_told_as_text(runner: Runner, listener: Listener, app: AppDef) -> None:
+def test_event_has_the_workspace_as_text(runner: Runner, listener: Listener, app: AppDef) -> None:
     runner.dryrun(app, "fake", workspace=Workspace({"/a": "b", "/c": ""}))
     assert listener.events[0].workspace == "/a:b;/c"
 
 
-def test_serialized_events_come_back() -> None:
+def test_serialized_event_is_deserialized() -> None:
     event = TorchxEvent("s", "fake", "api", app_metadata={"a": "b"}, source=SourceType.EXTERNAL)
     assert TorchxEvent.deserialize(event.serialize()) == event
     assert TorchxEvent.deserialize(event) is event
@@ -311,7 +313,7 @@ def test_secret_options_are_masked(listener: Listener, as_text: bool) -> None:
     assert "login with *** and *** at ftp://u:***@host failed" in text
 
 
-def test_the_options_of_an_error_are_masked(
+def test_secret_options_are_masked_in_errors(
     runner: Runner, listener: Listener, app: AppDef
 ) -> None:
     with pytest.raises(InvalidRunConfigException) as error:
@@ -320,7 +322,7 @@ def test_the_options_of_an_error_are_masked(
     assert "s3cret-value" not in listener.events[0].serialize()
 
 
-def test_options_that_json_cannot_hold_break_nothing(
+def test_options_without_a_json_type_are_converted(
     runner: Runner, listener: Listener, app: AppDef
 ) -> None:
     odd: Any = {"queue": "q", "job_tags": None, "priority": None}
@@ -329,7 +331,7 @@ def test_options_that_json_cannot_hold_break_nothing(
     assert json.loads(listener.events[0].runcfg or "")["x"] == "/p"
 
 
-def test_details_that_cannot_be_told_break_nothing(
+def test_failing_details_do_not_end_the_call(
     listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     with log_event("mine", runcfg={("a", "tuple"): 1}):  # type: ignore[dict-item]
@@ -338,7 +340,7 @@ def test_details_that_cannot_be_told_break_nothing(
     assert "event of 'mine' is incomplete" in caplog.text
 
 
-def test_text_that_is_no_json_stays_as_it_is(listener: Listener) -> None:
+def test_options_that_are_not_json_are_kept_as_text(listener: Listener) -> None:
     with log_event("mine", runcfg="queue=q"):
         pass
     assert listener.events[0].runcfg == "queue=q"
@@ -347,7 +349,7 @@ def test_text_that_is_no_json_stays_as_it_is(listener: Listener) -> None:
 # -- the session
 
 
-def test_the_session_is_one_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_id_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
     assert session.get_torchx_session_id() is None
     made = session.get_session_id_or_create_new()
     import uuid
@@ -359,7 +361,7 @@ def test_the_session_is_one_for_the_process(monkeypatch: pytest.MonkeyPatch) -> 
     assert session.get_torchx_session_id() == made
 
 
-def test_the_session_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_id_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_INTERNAL_SESSION_ID", "given")
     assert session.get_torchx_session_id() == "given"
     assert session.get_session_id_or_create_new() == "given"

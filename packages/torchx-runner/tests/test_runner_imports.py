@@ -1,4 +1,4 @@
-"""Importing the runner is cheap, and its documentation is right."""
+"""Tests that importing the runner is cheap, and that its examples run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_nothing_heavy_is_imported(code: str) -> None:
     assert imported_by(code) & set(HEAVY) == set()
 
 
-def test_the_package_itself_imports_none_of_its_modules() -> None:
+def test_package_imports_none_of_its_modules() -> None:
     assert [m for m in imported_by("import torchx_runner") if m.startswith("torchx_runner.")] == []
 
 

@@ -1,4 +1,4 @@
-"""``.torchxconfig``: which files count, what their values mean, what is wrong with them."""
+"""Tests of ``.torchxconfig``: file look-up, values, errors, and writing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_home_wins_over_the_working_directory_key_by_key(home: Path, cwd: Path) 
     assert cfg == {"queue": "home", "priority": 1}
 
 
-def test_folders_are_looked_up_when_asked(
+def test_folders_are_looked_up_at_each_call(
     tmp_path: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(cwd, "")
@@ -57,7 +57,7 @@ def test_folders_are_looked_up_when_asked(
     assert os.getcwd() in config.DEFAULT_CONFIG_DIRS
 
 
-def test_the_older_constant_can_be_replaced(
+def test_constant_of_folders_can_be_replaced(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(home, "")
@@ -70,7 +70,7 @@ def test_the_older_constant_can_be_replaced(
     assert "DEFAULT_CONFIG_DIRS" not in vars(config)
 
 
-def test_a_home_that_is_the_working_directory_counts_once(
+def test_home_that_is_the_working_directory_is_read_once(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
@@ -78,7 +78,7 @@ def test_a_home_that_is_the_working_directory_counts_once(
     assert len(config.find_configs()) == 1
 
 
-def test_folders_can_be_given(tmp_path: Path, cwd: Path) -> None:
+def test_given_folders_are_searched(tmp_path: Path, cwd: Path) -> None:
     write(cwd, "[fake]\nqueue = cwd\n")
     other = write(tmp_path, "[fake]\nqueue = other\n")
     assert config.find_configs([str(tmp_path)]) == [str(other)]
@@ -87,7 +87,7 @@ def test_folders_can_be_given(tmp_path: Path, cwd: Path) -> None:
     assert cfg == {"queue": "other"}
 
 
-def test_the_variable_names_the_only_file(
+def test_variable_names_the_only_file(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(home, "[fake]\nqueue = home\n")
@@ -102,22 +102,22 @@ def test_the_variable_names_the_only_file(
     assert config.find_configs() == []
 
 
-def test_the_variable_names_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_naming_a_missing_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHXCONFIG", "/no/such/file")
-    with pytest.raises(ConfigError, match="TORCHXCONFIG=/no/such/file: there is no such file") as e:
+    with pytest.raises(ConfigError, match="TORCHXCONFIG=/no/such/file: no such file") as e:
         config.find_configs()
     assert isinstance(e.value, FileNotFoundError)
     assert str(e.value).count("TORCHXCONFIG") == 1
 
 
-def test_a_folder_of_that_name_is_passed_over(cwd: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_folder_named_torchxconfig_is_ignored(cwd: Path, caplog: pytest.LogCaptureFixture) -> None:
     (cwd / ".torchxconfig").mkdir()
     assert config.find_configs() == []
     assert config.find_configs() == []
     assert caplog.text.count("not a readable file") == 1
 
 
-def test_a_changed_file_is_read_again(cwd: Path) -> None:
+def test_changed_file_is_read_again(cwd: Path) -> None:
     assert applied("[fake]\nqueue = a\n", cwd) == {"queue": "a"}
     assert applied("[fake]\nqueue = longer\n", cwd) == {"queue": "longer"}
 
@@ -143,13 +143,13 @@ def test_a_changed_file_is_read_again(cwd: Path) -> None:
         ("# queue = a\n; queue = b", {}),
     ],
 )
-def test_values_are_cast_to_the_options_types(
+def test_values_are_converted_to_the_types_of_options(
     cwd: Path, line: str, expected: dict[str, CfgVal]
 ) -> None:
     assert applied(f"[fake]\n{line}\n", cwd) == expected
 
 
-def test_what_is_given_wins_in_either_spelling(cwd: Path) -> None:
+def test_given_option_wins_in_either_spelling(cwd: Path) -> None:
     text = "[fake]\njob_tags = file\nqueue = file\n"
     assert applied(text, cwd, jobTags=["given"], queue=None) == {
         "jobTags": ["given"],
@@ -170,16 +170,16 @@ PERCENT = {
 
 
 @pytest.mark.parametrize(("text", "expected"), PERCENT.values(), ids=PERCENT)
-def test_percent_signs(cwd: Path, text: str, expected: str) -> None:
+def test_percent_signs_are_expanded_or_kept(cwd: Path, text: str, expected: str) -> None:
     defaults = "[DEFAULT]\nbase = /data\nnested = %(base)s/n\n"
     assert applied(f"{defaults}[fake]\nqueue = {text}\n", cwd)["queue"] == expected
 
 
-def test_references_in_a_circle_end(cwd: Path) -> None:
+def test_circular_references_end(cwd: Path) -> None:
     assert "%" in str(applied("[fake]\nqueue = %(queue)s\n", cwd)["queue"])
 
 
-def test_default_values_that_are_no_options_are_no_reason_to_warn(
+def test_unknown_key_in_the_default_section_is_not_a_warning(
     cwd: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert applied("[DEFAULT]\nbase = /data\n[fake]\npriority = 1\n", cwd) == {"priority": 1}
@@ -204,19 +204,22 @@ WRONG = {
     "a value": ("[fake]\npriority = high\n", "[fake] priority: `high` is not a valid int"),
     "a placeholder": (
         "[fake]\nqueue = #FIXME:(str) where to\n",
-        "[fake] queue: still the placeholder '#FIXME:(str) where to'",
+        "[fake] queue: still has the placeholder '#FIXME:(str) where to'",
     ),
-    "two spellings": ("[fake]\njob_tags = a\njobTags = b\n", "[fake] jobTags: has another value"),
+    "two spellings": (
+        "[fake]\njob_tags = a\njobTags = b\n",
+        "[fake] jobTags: conflicts with 'job_tags'",
+    ),
     "no section": ("queue = a\n", ":1: expected a [section] before the first key, got: queue = a"),
     "a section without its end": ("[fake\n", ":1: a [section] ends with a bracket, got: [fake"),
     "a key twice": ("[fake]\nqueue = a\nqueue = b\n", ":3: key 'queue' is given twice in [fake]"),
-    "a section twice": ("[fake]\n[x]\n[fake]\n", ":3: section [fake] is there twice"),
+    "a section twice": ("[fake]\n[x]\n[fake]\n", ":3: section [fake] is given twice"),
     "no value": ("[fake]\nqueue = a\nnothing\n", ":3: expected key = value, got: nothing"),
 }
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_one_line_with_file_and_place(cwd: Path, text: str, message: str) -> None:
+def test_problem_is_one_line_with_file_and_place(cwd: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         applied(text, cwd)
     told = str(error.value)
@@ -225,27 +228,27 @@ def test_what_is_wrong_is_one_line_with_file_and_place(cwd: Path, text: str, mes
     assert "\n" not in told
 
 
-def test_a_wrong_value_that_does_not_count_does_no_harm(cwd: Path) -> None:
+def test_wrong_value_that_is_overridden_is_not_an_error(cwd: Path) -> None:
     assert applied("[fake]\npriority = high\n", cwd, priority=1) == {"priority": 1}
     assert applied("[other]\nx = #FIXME:(str)\n", cwd) == {}
 
 
-def test_a_file_that_is_no_text(cwd: Path) -> None:
+def test_file_that_is_not_utf8_is_an_error(cwd: Path) -> None:
     (cwd / ".torchxconfig").write_bytes(b"[fake]\nqueue = ok\npriority = \xff\n")
     with pytest.raises(ConfigError, match=r"\.torchxconfig:3: not UTF-8 text"):
         config.get_configs("cli", "run")
 
 
-def test_a_byte_order_mark_is_no_text(cwd: Path) -> None:
+def test_byte_order_mark_is_ignored(cwd: Path) -> None:
     assert applied("\ufeff[fake]\nqueue = a\n", cwd) == {"queue": "a"}
 
 
-def test_apply_for_an_unknown_scheduler() -> None:
+def test_apply_for_an_unknown_scheduler_is_an_error() -> None:
     with pytest.raises(UnknownSchedulerException, match="did you mean 'fake'"):
         config.apply("fke", {})
 
 
-def test_apply_with_known_options_makes_no_scheduler(cwd: Path) -> None:
+def test_apply_with_given_options_creates_no_scheduler(cwd: Path) -> None:
     opts = runopts()
     opts.add("n", type_=int, help="h")
     write(cwd, "[absent]\nn = 4\n")
@@ -285,21 +288,21 @@ def test_sections_by_prefix_are_merged(home: Path, cwd: Path) -> None:
     assert config.get_config("component", "dist.ddp", "none") is None
 
 
-def test_merging_changes_no_file(home: Path, cwd: Path) -> None:
+def test_merging_does_not_change_the_cached_files(home: Path, cwd: Path) -> None:
     write(home, "[cli:run]\na = 1\n")
     write(cwd, "[cli:run]\nb = 2\n")
     config.get_cli_defaults("run")["c"] = "3"
     assert config.get_cli_defaults("run") == {"a": "1", "b": "2"}
 
 
-def test_every_flag_of_a_command_has_a_default(cwd: Path) -> None:
+def test_defaults_of_a_command_are_its_section(cwd: Path) -> None:
     write(cwd, "[cli:run]\nscheduler = local_cwd\nwait = true\n[cli:log]\ntail = true\n")
     assert config.get_cli_defaults("run") == {"scheduler": "local_cwd", "wait": "true"}
     assert config.get_cli_defaults("log") == {"tail": "true"}
     assert config.get_cli_defaults("list") == {}
 
 
-def test_values_are_listed_with_their_files(home: Path, cwd: Path) -> None:
+def test_list_values_names_the_file_of_each_value(home: Path, cwd: Path) -> None:
     first = str(write(home, "[fake]\nqueue = home\n"))
     second = str(write(cwd, "[fake]\nqueue = cwd\npriority = 1\n[cli:run]\nwait = true\n"))
     assert config.list_values() == [
@@ -313,7 +316,7 @@ def test_values_are_listed_with_their_files(home: Path, cwd: Path) -> None:
 # -- plugins that must not load
 
 
-def test_plugins_are_blocked(
+def test_plugins_are_blocked_by_the_configuration(
     plugins: Any, home: Path, cwd: Path, fake_scheduler_class: Any
 ) -> None:
     record = SchedulerPlugin("other", fake_scheduler_class)
@@ -329,9 +332,7 @@ def test_plugins_are_blocked(
     assert get_manager().schedulers()["other"].origin.distribution == "kept"
 
 
-def test_a_malformed_file_does_not_keep_a_runner_from_its_own_schedulers(
-    cwd: Path, runner: Any, app: Any
-) -> None:
+def test_malformed_file_does_not_affect_given_schedulers(cwd: Path, runner: Any, app: Any) -> None:
     handle = runner.run(app, "fake")
     write(cwd, "rubbish")
     assert runner.status(handle) is not None
@@ -341,7 +342,7 @@ def test_a_malformed_file_does_not_keep_a_runner_from_its_own_schedulers(
 
 
 class Options:
-    """Gives the fake scheduler options of every kind."""
+    """Give the fake scheduler options of every type."""
 
     def _run_opts(self) -> runopts:
         opts = runopts()
@@ -371,7 +372,7 @@ def several(plugins: Any, fake_scheduler_class: Any) -> None:
 
 
 @pytest.mark.usefixtures("several")
-def test_dump_writes_a_file_to_start_from() -> None:
+def test_dump_writes_all_options() -> None:
     out = io.StringIO()
     config.dump(out, ["full", "fake"])
     placeholder = "#FIXME:(str) which cluster and why and why and why and why and why"[:60] + "..."
@@ -384,7 +385,7 @@ def test_dump_writes_a_file_to_start_from() -> None:
 
 
 @pytest.mark.usefixtures("several")
-def test_what_dump_writes_reads_as_the_defaults(cwd: Path) -> None:
+def test_dumped_file_is_read_as_the_defaults(cwd: Path) -> None:
     out = io.StringIO()
     config.dump(out, ["full"])
     text = out.getvalue().replace("#FIXME:(str)", "").replace("#FIXME:(list)", "")
@@ -411,7 +412,7 @@ def test_dump_of_required_options_only() -> None:
 
 
 @pytest.mark.usefixtures("several")
-def test_dump_of_all_skips_what_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
+def test_dump_skips_schedulers_that_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
     out = io.StringIO()
     config.dump(out)
     assert [ln for ln in out.getvalue().splitlines() if ln[:1] == "["] == ["[fake]", "[full]"]
@@ -425,11 +426,11 @@ def test_dump_of_an_unknown_scheduler_writes_nothing() -> None:
     assert out.getvalue() == ""
 
 
-def test_the_documented_file_reads(cwd: Path) -> None:
+def test_documented_file_is_valid(cwd: Path) -> None:
     import inspect
 
     text = inspect.getdoc(config) or ""
-    example = text.partition("::\n")[2].partition("What is given")[0]
+    example = text.partition("::\n")[2].partition("Explicit values")[0]
     write(cwd, inspect.cleandoc(example))
     assert config.get_cli_defaults("run") == {"scheduler": "kubernetes"}
     assert config.get_configs("torchx", "tracker") == {

@@ -1,7 +1,7 @@
-"""Jobs from files that exist only in a notebook.
+"""Jobs that run files which exist only in a notebook.
 
-Importing this in IPython or Jupyter adds the cell magic ``%%workspacefile``; ``get_workspace()`` is
-the workspace that such cells have filled. Elsewhere importing it adds nothing.
+Importing this module in IPython or Jupyter adds the cell magic ``%%workspacefile``, which writes a
+file to a workspace; ``get_workspace()`` returns this workspace.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = [
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Adds the magics to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
+    """Add the magic to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
     shell.register_magic_function(workspacefile, magic_kind="cell", magic_name="workspacefile")
 
 
 def _running_shell() -> Any:
-    # a process that has not imported IPython runs in no shell of it
+    # A process that has not imported IPython does not run in its shell.
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
 

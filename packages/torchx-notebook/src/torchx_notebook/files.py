@@ -1,4 +1,4 @@
-"""The notebook's workspace: files in this process's memory, which fsspec serves."""
+"""The workspace of a notebook: files in the memory of this process, read through fsspec."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ WORKSPACE = "memory://torchx-workspace/"
 
 
 def get_workspace() -> str:
-    """Returns the workspace that ``%%workspacefile`` writes to, for ``workspace=`` of a runner.
+    """Return the workspace that ``%%workspacefile`` writes to, for ``Runner.run(workspace=...)``.
 
-    It is in the memory of this process: only a runner in the same kernel finds it.
+    The workspace is in the memory of this process: use a runner in the same kernel.
     """
     return WORKSPACE
 
 
 def write_file(path: str, text: str) -> str:
-    """Writes ``text`` to the file ``path`` of the workspace, in place of what was there.
+    """Write ``text`` to a file of the workspace, and replace an existing file.
 
     Args:
-        path: relative to the workspace; missing folders are made
-        text: its content
+        path: The path relative to the workspace; missing folders are created.
+        text: The content of the file.
 
     Returns:
-        the path, without detours
+        The normalized path.
 
     Raises:
-        WorkspaceError: the path is empty, absolute, leads out of the workspace, or names a folder
+        WorkspaceError: The path is empty, absolute, leads out of the workspace, or names a folder.
     """
     import fsspec
 
@@ -52,7 +52,7 @@ def write_file(path: str, text: str) -> str:
 
 
 def workspacefile(line: str, cell: str) -> None:
-    """Adds the cell's text to the workspace, as the file named behind the magic.
+    """Write the text of a cell to the file that the first line names.
 
     ::
 
@@ -64,7 +64,7 @@ def workspacefile(line: str, cell: str) -> None:
     try:
         name = write_file(_unquoted(line.strip()), cell)
     except WorkspaceError as e:
-        # one line below the cell, where any other error is a traceback
+        # IPython prints a UsageError as one line, and any other error as a traceback.
         raise UsageError(str(e)) from None
     print(f"Added {name} to workspace {WORKSPACE}")
 

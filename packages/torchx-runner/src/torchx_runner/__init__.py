@@ -1,11 +1,11 @@
-"""Finds a component, settles its workspace, and hands it to a scheduler.
+"""Runs components and apps on schedulers, and queries, cancels and deletes them.
 
 >>> from torchx_runner import Runner
 >>> with Runner("docs", scheduler_factories={}) as runner:
 ...     runner.scheduler_backends()
 []
 
-Importing this package is cheap: each name loads its module when it is first used.
+Importing this package is cheap: each public name loads its module on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runner: resolves components, submits apps to schedulers, and follows them."""
+"""The runner: submits components and apps to schedulers, and manages the submitted apps."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
     from torchx_specs.workspace import Workspace
 
-#: Name of the session if nobody names one.
+#: The default name of the session.
 DEFAULT_SESSION = "torchx"
 
 
 class Runner:
-    """Runs components and apps, and follows them by their handles.
+    """Submits components and apps, and manages submitted apps by their handles.
 
     >>> from torchx_specs import AppDef, Resource, Role
     >>> from torchx_runner import get_runner
@@ -54,17 +54,18 @@ class Runner:
     ...     handle = runner.run(app, scheduler="local_cwd")
     ...     print(runner.wait(handle))
 
-    A runner may be used by several threads. All errors in a request are told at once, before
-    anything is built or submitted; the library never ends the process.
+    Several threads may use one runner. One error reports all problems of a request, before
+    anything is built or submitted.
 
     Args:
-        name: the session, part of the handles
-        scheduler_factories: ``{scheduler: factory}``; those of the installed plugins if None
-        component_defaults: ``{component: {parameter: text}}``, for arguments that are not given
-        scheduler_params: keyword arguments for the factories: ``factory(name, **scheduler_params)``
+        name: The name of the session, which is part of the handles.
+        scheduler_factories: ``{scheduler: factory}``; None means the installed schedulers.
+        component_defaults: ``{component: {parameter: text}}``, for missing arguments.
+        scheduler_params: Keyword arguments of the factories, which are called as
+            ``factory(name, **scheduler_params)``.
     """
 
-    # Whether a subclass reads logs by an own log_lines, which log_blocks must then call.
+    # Whether a subclass overrides log_lines alone, so that log_blocks must call it.
     _overrides_log_lines: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -88,7 +89,7 @@ class Runner:
         self._scheduler_params: dict[str, object] = dict(scheduler_params or {})
         self._scheduler_instances: dict[str, Scheduler[Any]] = {}
         self._apps: dict[AppHandle, AppDef] = {}
-        self._lock = threading.RLock()  # a factory may ask for another scheduler
+        self._lock = threading.RLock()  # a factory may use another scheduler of this runner
 
     def __enter__(self) -> Self:
         return self
@@ -102,21 +103,21 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """Closes the schedulers that were used; may be called more than once.
+        """Close the schedulers that were used; may be called more than once.
 
-        Apps run on, except where a scheduler says otherwise (attached local ones end).
+        Apps continue, except those that live in this process, such as attached local apps.
         """
         failed: list[Exception] = []
         for scheduler in list(self._scheduler_instances.values()):
             try:
                 scheduler.close()
-            except Exception as e:  # the others have to be closed all the same
+            except Exception as e:  # the other schedulers must be closed too
                 failed.append(e)
         if failed:
             raise failed[0]
 
     def name(self) -> str:
-        """Returns the name of the session."""
+        """Return the name of the session."""
         return self._name
 
     def __repr__(self) -> str:
@@ -135,21 +136,21 @@ class Runner:
         workspace: Workspace | str | None = None,
         parent_run_id: str | None = None,
     ) -> AppHandle:
-        """Submits a component.
+        """Submit a component, and return the handle of its app.
 
         Args:
-            component: its name, ``file.py:function`` or ``package.module:function``
-            component_args: words as on a command line, or typed values by parameter
-            scheduler: where to
-            cfg: options of the scheduler
-            workspace: replaces the workspace of the first role
-            parent_run_id: the run that this one belongs to
+            component: A registered name, ``file.py:function`` or ``package.module:function``.
+            component_args: Arguments as on a command line, or typed values by parameter.
+            scheduler: Name of the scheduler.
+            cfg: Options of the scheduler.
+            workspace: Replaces the workspace of the first role.
+            parent_run_id: The parent run, for trackers.
 
         Raises:
-            ComponentNotFoundException: there is no such component
-            ComponentValidationException: its signature breaks the rules for components
-            ComponentArgumentError: arguments are unknown, missing or of the wrong type
-            RequestError: see :meth:`dryrun`
+            ComponentNotFoundException: The component does not exist.
+            ComponentValidationException: The component breaks the rules for components.
+            ComponentArgumentError: An argument is unknown, missing or of the wrong type.
+            RequestError: See :meth:`dryrun`.
         """
         with events.log_event("run_component", workspace=workspace) as ctx:
             info = self.dryrun_component(
@@ -168,7 +169,7 @@ class Runner:
         workspace: Workspace | str | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
-        """Returns what :meth:`run_component` would submit, without submitting it."""
+        """Return the dry run of :meth:`run_component`, without submitting it."""
         app = self._materialize(component, component_args)
         return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
 
@@ -177,18 +178,18 @@ class Runner:
         from torchx_specs.components import materialize_appdef
 
         found = finder.get_component(component)
-        words, values = (
+        argv, values = (
             ([], component_args) if isinstance(component_args, dict) else (component_args, None)
         )
         defaults = self._component_defaults.get(component)
         try:
-            return materialize_appdef(found.fn, words, defaults, values)
+            return materialize_appdef(found.fn, argv, defaults, values)
         except SystemExit as e:
-            # sys.exit() takes a message, too
+            # sys.exit() also accepts a message.
             code = e.code if isinstance(e.code, str) else f"exit code {e.code or 0}"
             raise ComponentError(
                 f"component {component} ended the program ({code});"
-                " a component raises an exception instead"
+                " a component must raise an exception instead"
             ) from e
 
     @overload
@@ -225,7 +226,7 @@ class Runner:
         *,
         dryrun: bool = False,
     ) -> AppHandle | AppDryRunInfo[Any]:
-        """Submits an app and returns its handle; with ``dryrun`` returns what would be submitted.
+        """Submit an app and return its handle, or return its dry run.
 
         The parameters are those of :meth:`dryrun`.
         """
@@ -238,19 +239,19 @@ class Runner:
             return handle
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
-        """Submits what a dry run returned.
+        """Submit a dry run, and return the handle of its app.
 
-        Change ``dryrun_info.request`` before to submit something else.
+        The caller may change ``dryrun_info.request`` first.
 
         Raises:
-            RequestError: the dry run was not made by a runner
-            BackendError: the scheduler's system refuses the request
+            RequestError: The dry run was not made by a runner.
+            BackendError: The scheduler's back end rejects the request.
         """
         name = dryrun_info._scheduler
         if name is None:
             raise RequestError(
-                "this dry run names no scheduler: make it by Runner.dryrun, not by the scheduler's"
-                " submit_dryrun"
+                "the dry run names no scheduler; make it with Runner.dryrun, not with"
+                " Scheduler.submit_dryrun"
             )
         scheduler = self._scheduler(name)
         app = dryrun_info.app
@@ -270,23 +271,22 @@ class Runner:
         workspace: Workspace | str | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
-        """Returns what :meth:`run` would submit, without submitting it.
+        """Return the request for an app, without submitting it.
 
-        ``app`` stays as it is; ``info.app`` is what the scheduler was given.
+        ``app`` is not changed; ``info.app`` is the app as the scheduler received it.
 
         Args:
-            app: the app
-            scheduler: name of the scheduler
-            cfg: its options
-            workspace: replaces the workspace of the first role
-            parent_run_id: the run that this one belongs to; that in ``$TORCHX_PARENT_RUN_ID`` if
-                not given
+            app: The app.
+            scheduler: Name of the scheduler.
+            cfg: Options of the scheduler.
+            workspace: Replaces the workspace of the first role.
+            parent_run_id: The parent run, for trackers; the default is ``$TORCHX_PARENT_RUN_ID``.
 
         Raises:
-            UnknownSchedulerException: the scheduler is not installed
-            InvalidRunConfigException: options are unknown, missing or of the wrong type
-            RequestError: the app is incomplete, or several of these; ``problems`` lists everything
-                that is wrong
+            UnknownSchedulerException: The scheduler is not installed.
+            InvalidRunConfigException: An option is unknown, missing or of the wrong type.
+            RequestError: The app is invalid, or there are several problems; ``problems`` lists
+                them.
         """
         from torchx_runner import job_env, request_checks, workspaces
 
@@ -336,22 +336,21 @@ class Runner:
         scheduler: str,
         cfg: Mapping[str, CfgVal] | None = None,
     ) -> dict[tuple[str, Workspace], str] | str | None:
-        """Builds (and pushes) workspaces early, so that later submissions of them have nothing left
-        to build.
+        """Build and push workspaces now, so that later submissions need no build.
 
         >>> from torchx_specs.workspace import pin_workspace_images
         >>> images = runner.build_workspace(app, "kubernetes")  # doctest: +SKIP
         >>> runner.run(pin_workspace_images(app, images), "kubernetes")  # doctest: +SKIP
 
         Args:
-            app_or_role: whose workspaces; it is not changed
-            scheduler: for which scheduler
-            cfg: its options
+            app_or_role: The app or role; it is not changed.
+            scheduler: Name of the scheduler.
+            cfg: Options of the scheduler.
 
         Returns:
-            for a role the built image, or None if there was nothing to build; for an app ``{(image,
-            workspace): built image}``. Roles whose build does more than to replace the image cannot
-            be told so and are left out with a warning.
+            For a role, the built image, or None if it has no workspace. For an app, ``{(image,
+            workspace): built image}``. A role whose build changes more than its image is left out
+            with a warning.
         """
         from torchx_runner import workspaces
 
@@ -367,11 +366,11 @@ class Runner:
     # -- schedulers
 
     def scheduler_backends(self) -> list[str]:
-        """Returns the names of the schedulers there are."""
+        """Return the names of the available schedulers."""
         return list(self._scheduler_factories)
 
     def scheduler_run_opts(self, scheduler: str) -> runopts:
-        """Returns the options of a scheduler."""
+        """Return the definitions of a scheduler's options."""
         return self._scheduler(scheduler).run_opts()
 
     def lives_in_client(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> bool:
@@ -391,10 +390,10 @@ class Runner:
         return backend.lives_in_client(resolved)
 
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> Mapping[str, CfgVal]:
-        """Parses options of a scheduler, each text ``k1=v1,k2=v2``; later ones win.
+        """Parse texts ``k1=v1,k2=v2`` into options of a scheduler; later texts win.
 
         Raises:
-            InvalidRunConfigException: malformed, unknown, or of the wrong type
+            InvalidRunConfigException: An option is malformed, unknown, or of the wrong type.
         """
         opts = self.scheduler_run_opts(scheduler)
         cfg: dict[str, CfgVal] = {}
@@ -403,7 +402,7 @@ class Runner:
         return cfg
 
     def _scheduler(self, scheduler: str) -> Scheduler[Any]:
-        """Returns the scheduler of that name, made when first asked for."""
+        """Return the scheduler of a name, which is created on first use."""
         with self._lock:
             found = self._scheduler_instances.get(scheduler)
             if found is None:
@@ -417,18 +416,18 @@ class Runner:
     def _scheduler_app_id(
         self, app_handle: AppHandle, check_session: bool = True
     ) -> tuple[Scheduler[Any], str, str]:
-        """Returns scheduler, its name and the app's id; a handle's session does not matter."""
+        """Return the scheduler, its name and the app's id; the session of a handle is ignored."""
         backend, _, app_id = parse_app_handle(app_handle)
         return self._scheduler(backend), backend, app_id
 
     # -- submitted apps
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
-        """Returns the status of an app, or None if it does not exist (any more).
+        """Return the status of an app, or None if it does not exist.
 
         Raises:
-            MalformedAppHandleException: the text is no handle
-            UnknownSchedulerException: its scheduler is not installed
+            MalformedAppHandleException: The handle is malformed.
+            UnknownSchedulerException: The scheduler of the app is not installed.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("status", backend, app_id):
@@ -453,18 +452,17 @@ class Runner:
         timeout: float | None = None,
         until: AppState | None = None,
     ) -> AppStatus | None:
-        """Waits until an app has ended, and returns its status; None if it does not exist (any
-        more).
+        """Wait until an app has ended; return its status, or None if it does not exist.
 
         Args:
-            app_handle: the app
-            wait_interval: longest time between two looks at it, in seconds; the first ones follow
-                each other quickly, and a scheduler that can tell of changes is not asked in between
-            timeout: how long to wait, in seconds, for ever if None
-            until: a state to return at already (RUNNING returns once the app has started)
+            app_handle: The app.
+            wait_interval: The longest time between two polls, in seconds. The first polls follow
+                each other quickly; a scheduler that can watch apps is polled when they change.
+            timeout: How long to wait, in seconds; None means without a limit.
+            until: A state at which to return early: RUNNING returns once the app has started.
 
         Raises:
-            WaitTimeoutError: time is up; its ``status`` is the last one seen
+            WaitTimeoutError: The timeout expired; ``status`` is the last known status.
         """
         from torchx_runner.waiting import pause_between_polls, wait_for
 
@@ -472,15 +470,16 @@ class Runner:
         with events.log_event("wait", backend, app_id):
             return wait_for(
                 app_handle,
-                look=lambda: self.status(app_handle),
+                poll=lambda: self.status(app_handle),
                 pause=pause_between_polls(scheduler, app_id, wait_interval),
                 timeout=timeout,
                 until=until,
             )
 
     def cancel(self, app_handle: AppHandle) -> None:
-        """Ends an app; does nothing if it has ended or does not exist. May return before it has
-        ended.
+        """Cancel an app, possibly returning before it has ended.
+
+        An app that has ended or does not exist is not an error.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("cancel", backend, app_id):
@@ -489,7 +488,7 @@ class Runner:
                 scheduler.cancel(app_id)
 
     def stop(self, app_handle: AppHandle) -> None:
-        """Ends an app (older name of :meth:`cancel`)."""
+        """Cancel an app (deprecated name of :meth:`cancel`)."""
         warnings.warn(
             "Runner.stop is deprecated, use Runner.cancel", PendingDeprecationWarning, stacklevel=2
         )
@@ -502,7 +501,7 @@ class Runner:
             scheduler.kill(app_id)
 
     def delete(self, app_handle: AppHandle) -> None:
-        """Ends an app and removes it from its scheduler; does nothing if it does not exist."""
+        """End an app, and delete it from its scheduler. A missing app is not an error."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("delete", backend, app_id):
             if self.status(app_handle) is not None:
@@ -510,10 +509,10 @@ class Runner:
                 self._apps.pop(app_handle, None)
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
-        """Returns an app, or None if it does not exist.
+        """Return the definition of an app, or None if the app does not exist.
 
-        It is complete if this runner submitted it; otherwise it is what its scheduler can tell,
-        under the app's id.
+        The definition is complete if this runner submitted the app. Otherwise it contains what the
+        scheduler remembers, and its name is the app's id.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe", backend, app_id):
@@ -526,7 +525,7 @@ class Runner:
             return AppDef(name=app_id, roles=desc.roles, metadata=desc.metadata)
 
     def describe_native(self, app_handle: AppHandle) -> AppDryRunInfo[Any] | None:
-        """Returns the scheduler's own request of a submitted app, or None if it cannot tell."""
+        """Return the scheduler's request of a submitted app, or None if it does not keep it."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe_native", backend, app_id):
             return scheduler.describe_native(app_id)
@@ -615,11 +614,11 @@ class Runner:
     def list(
         self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None
     ) -> list[ListAppResponse]:
-        """Returns the apps that a scheduler knows, with handles of this session.
+        """Return the apps of a scheduler, with handles of this session.
 
         Args:
-            scheduler: name of the scheduler
-            cfg: options that say where to look
+            scheduler: Name of the scheduler.
+            cfg: Options of the scheduler, such as a namespace.
         """
         with events.log_event("list", scheduler):
             apps = call_with_accepted(self._scheduler(scheduler).list, cfg)
@@ -633,7 +632,7 @@ def get_runner(
     component_defaults: dict[str, dict[str, str]] | None = None,
     **scheduler_params: Any,
 ) -> Runner:
-    """Returns a runner with the installed schedulers.
+    """Return a runner with the installed schedulers.
 
     >>> from torchx_runner import get_runner
     >>> with get_runner() as runner:
@@ -641,9 +640,9 @@ def get_runner(
     'torchx'
 
     Args:
-        name: of the session (deprecated)
-        component_defaults: ``{component: {parameter: text}}``, for arguments that are not given
-        scheduler_params: keyword arguments for the schedulers' factories
+        name: The name of the session (deprecated).
+        component_defaults: ``{component: {parameter: text}}``, for missing arguments.
+        scheduler_params: Keyword arguments of the schedulers' factories.
     """
     if name:
         warnings.warn(
@@ -659,16 +658,17 @@ def get_runner(
 
 
 def _copy_without_overrides(app: AppDef) -> AppDef:
-    """Returns a copy whose roles can be changed: an attribute that an override stands before could
-    not.
+    """Return a copy of an app in which the overrides of roles are resolved.
+
+    An attribute with an override cannot be changed.
     """
-    detached = copy.deepcopy(app)
-    for role in detached.roles:
+    resolved = copy.deepcopy(app)
+    for role in resolved.roles:
         overrides, role.overrides = role.overrides, {}
         if overrides:
             for name in overrides:
                 setattr(role, name, _resolved(role, overrides, name))
-    return detached
+    return resolved
 
 
 def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
@@ -678,7 +678,7 @@ def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
 def _add_app_to_event(
     ctx: events.log_event, scheduler: str, app: AppDef | None, handle: AppHandle | None = None
 ) -> None:
-    """Completes an event by what is known of the app."""
+    """Add the known data of an app to an event."""
     event = ctx._torchx_event
     event.scheduler = scheduler
     if app is not None:

@@ -1,4 +1,4 @@
-"""What plugins have installed, as the runner uses it."""
+"""The plugin manager and the installed schedulers, for the runner."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.records import SchedulerPlugin
     from torchx_specs.schedulers import Scheduler
 
-#: Makes a scheduler: ``factory(session_name, **scheduler_params)``.
+#: Creates a scheduler: ``factory(session_name, **scheduler_params)``.
 SchedulerFactory = Callable[..., "Scheduler[Any]"]
 
 _configured: PluginManager | None = None
 
 
 def plugin_manager() -> PluginManager:
-    """Returns the plugin manager of this process, with what ``[plugins] disabled`` blocks left out.
+    """Return the plugin manager of this process, without the plugins in ``[plugins] disabled``.
 
     Raises:
-        ConfigError: a configuration file is malformed
+        ConfigError: A configuration file is malformed.
     """
     global _configured
     manager = get_manager()
@@ -49,9 +49,9 @@ def unknown_scheduler(name: str, known: Mapping[str, Any]) -> UnknownSchedulerEx
 
 
 class InstalledSchedulers(Mapping[str, SchedulerFactory]):
-    """The factories of the installed schedulers; one is imported when it is looked up.
+    """The factories of the installed schedulers, by name; a lookup imports the scheduler.
 
-    Looking up a name that two plugins claim raises :class:`~torchx_specs.errors.PluginError`.
+    A lookup of a name that two plugins claim raises :class:`~torchx_specs.errors.PluginError`.
     """
 
     def _records(self) -> Catalog[SchedulerPlugin]:
@@ -63,7 +63,7 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
 
         def create(session_name: str, **params: object) -> Scheduler[Any]:
             try:
-                made: Scheduler[Any] | None = factory(session_name, **params)
+                created: Scheduler[Any] | None = factory(session_name, **params)
             except TorchXError:
                 raise
             except Exception as e:
@@ -71,9 +71,11 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
                     f"scheduler '{name}' of {record.origin} cannot be created:"
                     f" {type(e).__name__}: {e}"
                 ) from e
-            if made is None:
-                raise PluginError(f"scheduler '{name}' of {record.origin}: its factory made none")
-            return made
+            if created is None:
+                raise PluginError(
+                    f"scheduler '{name}' of {record.origin}: its factory returned None"
+                )
+            return created
 
         return create
 
@@ -97,7 +99,7 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
 
 
 class ConfigurableSchedulers(InstalledSchedulers):
-    """The installed schedulers, and those that users can only configure."""
+    """The installed schedulers, and those that can only be configured."""
 
     def _records(self) -> Catalog[SchedulerPlugin]:
         return plugin_manager().configurable_schedulers()

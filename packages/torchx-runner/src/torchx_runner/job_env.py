@@ -1,4 +1,4 @@
-"""The environment that the runner gives to every role."""
+"""The environment variables that the runner sets in every role."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 def split_variable_names(app: AppDef) -> None:
-    """Gives a variable whose name holds a ``=`` the name that a process would see.
+    """Rename each environment variable whose name contains ``=`` to the name that a process sees.
 
-    Nothing but the first ``=`` divides name and value in a process's environment, so ``{"A=1":
-    "2"}`` always was ``A`` with the value ``1=2``. torchft's launcher for Slurm writes such a name.
+    The first ``=`` separates name and value in the environment of a process: ``{"A=1": "2"}`` is
+    the variable ``A`` with the value ``1=2``. torchft's launcher for Slurm writes such names.
 
     Args:
-        app: changed in place
+        app: The app; changed in place.
     """
     for role in app.roles:
         for key in [key for key in role.env if "=" in key]:
             name, _, rest = key.partition("=")
             logging.getLogger(__name__).warning(
-                "role '%s': env has '%s', which is no name: the job sees '%s', with '%s=' before"
-                " the value",
+                "role '%s': the name of env variable '%s' contains '=': the job sees '%s', with"
+                " '%s=' before the value",
                 role.name,
                 key,
                 name,
@@ -50,21 +50,21 @@ def set_job_variables(
     parent_run_id: str | None,
     trackers: Mapping[str, str | None],
 ) -> None:
-    """Sets what a job has to know of its launch in the environment of each role.
+    """Set the variables by which a job knows its id, session, parent run and trackers.
 
-    ``TORCHX_JOB_ID`` and ``TORCHX_INTERNAL_SESSION_ID`` are always set. Trackers and their
-    configuration, and the parent run of the launcher's own environment, give way to what a role
-    sets itself; an explicit ``parent_run_id`` does not.
+    ``TORCHX_JOB_ID``, ``TORCHX_INTERNAL_SESSION_ID`` and an explicit ``parent_run_id`` replace the
+    values of a role. A role's own values win over the trackers, and over the parent run of this
+    process's environment.
 
     Args:
-        app: changed in place
-        scheduler: name of the scheduler
-        session: name of the runner
-        parent_run_id: the run that this one belongs to
-        trackers: configurations by name
+        app: The app; changed in place.
+        scheduler: Name of the scheduler.
+        session: Name of the session.
+        parent_run_id: The parent run.
+        trackers: The configuration of each tracker, by name.
     """
     fixed = {
-        # the scheduler fills in the app's id
+        # The scheduler substitutes the app's id.
         ENV_TORCHX_JOB_ID: make_app_handle(scheduler, session, macros.app_id),
         ENV_TORCHX_INTERNAL_SESSION_ID: get_session_id_or_create_new(),
     }

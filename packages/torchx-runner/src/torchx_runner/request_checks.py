@@ -1,6 +1,4 @@
-"""Checks a request before anything is built or anybody is contacted, and says everything that is
-wrong with it.
-"""
+"""Checks a request before anything is built or submitted, and collects all its problems."""
 
 from __future__ import annotations
 
@@ -20,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def raise_problems(problems: Sequence[Exception]) -> None:
-    """Raises one error for all problems, or returns if there are none.
+    """Raise one error for all problems; return if there are none.
 
-    A single problem is raised as it is. Several that are all about scheduler options are one
-    InvalidRunConfigException, any other mixture is a RequestError; both list them as ``problems``.
+    A single problem is raised unchanged. Several problems with scheduler options become one
+    InvalidRunConfigException, any other combination one RequestError; ``problems`` lists them.
     """
     if not problems:
         return
     if len(problems) == 1:
-        # a plain ValueError comes from the check of somebody else's scheduler
+        # A plain ValueError comes from a third-party scheduler.
         if type(problems[0]) is ValueError:
             raise RequestError(str(problems[0])) from problems[0]
         raise problems[0]
@@ -43,7 +41,7 @@ def raise_problems(problems: Sequence[Exception]) -> None:
 
 def _lines(problem: Exception) -> tuple[str, ...]:
     if isinstance(problem, InvalidRunConfigException):
-        return (problem.invalid_reason,)  # without the options given, which would follow every line
+        return (problem.invalid_reason,)  # without the given options, which the exception appends
     return problem.problems if isinstance(problem, RequestError) else (str(problem),)
 
 
@@ -51,7 +49,7 @@ def _lines(problem: Exception) -> tuple[str, ...]:
 
 
 def consists_of_roles(app: object) -> bool:
-    """Returns True if an app is at least made of roles, so that more checks can be tried."""
+    """Return True if an app is an AppDef with a list of roles, which the further checks need."""
     return (
         isinstance(app, AppDef)
         and isinstance(app.roles, list)
@@ -60,7 +58,7 @@ def consists_of_roles(app: object) -> bool:
 
 
 def check_app(app: AppDef) -> list[Exception]:
-    """Returns what is wrong with an app whatever scheduler it goes to, as at most one error."""
+    """Return the problems of an app that do not depend on the scheduler, as at most one error."""
     if not isinstance(app, AppDef):
         return [RequestError(f"expected an AppDef, got a {type(app).__name__}: {app!r:.100}")]
     problems = list(_app_problems(app))
@@ -150,7 +148,7 @@ def _env_problems(env: object) -> Iterator[str]:
         yield f"env must be a dict of str to str, got {env!r:.100}"
         return
     for key, value in env.items():
-        # One with a `=` behind its first character is taken apart by job_env.split_variable_names.
+        # job_env.split_variable_names handles a `=` after the first character.
         if not isinstance(key, str) or not key or key[0] == "=" or "\0" in key:
             yield f"env has {key!r}, which is not a valid variable name"
         elif not isinstance(value, str):
@@ -165,13 +163,12 @@ def _env_problems(env: object) -> Iterator[str]:
 def resolve_cfg(
     scheduler: Scheduler[Any], cfg: Mapping[str, CfgVal], problems: list[Exception]
 ) -> Any:
-    """Returns the options resolved, as the scheduler takes them, or None with everything that is
-    wrong with them.
+    """Return the resolved options of a scheduler, or None if they have problems.
 
     Args:
-        scheduler: whose options
-        cfg: the options given
-        problems: what is wrong is appended
+        scheduler: The scheduler.
+        cfg: The given options.
+        problems: The problems are appended to this list.
     """
     try:
         return scheduler._resolve_cfg(cfg)
@@ -186,7 +183,7 @@ def resolve_cfg(
 def _further_option_problems(
     opts: runopts, cfg: Mapping[str, CfgVal], first: InvalidRunConfigException
 ) -> Iterator[Exception]:
-    """Yields the problems behind the first one: repairs one after the other and resolves again."""
+    """Yield further problems: replace each wrong option with a valid one, and resolve again."""
     rest = dict(cfg)
     problem = first
     for _ in range(len(cfg) + len(opts)):
@@ -195,7 +192,7 @@ def _further_option_problems(
             del rest[spelling]
         opt = opts.get(key)
         if opt is not None:
-            rest[key] = _acceptable(opt)
+            rest[key] = _valid_value(opt)
         try:
             opts.resolve(rest)
             return
@@ -206,7 +203,7 @@ def _further_option_problems(
             yield e
 
 
-def _acceptable(opt: runopt) -> Any:
+def _valid_value(opt: runopt) -> Any:
     if not opt.is_required:
         return opt.default
     try:
@@ -221,26 +218,26 @@ def _acceptable(opt: runopt) -> Any:
 def check_by_scheduler(
     scheduler: Scheduler[Any], app: AppDef, name: str, cfg: Any, problems: list[Exception]
 ) -> bool:
-    """Runs what a scheduler checks before a workspace is built.
+    """Run the checks of a scheduler that come before the build of workspaces.
 
     Args:
-        scheduler: the scheduler
-        app: what will be submitted
-        name: name of the scheduler
-        cfg: its options, None if they are wrong
-        problems: what is wrong is appended
+        scheduler: The scheduler.
+        app: The app.
+        name: Name of the scheduler.
+        cfg: The resolved options; None if they have problems.
+        problems: The problems are appended to this list.
 
     Returns:
-        True if its ``_validate`` has still to be called after the build: it is the scheduler's own,
-        and so may depend on the image that a build gives
+        True if ``_validate`` must be called after the build, because the scheduler overrides it and
+        it may depend on the built image.
     """
-    own = _has_own_validate(scheduler)
+    overridden = _has_own_validate(scheduler)
     builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
     if cfg is not None:
         run_check(problems, scheduler._pre_build_validate, app, name, cfg)
-    if own and builds:
+    if overridden and builds:
         return True
-    if cfg is not None or not own:
+    if cfg is not None or not overridden:
         run_check(problems, scheduler._validate, app, name, cfg)
     return False
 
@@ -250,10 +247,10 @@ def _has_own_validate(scheduler: Scheduler[Any]) -> bool:
 
 
 def run_check(problems: list[Exception], check: Any, *args: object) -> None:
-    """Calls a check and keeps the error in the request that it finds.
+    """Call a check, and append a problem with the request that it raises.
 
-    Older schedulers' checks take fewer arguments; they get as many as they accept. Once something
-    is wrong with the request, what else such a check may stumble over is of no interest.
+    Checks of older schedulers accept fewer arguments. If the request already has problems, any
+    other exception of a check is ignored, because these problems may have caused it.
     """
     try:
         call_with_accepted(check, *args)

@@ -1,4 +1,4 @@
-"""Waiting for an app to reach a state."""
+"""Waits until an app has reached a state."""
 
 from __future__ import annotations
 
@@ -14,97 +14,96 @@ if TYPE_CHECKING:
     from torchx_specs.model.handles import AppHandle
     from torchx_specs.schedulers import Scheduler
 
-#: The first pause between two looks at an app, in seconds.
+#: The first pause between two polls of an app, in seconds.
 FIRST_PAUSE = 0.05
 _GROWTH = 1.5
 
 
 class WaitTimeoutError(TorchXError, TimeoutError):
-    """The app did not reach the state in time; ``status`` is the last that was seen."""
+    """The app did not reach the state in time; ``status`` is its last known status."""
 
     exit_code = 1
 
     def __init__(self, app_handle: AppHandle, timeout: float, status: AppStatus) -> None:
         super().__init__(
-            f"{app_handle} is {status.state.name} after {timeout:g} s; it goes on"
+            f"{app_handle} is {status.state.name} after {timeout:g} s; it continues"
             " (torchx cancel ends it)"
         )
         self.status = status
 
-    def __str__(self) -> str:  # OSError would print its own idea of the arguments
+    def __str__(self) -> str:  # OSError formats its arguments differently
         return str(self.args[0])
 
 
 def pause_between_polls(
     scheduler: Scheduler[Any], app_id: str, interval: float
 ) -> Callable[[float | None], object]:
-    """Return a function that waits between two polls, at most as many seconds as it is given.
+    """Return a function that sleeps between two polls, at most the given number of seconds.
 
-    A scheduler that watches its apps (``Scheduler.wait``) is not polled meanwhile. For others the
-    pauses grow from :data:`FIRST_PAUSE` to ``interval``, so that the end of a short job is seen at
-    once and a long job costs its scheduler little.
+    If the scheduler can watch an app (``Scheduler.wait``), the function waits for it to report a
+    change. Otherwise the pauses grow from :data:`FIRST_PAUSE` to ``interval``: the end of a short
+    job is seen quickly, and a long job causes few polls.
 
     Args:
         scheduler: The scheduler that runs the app.
         app_id: The app.
         interval: The longest pause, in seconds.
     """
-    next_pause = min(FIRST_PAUSE, interval)
+    sleep_seconds = min(FIRST_PAUSE, interval)
 
-    def pause(left: float | None) -> None:
-        nonlocal next_pause
-        if scheduler.wait(app_id, interval if left is None else min(interval, left)):
+    def pause(remaining: float | None) -> None:
+        nonlocal sleep_seconds
+        if scheduler.wait(app_id, interval if remaining is None else min(interval, remaining)):
             return
-        time.sleep(next_pause if left is None else min(next_pause, left))
-        next_pause = min(next_pause * _GROWTH, interval)
+        time.sleep(sleep_seconds if remaining is None else min(sleep_seconds, remaining))
+        sleep_seconds = min(sleep_seconds * _GROWTH, interval)
 
     return pause
 
 
 def wait_for(
     app_handle: AppHandle,
-    look: Callable[[], AppStatus | None],
+    poll: Callable[[], AppStatus | None],
     pause: Callable[[float | None], object],
     timeout: float | None = None,
     until: AppState | None = None,
 ) -> AppStatus | None:
-    """Looks at an app until it has ended or come as far as ``until``.
+    """Poll an app until it has ended or reached the state ``until``.
 
     Args:
-        app_handle: for messages
-        look: returns the app's status
-        pause: waits between two looks; it is given the time left, in seconds, None if there is no
-            limit
-        timeout: how long to wait, in seconds, for ever if None
-        until: a state to return at, beside the terminal ones
+        app_handle: The app, for messages.
+        poll: Returns the app's status.
+        pause: Sleeps between two polls; called with the remaining time in seconds, or None.
+        timeout: How long to wait, in seconds; None means without a limit.
+        until: A state that is not terminal at which to return.
 
     Returns:
-        the status, or None if the app does not exist (any more)
+        The status, or None if the app does not exist.
 
     Raises:
-        WaitTimeoutError: time is up
+        WaitTimeoutError: The timeout expired.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    told_unknown = False
+    warned = False
     while True:
-        status = look()
+        status = poll()
         if status is None or status.is_terminal():
             return status
         if status.state == AppState.UNKNOWN:
-            if not told_unknown:
+            if not warned:
                 _warn_unknown(app_handle, status)
-            told_unknown = True
+            warned = True
         elif until is not None and status.state >= until:
             return status
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
             raise WaitTimeoutError(app_handle, timeout or 0, status)
-        pause(left)
+        pause(remaining)
 
 
 def _warn_unknown(app_handle: AppHandle, status: AppStatus) -> None:
     logging.getLogger(__name__).warning(
-        "%s is in state UNKNOWN (%s); waiting until its scheduler can tell again",
+        "%s is in state UNKNOWN (%s); waiting until its scheduler reports a state",
         app_handle,
         status.msg or "no reason given",
     )

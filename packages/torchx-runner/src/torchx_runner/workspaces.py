@@ -1,4 +1,4 @@
-"""Which workspace a job takes along, and building it before the job is submitted."""
+"""Assigns workspaces to roles, and builds their images before a job is submitted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 
 
 def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
-    """Puts the workspace that was asked for in the place of the first role's own.
+    """Replace the workspace of the first role.
 
     Args:
-        roles: changed in place
-        workspace: a workspace, its text, or nothing to leave the roles as they are
+        roles: The roles of an app; changed in place.
+        workspace: The workspace, or its text. None and an empty string change nothing.
     """
     if isinstance(workspace, str):
         workspace = Workspace.from_str(workspace)
@@ -32,7 +32,7 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
         return
     if roles[0].workspace and roles[0].workspace != workspace:
         logger.info(
-            "role %s: workspace %s is replaced by %s",
+            "role %s: workspace %s is replaced with %s",
             roles[0].name,
             roles[0].workspace,
             workspace,
@@ -41,29 +41,33 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
 
 
 def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
-    """Says that a scheduler takes no workspace along.
+    """Log that a scheduler does not support workspaces.
 
-    Of the working directory, which the command sends along unless told otherwise, only debug logs
-    tell.
+    The message is a warning, or a debug message for the working directory, which is the default of
+    ``torchx run``.
     """
     for role in roles:
         if not role.workspace:
             continue
         paths = {os.path.abspath(os.path.expanduser(path)) for path in role.workspace.projects}
-        tell = logger.debug if paths == {os.getcwd()} else logger.warning
-        tell("scheduler %s takes no workspace; that of role %s is ignored", scheduler, role.name)
+        log = logger.debug if paths == {os.getcwd()} else logger.warning
+        log(
+            "scheduler %s does not support workspaces; the workspace of role %s is ignored",
+            scheduler,
+            role.name,
+        )
 
 
 def supports_workspaces(scheduler: Scheduler[Any]) -> bool:
-    """Returns True if a scheduler takes workspaces along."""
+    """Return True if a scheduler supports workspaces."""
     return isinstance(scheduler, WorkspaceMixin)
 
 
 def plan_images(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
-    """Has a scheduler settle the workspaces of a dry run.
+    """Let a scheduler plan the images for a dry run.
 
-    Ours write the reference of an image and build nothing; what older plugins mix in builds at
-    once.
+    Our schedulers write an image reference into each role, and build nothing. The workspace mixins
+    of older plugins build at once.
     """
     mixin: WorkspaceMixin[Any] = scheduler
     mixin.build_workspaces(roles, cfg)
@@ -72,9 +76,9 @@ def plan_images(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) ->
 def build_images(
     scheduler: Scheduler[Any], roles: list[Role], cfg: Mapping[str, CfgVal]
 ) -> dict[tuple[str, Workspace], str]:
-    """Builds the workspaces of some roles and returns ``{(image, workspace): built image}``.
+    """Build the workspaces of roles, and return ``{(image, workspace): built image}``.
 
-    The roles stay as they are. One whose build changed more than its image is left out with a
+    The roles are not changed. A role whose build changes more than its image is left out with a
     warning.
     """
     authored = [role for role in roles if role.workspace]
@@ -90,8 +94,7 @@ def build_images(
             images[before.image, _workspace_of(before)] = after.image
         else:
             logger.warning(
-                "role %s: its workspace build changes more than the image; it has to be built"
-                " with the job",
+                "role %s: its workspace build changes more than the image; build it with the job",
                 before.name,
             )
     return images
@@ -106,6 +109,6 @@ def _changed_only_image(authored: Role, built: Role) -> bool:
 
     expected = copy.deepcopy(authored)
     expected.image, expected.workspace = built.image, built.workspace
-    if METADATA_KEY in built.metadata:  # which says what was built, and is of no use to the job
+    if METADATA_KEY in built.metadata:  # the job does not use it
         expected.metadata[METADATA_KEY] = built.metadata[METADATA_KEY]
     return expected == built

@@ -1,1 +1,1 @@
-"""Finding and loading components."""
+"""Finds, checks and loads components."""

@@ -1,4 +1,4 @@
-"""Loads the file of a component as a module, so that what it imports from beside it works."""
+"""Loads the file of a component as a module that can import its sibling modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _lock = threading.RLock()
-# path -> version of the file, and the module made from it
+# The version of each loaded file, and its module.
 _loaded: dict[str, tuple[tuple[int, int], ModuleType]] = {}
 
 
@@ -28,14 +28,14 @@ class ComponentFileNotFoundError(ComponentNotFoundException, FileNotFoundError):
 
 
 class _SourceFileLoader(importlib.machinery.SourceFileLoader):
-    """Leaves no ``__pycache__`` beside a user's file."""
+    """Loads a source file without writing ``__pycache__``."""
 
     def set_data(self, path: str, data: Buffer, *, _mode: int = 0o666) -> None:
-        """Keeps bytecode to itself."""
+        """Do not write bytecode."""
 
 
 class _TextLoader(_SourceFileLoader):
-    """Loads a text that came from elsewhere than a file."""
+    """Loads a source text that a plugin read."""
 
     def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
@@ -51,18 +51,19 @@ class _TextLoader(_SourceFileLoader):
 
 
 def load_component_file(path: str) -> ModuleType:
-    """Returns the module that a file makes; the same one as long as the file stays as it is.
+    """Return the module of a file; the same module until the file changes.
 
-    A file in a package (its folder has an ``__init__.py``) is imported under its dotted name, any
-    other one under its own name with its folder at the end of ``sys.path``. If that fails,
-    ``sys.path`` and ``sys.modules`` are as before.
+    A file in a package (its folder contains ``__init__.py``) is imported by its dotted name. Any
+    other file is imported by its own name, with its folder at the end of ``sys.path``. If the
+    import fails, ``sys.path`` and ``sys.modules`` are restored.
 
     Args:
-        path: the file
+        path: The file.
 
     Raises:
-        ComponentFileNotFoundError: there is no such file
-        ComponentError: it is no Python, or raises when it is loaded; the text has the line
+        ComponentFileNotFoundError: The file does not exist.
+        ComponentError: The file is not valid Python, or raises an exception; the message contains
+            the line.
     """
     with _lock:
         if not os.path.isfile(path):
@@ -76,7 +77,7 @@ def load_component_file(path: str) -> ModuleType:
         name, root = _name_and_root(real)
         imported = sys.modules.get(name)
         if known is None and imported is not None and _is_from(imported, real):
-            return imported  # by the program itself
+            return imported  # the program imported it
         if imported is not None and imported is not (known and known[1]):
             name = _free_name(name)
         module = _load(path, real, name, root)
@@ -85,7 +86,7 @@ def load_component_file(path: str) -> ModuleType:
 
 
 def _name_and_root(real: str) -> tuple[str, str]:
-    """Returns the dotted name of a file, and the folder from which that name imports."""
+    """Return the dotted module name of a file, and the folder that must be on ``sys.path``."""
     folder, filename = os.path.split(real)
     stem = filename.rpartition(".")[0] or filename
     parts = [] if stem == "__init__" else [stem]
@@ -111,7 +112,7 @@ def _free_name(name: str) -> str:
 
 
 def _load(path: str, real: str, name: str, root: str) -> ModuleType:
-    before = sys.modules.get(name)
+    previous = sys.modules.get(name)
     path_entry = None if root in sys.path else root
     if path_entry is not None:
         sys.path.append(path_entry)
@@ -123,15 +124,15 @@ def _load(path: str, real: str, name: str, root: str) -> ModuleType:
             name, real, loader=_SourceFileLoader(name, real)
         )
         if spec is None:
-            raise ImportError(f"no module can be made from {path}")
+            raise ImportError(f"cannot create a module from {path}")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         _SourceFileLoader(name, real).exec_module(module)
     except BaseException as e:
-        if before is None:
+        if previous is None:
             sys.modules.pop(name, None)
         else:
-            sys.modules[name] = before
+            sys.modules[name] = previous
         if path_entry is not None and path_entry in sys.path:
             sys.path.remove(path_entry)
         raise_load_error(e, path, real)
@@ -142,14 +143,17 @@ def _load(path: str, real: str, name: str, root: str) -> ModuleType:
 
 
 def raise_load_error(error: BaseException, what: str, file: str | None = None) -> None:
-    """Raises what a module raised while it was imported as one line that names the place.
+    """Raise the error of an import as a ComponentError with its place, in one line.
 
-    Returns if that is no matter of the module: somebody interrupts the program.
+    Returns if the error is an interrupt of the program.
 
     Args:
-        error: what it raised
-        what: the file or module, as the user calls it
-        file: its path, if it is known
+        error: The exception that the import raised.
+        what: The file or module, as the user gave it.
+        file: The path of the file, if known.
+
+    Raises:
+        ComponentError: The module cannot be imported.
     """
     if isinstance(error, SyntaxError):
         where = (
@@ -168,7 +172,7 @@ def raise_load_error(error: BaseException, what: str, file: str | None = None) -
 
 
 def _line_in(error: BaseException, file: str | None) -> int | None:
-    """Returns the last line of ``file`` that an error passed through."""
+    """Return the last line of ``file`` that an error passed through."""
     line = None
     trace = error.__traceback__
     while trace is not None:
@@ -210,10 +214,12 @@ def _load_text(path: str) -> ModuleType:
 
 def _no_such_file(path: str) -> str:
     if os.path.isdir(path):
-        return f"{path} is a folder; a component is given as path/to/file.py:function"
+        return f"{path} is a folder; give a component as path/to/file.py:function"
     folder, filename = os.path.split(path)
     try:
-        beside: Sequence[str] = [name for name in os.listdir(folder or ".") if name.endswith(".py")]
+        siblings: Sequence[str] = [
+            name for name in os.listdir(folder or ".") if name.endswith(".py")
+        ]
     except OSError:
-        return f"no such file: {path} (there is no folder {folder})"
-    return f"no such file: {path};{nearest(filename, beside)}".rstrip(";")
+        return f"no such file: {path} (folder {folder} does not exist)"
+    return f"no such file: {path};{nearest(filename, siblings)}".rstrip(";")

@@ -1,9 +1,9 @@
 """Finds components: functions (or classes with ``build()``) that return an AppDef.
 
-A component is addressed as
+The name of a component is one of
 
-- ``utils.echo``: of a module that a plugin registers
-  (:func:`torchx_specs.hookspecs.torchx_components`); only the module in question is imported
+- ``utils.echo``: in a module that a plugin registers
+  (:func:`torchx_specs.hookspecs.torchx_components`); only the named module is imported
 - ``path/to/file.py:trainer``: in a file
 - ``package.module:trainer`` or ``package.module.trainer``: in an importable module
 """
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 class ComponentProblem(NamedTuple):
-    """Why a registered module, or one of its components, cannot be had.
+    """A problem with a registered module or with one of its components.
 
     Attributes:
-        module: the module
-        origin: the distribution that registers it
-        message: what is wrong
+        module: The module.
+        origin: The distribution that registers the module.
+        message: The problem.
     """
 
     module: str
@@ -58,29 +58,29 @@ class ComponentListing(NamedTuple):
     """All registered components.
 
     Attributes:
-        components: the valid ones, by name
-        problems: what is broken
+        components: The valid components, by name.
+        problems: The problems with modules and other components.
     """
 
     components: dict[str, _Component]
     problems: list[ComponentProblem]
 
 
-# -- looking up one
+# -- looking up one component
 
 
 def get_component(name: str, validators: Validators = None) -> _Component:
-    """Returns the component of that name.
+    """Return the component of a name.
 
     Args:
-        name: see the top of this module
-        validators: rules to check instead of the usual ones
+        name: The name, in one of the forms at the top of this module.
+        validators: Rules to check instead of the default ones.
 
     Raises:
-        ComponentNotFoundException: there is none
-        ComponentValidationException: it breaks the rules for components
-        ComponentError: its module cannot be imported
-        PluginError: two plugins give a component of that name
+        ComponentNotFoundException: No component has the name.
+        ComponentValidationException: The component breaks the rules for components.
+        ComponentError: The module of the component cannot be imported.
+        PluginError: Two plugins register a component of that name.
     """
     if not isinstance(name, str) or not name:
         raise ComponentNotFoundException(f"the name of a component must be a str, got {name!r}")
@@ -100,9 +100,9 @@ def get_component(name: str, validators: Validators = None) -> _Component:
 
 
 def component_groups() -> tuple[ComponentPlugin, ...]:
-    """Returns the registered groups of components.
+    """Return the registered groups of components.
 
-    Those of ``torchx-components`` are left out if a group of the older kind replaces them.
+    The built-in groups are left out if a plugin's group replaces them.
     """
     groups = tuple(group for group in plugin_manager().components() if group.module)
     if any(group.replaces_builtins for group in groups):
@@ -139,7 +139,7 @@ def _find_registered(name: str) -> _Location | None:
 
 
 def _find_in(group: ComponentPlugin, relative_name: str) -> _Location | None:
-    """Returns the component of a group, importing only the module it is in."""
+    """Return the component of a group, if it has one; only the named module is imported."""
     *path, attribute = relative_name.split(".")
     if not all(part.isidentifier() for part in (*path, attribute)):
         return None
@@ -151,20 +151,20 @@ def _find_in(group: ComponentPlugin, relative_name: str) -> _Location | None:
     if not is_candidate(value):
         return None
     if value.__module__ != module.__name__ and rule_violations(value, module, attribute, None):
-        return None  # something that the module only imports
+        return None  # the module only imports it
     return _Location(module, attribute)
 
 
 def _preferred_claim(
     name: str, claims: list[tuple[ComponentPlugin, _Location]]
 ) -> _Location | None:
-    """Returns whose component a name means.
+    """Return the component that a name refers to, if several groups have one.
 
-    A deliberate override wins; within one distribution, and among groups of the older kind, the
-    last one does.
+    A deliberate override wins. Otherwise the last claim of a distribution wins, and the last claim
+    of the groups that replace the built-in components.
 
     Raises:
-        PluginError: nothing decides
+        PluginError: Several distributions claim the name.
     """
     if not claims:
         return None
@@ -179,8 +179,8 @@ def _preferred_claim(
         return next(iter(by_value.values()))[1]
     groups = [group for group, _ in by_value.values()]
     raise PluginError(
-        f"component '{name}' is given by {' and by '.join(str(g.origin) for g in groups)}:"
-        " address it as package.module:function, or uninstall one, or block it with"
+        f"component '{name}' is registered by {' and by '.join(str(g.origin) for g in groups)}:"
+        " name it as package.module:function, or uninstall one, or block it with"
         f" {ENV_TORCHX_PLUGINS_DISABLED}={groups[0].origin.distribution or 'NAME'}, or mark the"
         " wanted one @hookimpl(tryfirst=True)"
     )
@@ -197,15 +197,15 @@ def _find_dotted(name: str) -> _Location | None:
 
 
 def _import(module_name: str, what: str, must_exist: str = "") -> ModuleType | None:
-    """Imports a module; None if there is no such module.
+    """Import and return a module, or return None if it does not exist.
 
     Args:
-        module_name: its dotted name
-        what: what messages call it
-        must_exist: a part of the name that it is an error to lack
+        module_name: The dotted name.
+        what: The name of the module, for error messages.
+        must_exist: A package in the name whose absence is an error.
 
     Raises:
-        ComponentError: it cannot be imported
+        ComponentError: The module cannot be imported.
     """
     try:
         return importlib.import_module(module_name)
@@ -221,7 +221,7 @@ def _import(module_name: str, what: str, must_exist: str = "") -> ModuleType | N
 
 
 def _is_in(name: str, ancestor: str) -> bool:
-    """Returns True if a dotted name is ``ancestor`` or below it."""
+    """Return True if a dotted name is ``ancestor`` or below it."""
     return f"{name}.".startswith(f"{ancestor}.")
 
 
@@ -237,12 +237,12 @@ def _not_found(name: str) -> str:
         names += [f"{module_name}.{function}" for function in _function_names(module)]
     return (
         f"{what};{nearest(name, names)} 'torchx builtins' lists the registered ones;"
-        " others are given as path/to/file.py:function or package.module:function"
+        " give any other as path/to/file.py:function or package.module:function"
     )
 
 
 def _no_function_named(path: str) -> str:
-    text = f"a component in a file is given as path/to/file.py:function, got '{path}'"
+    text = f"give a component in a file as path/to/file.py:function, got '{path}'"
     try:
         with open(path, "rb") as fp:
             tree = ast.parse(fp.read())
@@ -257,7 +257,7 @@ def _no_function_named(path: str) -> str:
 
 
 def get_components(validators: Validators = None) -> dict[str, _Component]:
-    """Returns all registered components by name; what is broken is left out with a warning."""
+    """Return all valid registered components by name; problems are logged as warnings."""
     listing = list_components(validators)
     if listing.problems:
         import logging
@@ -268,9 +268,7 @@ def get_components(validators: Validators = None) -> dict[str, _Component]:
 
 
 def list_components(validators: Validators = None) -> ComponentListing:
-    """Returns all registered components, and what is broken among them; imports every registered
-    module.
-    """
+    """Import every registered module, and return the components and problems."""
     problems: list[ComponentProblem] = []
     claims: dict[str, list[tuple[ComponentPlugin, _Location]]] = {}
     components: dict[tuple[str, int], _Component] = {}
@@ -295,23 +293,23 @@ def list_components(validators: Validators = None) -> ComponentListing:
 
 
 class ComponentsFinder(ABC):
-    """Finds components somewhere."""
+    """Base class of finders of components."""
 
     @abstractmethod
     def find(self, validators: Validators) -> list[_Component]:
-        """Returns the components there are, invalid ones included."""
+        """Return all components, including invalid ones."""
 
 
 class ModuleComponentsFinder(ComponentsFinder):
     """Finds the components of a module and of the modules below it.
 
-    Names are ``{group}.{module below the given one}.{function}``. Sub-modules that cannot be
-    imported are noted in ``problems`` and left out; folders without ``__init__.py`` below the given
-    module are not searched, and names that begin with ``_`` are no components.
+    Names are ``{group}.{relative name of the module}.{function}``. A sub-module that cannot be
+    imported is left out and appended to ``problems``. Folders without ``__init__.py`` below the
+    module are not searched, and names that begin with ``_`` are not components.
 
     Args:
-        module: the module, or its name
-        group: prefix of the names; none if it is empty or begins with ``_``
+        module: The module, or its name.
+        group: The prefix of the names; no prefix if empty or beginning with ``_``.
     """
 
     def __init__(self, module: str | ModuleType, group: str) -> None:
@@ -320,7 +318,7 @@ class ModuleComponentsFinder(ComponentsFinder):
         self.problems: list[ComponentProblem] = []
 
     def find(self, validators: Validators) -> list[_Component]:
-        """Returns the components there are, invalid ones included."""
+        """Return all components, including invalid ones."""
         return [component for component, _ in self._walk(validators)]
 
     def _walk(self, validators: Validators) -> Iterator[tuple[_Component, _Location]]:
@@ -348,9 +346,9 @@ class ModuleComponentsFinder(ComponentsFinder):
         for info in sorted(pkgutil.iter_modules(module.__path__), key=lambda info: info.name):
             if info.name == "__main__":
                 continue
-            below = self._try_import(f"{module.__name__}.{info.name}")
-            if below is not None:
-                yield from self._modules(below)
+            submodule = self._try_import(f"{module.__name__}.{info.name}")
+            if submodule is not None:
+                yield from self._modules(submodule)
 
     def _try_import(self, name: str) -> ModuleType | None:
         try:
@@ -364,8 +362,8 @@ class CustomComponentsFinder(ComponentsFinder):
     """Finds one component in a file or an importable module.
 
     Args:
-        filepath: path of the file, or dotted name of the module
-        function_name: name of the function or class
+        filepath: The path of the file, or the dotted name of the module.
+        function_name: The name of the function or class.
     """
 
     def __init__(self, filepath: str, function_name: str) -> None:
@@ -373,22 +371,22 @@ class CustomComponentsFinder(ComponentsFinder):
         self._function_name = function_name
 
     def find(self, validators: Validators) -> list[_Component]:
-        """Returns the component, as the only one.
+        """Return a list of the one component.
 
         Raises:
-            ComponentNotFoundException: there is no such file, module or function
-            ComponentError: it cannot be loaded
+            ComponentNotFoundException: The file, module or function does not exist.
+            ComponentError: The file or module cannot be loaded.
         """
         path, function = self._filepath, self._function_name
         if not path or not function.isidentifier():
             raise ComponentNotFoundException(
-                "a component is given as path/to/file.py:function or package.module:function,"
+                "give a component as path/to/file.py:function or package.module:function,"
                 f" got '{path}:{function}'"
             )
         module = self._load()
         if not hasattr(module, function):
             names = _function_names(module)
-            # What it imports may be a component too, but isn't what one looks for here.
+            # An imported function may be a component too, but is not listed.
             own = [name for name in names if getattr(module, name).__module__ == module.__name__]
             raise ComponentNotFoundException(
                 f"{path} has no function '{function}';{nearest(function, names)}"
@@ -405,16 +403,18 @@ class CustomComponentsFinder(ComponentsFinder):
             module = _import(path, path)
             if module is None:
                 raise ComponentNotFoundException(
-                    f"no module '{path}' on Python's path; a file is given as path/to/file.py"
+                    f"no module '{path}' on sys.path; give a file as path/to/file.py"
                 )
             if is_namespace_package(module):
-                raise ComponentNotFoundException(f"{path} is a folder of modules, not a module")
+                raise ComponentNotFoundException(
+                    f"{path} is a folder without __init__.py, not a module"
+                )
             return module
         return load_component_file(path)
 
 
 def _function_names(module: ModuleType) -> list[str]:
-    """Returns what may be a component among what a module defines."""
+    """Return the names of a module's attributes that may be components."""
     return [
         name
         for name, value in vars(module).items()
@@ -432,33 +432,32 @@ def _may_return_app(module: ModuleType, value: Any) -> bool:
 
 
 def is_package(module: ModuleType) -> bool:
-    """Returns True for a folder with an ``__init__.py``."""
+    """Return True if the module is a package with ``__init__.py``."""
     return hasattr(module, "__path__") and getattr(module, "__file__", None) is not None
 
 
 def is_namespace_package(module: ModuleType) -> bool:
-    """Returns True for a folder without ``__init__.py``."""
+    """Return True if the module is a package without ``__init__.py``."""
     return hasattr(module, "__path__") and getattr(module, "__file__", None) is None
 
 
 def module_relname(module: ModuleType, relative_to: ModuleType) -> str:
-    """Returns the name of a module below another one, empty for that one itself.
+    """Return the name of a module relative to a package; empty for the package itself.
 
     Raises:
-        ValueError: it is not below
+        ValueError: The module is not in the package.
     """
     name, base = module.__name__, relative_to.__name__
     if not _is_in(name, base):
-        raise ValueError(f"module {name} is not below {base}")
+        raise ValueError(f"module {name} is not in package {base}")
     return name[len(base) + 1 :]
 
 
 def get_builtin_source(name: str, validators: Validators = None) -> str:
-    """Returns the source of a component with the imports it needs, as a file to start one's own
-    from.
+    """Return the source of a component with its imports, as a template for a new component.
 
     Raises:
-        ComponentNotFoundException: there is no such component
+        ComponentNotFoundException: No component has the name.
     """
     from torchx_runner.components.source import source_of
 

@@ -1,4 +1,4 @@
-"""What a component has to be, and how one is made of a function or class."""
+"""The rules for components, and making a component from a function or class."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Component:
-    """A component.
+    """A component: a function, or a class with ``build()``, that returns an AppDef.
 
     Args:
-        name: what it was asked for by
-        description: what it does; read from its docstring when it is first asked for, if None
-        fn_name: name of the function (or class)
-        fn: returns the AppDef
-        validation_errors: which rules for components it breaks
+        name: The name by which it was found.
+        description: What it does; None means to read its docstring on first use.
+        fn_name: Name of the function or class.
+        fn: The function that returns the AppDef.
+        validation_errors: The rules for components that it breaks.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Component:
 
     @property
     def description(self) -> str:
-        """What it does."""
+        """The first paragraph of the docstring."""
         if self._description is None:
             from torchx_specs.file_linter import get_fn_docstring
 
@@ -58,20 +58,20 @@ class Component:
 
 
 def is_candidate(value: object) -> bool:
-    """Returns True for functions and classes, decorated or not."""
+    """Return True for functions and classes, decorated or not."""
     return isinstance(value, (FunctionType, type)) or hasattr(value, "__wrapped__")
 
 
 def make_component(
     name: str, module: ModuleType, attribute: str, validators: Validators
 ) -> Component:
-    """Returns a component made of what a module has under a name, valid or not.
+    """Return the component for an attribute of a module, valid or not.
 
     Args:
-        name: name of the component
-        module: where it is
-        attribute: its name there
-        validators: rules to check instead of the usual ones
+        name: Name of the component.
+        module: The module.
+        attribute: Name of the function or class in the module.
+        validators: Rules to check instead of the default ones.
     """
     value: Any = getattr(module, attribute)
     errors = rule_violations(value, module, attribute, validators)
@@ -81,42 +81,40 @@ def make_component(
 
 
 def _function_of_class(cls: Any) -> Callable[..., AppDef]:
-    """Returns the function that a class component amounts to, with the signature of its
-    constructor.
-    """
+    """Return a function that creates a class component and calls its ``build()``."""
 
     def component(*args: Any, **kwargs: Any) -> AppDef:
         app: AppDef = cls(*args, **kwargs).build()
         return app
 
-    made: Any = component
-    made.__name__, made.__qualname__ = cls.__name__, cls.__qualname__
-    made.__module__, made.__doc__ = cls.__module__, cls.__doc__ or cls.__init__.__doc__
-    made.__wrapped__ = cls
-    made.__signature__ = inspect.signature(cls)
+    function: Any = component
+    function.__name__, function.__qualname__ = cls.__name__, cls.__qualname__
+    function.__module__, function.__doc__ = cls.__module__, cls.__doc__ or cls.__init__.__doc__
+    function.__wrapped__ = cls
+    function.__signature__ = inspect.signature(cls)
     return component
 
 
 def rule_violations(
     value: Any, module: ModuleType, attribute: str, validators: Validators
 ) -> list[str]:
-    """Returns which rules for components a value breaks.
+    """Return the rules for components that a value breaks.
 
-    By the usual rules the source is read only if the function itself leaves a doubt.
+    For the default rules, the source is read only if the signature breaks one of them.
     """
     if not isinstance(value, type) and not callable(value):
         return [f"{attribute} is a {type(value).__name__}, not a function"]
-    doubts = _quick_violations(value) if validators is None else []
-    if validators is None and not doubts:
+    quick = _quick_violations(value) if validators is None else []
+    if validators is None and not quick:
         return []
     file = getattr(module, "__file__", None)
     if file is None or not os.path.isfile(file):
-        return doubts
+        return quick
     from torchx_specs.file_linter import validate
 
     messages = validate(file, attribute, validators)
-    if len(messages) == 1 and messages[0].line == 0 and doubts:
-        return doubts  # the file has no such definition: it is made, or imported
+    if len(messages) == 1 and messages[0].line == 0 and quick:
+        return quick  # the file does not define it: it is generated or imported
     return [f"{_relative_path(file)}:{m.line}: {m.description}" for m in messages]
 
 
@@ -126,9 +124,7 @@ def _relative_path(file: str) -> str:
 
 
 def _quick_violations(value: Any) -> list[str]:
-    """Returns why a function may be no component, without reading its source; nothing if it
-    certainly is one.
-    """
+    """Return the rules that the signature of a function or class breaks."""
     name = getattr(value, "__name__", str(value))
     if isinstance(value, type):
         constructor: Any = value.__init__  # type: ignore[misc]
@@ -137,25 +133,25 @@ def _quick_violations(value: Any) -> list[str]:
             return [f"class {name} has no method build() that returns an AppDef"]
     else:
         returning = taking = value
-    doubts = []
+    violations = []
     if inspect.iscoroutinefunction(value):
-        doubts.append(f"{name} is async; a component must be a plain def")
+        violations.append(f"{name} is async; a component must be a plain def")
     if not _is_appdef(getattr(returning, "__annotations__", {}).get("return")):
-        doubts.append(f"{name} needs the return annotation AppDef")
+        violations.append(f"{name} needs the return annotation AppDef")
     try:
         signature = read_signature(value)
     except TorchXError as e:
-        return [*doubts, str(e)]
+        return [*violations, str(e)]
     annotations = getattr(taking, "__annotations__", {})
     for parameter in (*signature.parameters, *filter(None, [signature.varargs])):
         if parameter.name not in annotations:
-            doubts.append(f"{name}: parameter '{parameter.name}' has no type annotation")
+            violations.append(f"{name}: parameter '{parameter.name}' has no type annotation")
         elif parameter.converter is None:
-            doubts.append(
+            violations.append(
                 f"{name}: parameter '{parameter.name}' has the unsupported type"
                 f" {parameter.type_name}; supported types: {SUPPORTED_TYPES}"
             )
-    return doubts
+    return violations
 
 
 def _is_appdef(annotation: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The source of a component, complete enough to start one's own from."""
+"""The source of a component, as a template for a new one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from torchx_specs.errors import ComponentError
 
 
 def source_of(fn: Callable[..., Any]) -> str:
-    """Returns the imports of a component's file that come before it, two blank lines, and its
-    source.
+    """Return the source of a component, after the imports that precede it in its file.
 
     Raises:
-        ComponentError: there is no source
+        ComponentError: The source is not available.
     """
     target: Any = inspect.unwrap(fn)
     try:

@@ -1,1 +1,1 @@
-"""``.torchxconfig`` files."""
+"""Configuration files named ``.torchxconfig``."""

@@ -1,4 +1,4 @@
-"""``.torchxconfig``: defaults for schedulers, components, commands and trackers.
+"""Reads and writes the settings in ``.torchxconfig``.
 
 ::
 
@@ -14,7 +14,7 @@
     [cli:run]
     scheduler = kubernetes
 
-    # trackers of every job: by a plugin's name, or by a factory
+    # trackers of every job, by the name of a plugin or by a factory
     [torchx:tracker]
     fsspec =
     mine = my_package.tracker:create
@@ -26,9 +26,9 @@
     [plugins]
     disabled = acme-torchx
 
-What is given explicitly wins over every file. ``$TORCHXCONFIG`` names the only file to read (none,
-if it is empty); without it ``$HOME/.torchxconfig`` wins over the one in the working directory, key
-by key. Both folders are looked up when a function is called.
+Explicit values win over the files. ``$TORCHXCONFIG`` names the only file to read; an empty value
+means no file. Without this variable, each key of ``$HOME/.torchxconfig`` wins over the same key of
+the file in the working directory. Each call looks up both folders.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from torchx_specs.settings import ENV_TORCHXCONFIG
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal, runopt, runopts
 
-    #: Where configuration files are looked for, the winning folder first.
+    #: The folders of configuration files; the first one wins.
     DEFAULT_CONFIG_DIRS: list[str]
 
 CONFIG_FILE = ".torchxconfig"
@@ -56,21 +56,21 @@ _PLACEHOLDER = "#FIXME:"
 
 
 class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
-    """``$TORCHXCONFIG`` names a file that is not there."""
+    """``$TORCHXCONFIG`` names a file that does not exist."""
 
-    def __str__(self) -> str:  # OSError would print its own idea of the arguments
+    def __str__(self) -> str:  # OSError formats its arguments differently
         return "; ".join(self.problems)
 
 
 class ConfigValue(NamedTuple):
-    """One value of a file, for lists.
+    """One value of a configuration file.
 
     Attributes:
-        section: its section
-        key: its key
-        value: its text
-        path: the file it is in
-        effective: False if another file's value wins over it
+        section: The section.
+        key: The key.
+        value: The value, as text.
+        path: The file.
+        effective: False if the value of another file wins.
     """
 
     section: str
@@ -81,26 +81,26 @@ class ConfigValue(NamedTuple):
 
 
 def __getattr__(name: str) -> Any:
-    # a value made at import would be stale after a chdir, yet older code reads (and replaces) the
-    # constant
+    # Older code reads and replaces this constant. A value computed at import would be wrong after
+    # a chdir.
     if name == "DEFAULT_CONFIG_DIRS":
         try:
             here = [os.getcwd()]
-        except FileNotFoundError:  # it was removed: most of what a command does needs none
+        except FileNotFoundError:  # deleted; most commands do not need it
             here = []
         return [os.path.expanduser("~"), *here]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
-    """Returns the configuration files there are, the winning one first.
+    """Return the existing configuration files; the first one wins.
 
     Args:
-        dirs: folders to look in instead of ``$HOME`` and the working directory; without effect if
-            ``$TORCHXCONFIG`` is set
+        dirs: Folders to search instead of ``$HOME`` and the working directory; ignored if
+            ``$TORCHXCONFIG`` is set.
 
     Raises:
-        ConfigFileNotFoundError: ``$TORCHXCONFIG`` names a file that is not there
+        ConfigFileNotFoundError: ``$TORCHXCONFIG`` names a file that does not exist.
     """
     given = os.environ.get(ENV_TORCHXCONFIG)
     if given is not None:
@@ -108,7 +108,7 @@ def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
             return []
         if not os.path.isfile(given):
             raise ConfigFileNotFoundError(
-                f"{ENV_TORCHXCONFIG}={given}: there is no such file; correct or unset the variable"
+                f"{ENV_TORCHXCONFIG}={given}: no such file; correct or unset the variable"
             )
         return [given]
     if dirs is None:
@@ -124,7 +124,7 @@ def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
     return list(found)
 
 
-@functools.cache  # a command looks for its files several times
+@functools.cache  # a command looks up its files several times
 def _warn_unreadable(path: str) -> None:
     _logger().warning("%s is not a readable file and is ignored", path)
 
@@ -139,25 +139,24 @@ def apply(
     *,
     opts: runopts | None = None,
 ) -> None:
-    """Fills gaps in a scheduler's options from the configuration files.
+    """Add a scheduler's options from the configuration files.
 
     >>> cfg = {"queue": "mine"}
     >>> apply("kubernetes", cfg)  # doctest: +SKIP
     >>> cfg  # doctest: +SKIP
     {'queue': 'mine', 'namespace': 'default'}
 
-    A key the scheduler does not know is a warning.
+    A key that the scheduler does not know is ignored with a warning.
 
     Args:
-        scheduler: its name, also that of the section
-        cfg: the options given so far; what the files have beyond is added
-        dirs: as for :func:`find_configs`
-        opts: the scheduler's options, where the caller has them; otherwise the scheduler is made to
-            ask it
+        scheduler: Name of the scheduler, and of the section.
+        cfg: The given options, which win; changed in place.
+        dirs: As for :func:`find_configs`.
+        opts: The scheduler's option definitions; None creates the scheduler to get them.
 
     Raises:
-        UnknownSchedulerException: no scheduler of that name is installed
-        ConfigError: a file is malformed, a value is of the wrong type or still a placeholder
+        UnknownSchedulerException: No scheduler of that name is installed.
+        ConfigError: A file is malformed, or a value is of the wrong type or still a placeholder.
     """
     if opts is None:
         from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
@@ -169,14 +168,14 @@ def apply(
         file = read_config(path)
         if scheduler in file.sections:
             opts = opts if opts is not None else _get_run_opts(scheduler)
-            _fill(scheduler, file, cfg, opts)
+            _add_options(scheduler, file, cfg, opts)
 
 
 def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
-    """Fills gaps in a scheduler's options from one open file; see :func:`apply`."""
+    """Add a scheduler's options from one open file; see :func:`apply`."""
     file = parse_config(f.read(), str(getattr(f, "name", "<configuration>")))
     if scheduler in file.sections:
-        _fill(scheduler, file, cfg, _get_run_opts(scheduler))
+        _add_options(scheduler, file, cfg, _get_run_opts(scheduler))
 
 
 def _get_run_opts(scheduler: str) -> runopts:
@@ -185,16 +184,16 @@ def _get_run_opts(scheduler: str) -> runopts:
     installed = ConfigurableSchedulers()
     if scheduler not in installed:
         raise unknown_scheduler(scheduler, installed)
-    made = installed[scheduler]("_")
+    created = installed[scheduler]("_")
     try:
-        return made.run_opts()
+        return created.run_opts()
     finally:
-        made.close()
+        created.close()
 
 
-def _fill(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: runopts) -> None:
+def _add_options(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: runopts) -> None:
     given = {opts.canonical_key(key) or key for key in cfg}
-    spelt: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name, text in file.sections[section].items():
         where = f"{file.path}: [{section}] {name}"
         key = opts.canonical_key(name)
@@ -206,15 +205,19 @@ def _fill(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: runopts)
             continue
         if key in given:
             continue
-        other = spelt.setdefault(key, name)
+        other = spellings.setdefault(key, name)
         if file.sections[section][other] != text:
-            raise ConfigError(f"{where}: has another value than '{other}', the same option")
-        cfg[key] = _cast(where, text, opts.get(key))
+            raise ConfigError(
+                f"{where}: conflicts with '{other}', another spelling of the same option"
+            )
+        cfg[key] = _convert(where, text, opts.get(key))
 
 
-def _cast(where: str, text: str, opt: runopt | None) -> CfgVal:
+def _convert(where: str, text: str, opt: runopt | None) -> CfgVal:
     if text.startswith(_PLACEHOLDER):
-        raise ConfigError(f"{where}: still the placeholder '{text}': give a value, or remove it")
+        raise ConfigError(
+            f"{where}: still has the placeholder '{text}'; give a value, or remove the key"
+        )
     if text == _NONE or opt is None:
         return None
     try:
@@ -227,9 +230,9 @@ def _cast(where: str, text: str, opt: runopt | None) -> CfgVal:
 
 
 def load_sections(prefix: str, dirs: list[str] | None = None) -> dict[str, dict[str, str]]:
-    """Returns ``{name: {key: value}}`` of all sections ``[prefix:name]``, merged over the files.
+    """Return ``{name: {key: value}}`` of all sections ``[prefix:name]``, merged from the files.
 
-    Only the first ``:`` separates: ``[component:./train.py:trainer]`` has the name
+    The first ``:`` separates prefix and name: ``[component:./train.py:trainer]`` has the name
     ``./train.py:trainer``.
     """
     merged: dict[str, dict[str, str]] = {}
@@ -244,26 +247,22 @@ def load_sections(prefix: str, dirs: list[str] | None = None) -> dict[str, dict[
 
 
 def get_configs(prefix: str, name: str, dirs: list[str] | None = None) -> dict[str, str]:
-    """Returns the values of the section ``[prefix:name]``, merged over the files."""
+    """Return the values of the section ``[prefix:name]``, merged from the files."""
     return load_sections(prefix, dirs).get(name, {})
 
 
 def get_config(prefix: str, name: str, key: str, dirs: list[str] | None = None) -> str | None:
-    """Returns one value of the section ``[prefix:name]``, or None."""
+    """Return one value of the section ``[prefix:name]``, or None."""
     return get_configs(prefix, name, dirs).get(key)
 
 
 def get_cli_defaults(command: str, dirs: list[str] | None = None) -> dict[str, str]:
-    """Returns the defaults for the flags of a sub-command, by long name without dashes:
-    ``[cli:COMMAND]``.
-    """
+    """Return the section ``[cli:COMMAND]``: defaults of flags, by long name without dashes."""
     return get_configs("cli", command, dirs)
 
 
 def get_disabled_plugins(dirs: list[str] | None = None) -> list[str]:
-    """Returns the distributions and plugins that must not load: ``disabled`` of each file's
-    ``[plugins]``.
-    """
+    """Return the distributions and plugins in ``[plugins] disabled`` of all files."""
     names: list[str] = []
     for path in find_configs(dirs):
         text = read_config(path).sections.get("plugins", {}).get("disabled", "")
@@ -272,7 +271,7 @@ def get_disabled_plugins(dirs: list[str] | None = None) -> list[str]:
 
 
 def list_values(dirs: list[str] | None = None) -> list[ConfigValue]:
-    """Returns every value of every file with the file it comes from, the winning file first."""
+    """Return every value of every file; the values of the winning file come first."""
     values: list[ConfigValue] = []
     seen: set[tuple[str, str]] = set()
     for path in find_configs(dirs):
@@ -287,16 +286,16 @@ def list_values(dirs: list[str] | None = None) -> list[ConfigValue]:
 
 
 def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = False) -> None:
-    """Writes a configuration file to start from; required options are placeholders to fill in.
+    """Write a configuration file with the options of schedulers; required ones get placeholders.
 
     Args:
-        f: the open file; nothing is written if a scheduler is unknown
-        schedulers: which ones, all that are installed if None; one that cannot be loaded is skipped
-            with a warning
-        required_only: leave out options that have a default
+        f: The open file; nothing is written if a scheduler is unknown.
+        schedulers: The schedulers; None means all installed ones. A scheduler that cannot be loaded
+            is skipped with a warning.
+        required_only: Whether to leave out options that have a default.
 
     Raises:
-        UnknownSchedulerException: no scheduler of that name is installed
+        UnknownSchedulerException: No scheduler of that name is installed.
     """
     from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
     from torchx_specs.errors import PluginError

@@ -1,8 +1,7 @@
-"""Reads ``.torchxconfig`` files: INI, each value as text.
+"""Reads ``.torchxconfig`` files, which are INI files with values of text.
 
-A ``%`` needs no doubling. Files written for older versions read the same as ever: ``%%`` is one
-``%``, and ``%(name)s`` the value of another key of the section (or of ``[DEFAULT]``) if there is
-one; any other ``%`` is itself.
+``%%`` is read as ``%``, and ``%(name)s`` as the value of that key in the section or in
+``[DEFAULT]``, if it exists. Any other ``%`` is read unchanged.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ _MAX_NESTING = 10
 
 
 class ConfigFile(NamedTuple):
-    """One file.
+    """The content of one file.
 
     Attributes:
-        path: where it is
-        sections: its values by section and key, those of ``[DEFAULT]`` included in each
-        defaults: the values of ``[DEFAULT]``
+        path: The path of the file.
+        sections: The values by section and key; each section includes those of ``[DEFAULT]``.
+        defaults: The values of ``[DEFAULT]``.
     """
 
     path: str
@@ -35,10 +34,10 @@ _cache: dict[str, tuple[tuple[int, int, int], ConfigFile]] = {}
 
 
 def read_config(path: str) -> ConfigFile:
-    """Returns the content of a file, read again only if it has changed.
+    """Return the content of a file, which is cached until the file changes.
 
     Raises:
-        ConfigError: it cannot be read or is malformed
+        ConfigError: The file cannot be read or is malformed.
     """
     try:
         stat = os.stat(path)
@@ -54,14 +53,14 @@ def read_config(path: str) -> ConfigFile:
 
 
 def parse_config(data: bytes | str, path: str) -> ConfigFile:
-    """Returns the content of a file.
+    """Return the content of a file.
 
     Args:
-        data: its text or bytes
-        path: what messages call it
+        data: The text or bytes of the file.
+        path: The path, for error messages.
 
     Raises:
-        ConfigError: not UTF-8, or no INI; the text has the line
+        ConfigError: The data is not UTF-8 or not INI; the message contains the line.
     """
     import configparser
 
@@ -80,7 +79,7 @@ def parse_config(data: bytes | str, path: str) -> ConfigFile:
 
 
 def escape(value: str) -> str:
-    """Returns the text that reads as ``value`` in a file."""
+    """Return the text that is read as ``value`` from a file."""
     if _expand(value, {}) != value:
         value = value.replace("%", "%%")
     return value.replace("\n", "\n\t")
@@ -110,7 +109,7 @@ def _expand(value: str, values: dict[str, str], nesting: int = 0) -> str:
 
 
 def _describe(error: Exception, path: str) -> str:
-    """Returns one line for an error of configparser, whose own texts have several."""
+    """Return the message of a configparser error as one line."""
     import configparser
 
     if isinstance(error, configparser.MissingSectionHeaderError):
@@ -121,9 +120,9 @@ def _describe(error: Exception, path: str) -> str:
     if isinstance(error, configparser.DuplicateOptionError):
         return f"{path}:{error.lineno}: key '{error.option}' is given twice in [{error.section}]"
     if isinstance(error, configparser.DuplicateSectionError):
-        return f"{path}:{error.lineno}: section [{error.section}] is there twice"
+        return f"{path}:{error.lineno}: section [{error.section}] is given twice"
     if isinstance(error, configparser.ParsingError) and error.errors:
-        line, raw = error.errors[0]  # the text itself since Python 3.13, its repr() before
+        line, raw = error.errors[0]  # text since Python 3.13, repr() before
         text = raw.strip().strip("'\"").removesuffix("\\n")
         return f"{path}:{line}: expected key = value, got: {text}"
     return f"{path}: {' '.join(str(error).split())}"

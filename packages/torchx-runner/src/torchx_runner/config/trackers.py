@@ -1,4 +1,4 @@
-"""Which trackers the jobs of this launcher report to."""
+"""The trackers that jobs report to."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from torchx_runner.config import api as config
 
 
 def get_configured_trackers() -> dict[str, str | None]:
-    """Returns ``{tracker: its configuration or None}``, from the environment and ``.torchxconfig``.
+    """Return ``{tracker: its configuration or None}``, from the environment and ``.torchxconfig``.
 
-    See :func:`torchx_runner.tracker_configs.resolve_configs` for what wins.
+    See :func:`torchx_runner.tracker_configs.resolve_configs` for the precedence.
 
     Raises:
-        ConfigError: a configuration file is malformed
+        ConfigError: A configuration file is malformed.
     """
     from torchx_runner.tracker_configs import resolve_configs
 

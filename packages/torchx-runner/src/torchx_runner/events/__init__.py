@@ -1,1 +1,1 @@
-"""The runner's events and their handlers."""
+"""The events of the runner, and their handlers."""

@@ -1,13 +1,14 @@
-"""What the runner did, as one record a call, for whoever wants to know.
+"""Events: one record for each call of the runner.
 
-Events go to the destination ``null``: to nobody, unless a plugin gives an event handler of that
-name (:func:`torchx_specs.hookspecs.torchx_event_handlers`) or ``$TORCHX_EVENTS`` says where to:
+The runner sends events to the destination ``null``, which discards them. To receive them, a plugin
+registers an event handler of that name (:func:`torchx_specs.hookspecs.torchx_event_handlers`), or
+``$TORCHX_EVENTS`` names a destination:
 
-- ``jsonl:PATH`` appends one JSON object a line to a file that only its owner can read
+- ``jsonl:PATH`` appends each event as a line of JSON to a file that only its owner can read
 - any other value is the name of an event handler (``console`` writes to standard error)
 
-As long as nobody listens an event costs a few microseconds. Values of options that look secret
-(``token``, ``password``, ``api_key`` ...) are masked wherever the event would show them.
+Without a handler, an event costs a few microseconds. Values of options that look like secrets
+(``token``, ``password``, ``api_key`` ...) are masked.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.records import EventHandlerPlugin
     from torchx_specs.workspace.spec import Workspace
 
-#: Environment variable that names where events go.
+#: The environment variable that names a destination of events.
 ENV_TORCHX_EVENTS = "TORCHX_EVENTS"
 
 
 class SourceType(str, Enum):
-    """Who caused an event."""
+    """The source of an event."""
 
     UNKNOWN = "<unknown>"
     INTERNAL = "INTERNAL"
@@ -51,22 +52,23 @@ class TorchxEvent:
     """One call of the runner.
 
     Args:
-        session: id of the launcher process (not the name of the runner)
-        scheduler: the scheduler it went to
-        api: which call (``run``, ``status`` ...)
-        app_id: the app, once it has an id
-        app_image: image of the first role
-        app_metadata: metadata of the app
-        runcfg: the scheduler's options as JSON, secrets masked
-        raw_exception: the traceback, if the call failed
-        source: who caused it
-        cpu_time_usec: CPU time of this process during the call, in microseconds
-        wall_time_usec: duration of the call, in microseconds
-        start_epoch_time_usec: when it began, in microseconds since the epoch
-        workspace: the workspace that was asked for
-        exception_type: class of the exception, if the call failed
-        exception_message: its text
-        exception_source_location: where it was raised, as JSON: ``filename``, ``lineno``, ``name``
+        session: The id of this process (not the name of the runner's session).
+        scheduler: Name of the scheduler.
+        api: Name of the runner's method (``run``, ``status`` ...).
+        app_id: The id of the app, if known.
+        app_image: The image of the first role.
+        app_metadata: The metadata of the app.
+        runcfg: The scheduler's options as JSON, with secrets masked.
+        raw_exception: The traceback, if the call failed.
+        source: The source of the event.
+        cpu_time_usec: CPU time of this process during the call, in microseconds.
+        wall_time_usec: Duration of the call, in microseconds.
+        start_epoch_time_usec: The start of the call, in microseconds since 1970.
+        workspace: The workspace of the request.
+        exception_type: The class of the exception, if the call failed.
+        exception_message: The text of the exception.
+        exception_source_location: The place of the exception, as JSON with ``filename``,
+            ``lineno`` and ``name``.
     """
 
     session: str
@@ -91,10 +93,10 @@ class TorchxEvent:
 
     @staticmethod
     def deserialize(data: str | TorchxEvent) -> TorchxEvent:
-        """Returns the event that :meth:`serialize` made ``data`` from.
+        """Return the event that :meth:`serialize` turned into ``data``.
 
         Raises:
-            TypeError: ``data`` is neither text nor an event
+            TypeError: ``data`` is neither text nor an event.
         """
         import json
 
@@ -109,25 +111,25 @@ class TorchxEvent:
         return TorchxEvent(**values)
 
     def serialize(self) -> str:
-        """Returns the event as one line of JSON."""
+        """Return the event as one line of JSON."""
         import json
 
         return json.dumps(asdict(self))
 
 
 class log_event:  # noqa: N801 - a documented name, used as a context manager
-    """Records one call as an event when it ends, well or badly.
+    """Records a call as an event when the context ends, successfully or not.
 
-    ``_torchx_event`` is the event; what becomes known during the call is set on it.
+    ``_torchx_event`` is the event; the code in the context may set its attributes.
 
     Args:
-        api: which call
-        scheduler: the scheduler it goes to
-        app_id: the app
-        app_image: image of its first role
-        app_metadata: its metadata
-        runcfg: the scheduler's options, as a mapping or as JSON text
-        workspace: the workspace
+        api: Name of the runner's method.
+        scheduler: Name of the scheduler.
+        app_id: The id of the app.
+        app_image: The image of the first role.
+        app_metadata: The metadata of the app.
+        runcfg: The scheduler's options, as a mapping or as JSON text.
+        workspace: The workspace.
     """
 
     def __init__(
@@ -177,41 +179,41 @@ class log_event:  # noqa: N801 - a documented name, used as a context manager
 
             try:
                 add_details(event, self._cfg, exec_value)
-            except Exception as e:  # e.g. options that JSON cannot hold
+            except Exception as e:  # such as options that cannot be converted to JSON
                 _warn_once(f"event of '{event.api}' is incomplete: {type(e).__name__}: {e}")
         record(event)
 
 
 def record(event: TorchxEvent, destination: str = "null") -> None:
-    """Sends an event to a destination; one that cannot be sent is logged, and nothing else happens.
+    """Send an event to a destination; a failure is only logged.
 
     Raises:
-        KeyError: there is no such destination
+        KeyError: The destination is unknown.
     """
     if not _has_listeners(destination):
         return
     log = _get_or_create_logger(destination)
     try:
         log.info(event.serialize())
-    except Exception as e:  # whatever a handler raises must not end the call it reports on
+    except Exception as e:  # an error of a handler must not end the call
         _warn_once(f"event of '{event.api}' cannot be recorded: {type(e).__name__}: {e}")
 
 
-# what the loggers of the destinations were made from: the handlers there were, and $TORCHX_EVENTS
-_made_from: dict[str, tuple[Catalog[EventHandlerPlugin] | None, str]] = {}
-_made_handlers: dict[str, list[logging.Handler]] = {}
+# The plugins' handlers and $TORCHX_EVENTS from which each destination's logger was configured.
+_configured_from: dict[str, tuple[Catalog[EventHandlerPlugin] | None, str]] = {}
+_own_handlers: dict[str, list[logging.Handler]] = {}
 _warned: set[str] = set()
 
 
 def _handlers_of_plugins() -> Catalog[EventHandlerPlugin] | None:
     try:
         return plugin_manager().event_handlers()
-    except ConfigError:  # told where the configuration is needed
+    except ConfigError:  # reported where the configuration is needed
         return None
 
 
 def _has_listeners(destination: str) -> bool:
-    """Returns False if events for this destination reach nobody."""
+    """Return False if no handler receives the events of this destination."""
     if destination != "null" or os.environ.get(ENV_TORCHX_EVENTS):
         return True
     catalog = _handlers_of_plugins()
@@ -229,31 +231,35 @@ def _logger_name(destination: str) -> str:
 
 
 def _get_or_create_logger(destination: str = "null") -> logging.Logger:
-    """Returns the logger whose handlers make up a destination.
+    """Return the logger of a destination, with its handlers.
 
     Raises:
-        KeyError: there is no such destination
+        KeyError: The destination is unknown.
     """
     import logging
 
-    sink = os.environ.get(ENV_TORCHX_EVENTS, "") if destination == "null" else ""
+    setting = os.environ.get(ENV_TORCHX_EVENTS, "") if destination == "null" else ""
     catalog = _handlers_of_plugins()
     log = logging.getLogger(_logger_name(destination))
-    made_from = _made_from.get(destination)
-    if made_from is not None and made_from[0] is catalog and made_from[1] == sink:
+    configured_from = _configured_from.get(destination)
+    if (
+        configured_from is not None
+        and configured_from[0] is catalog
+        and configured_from[1] == setting
+    ):
         return log
     log.setLevel(logging.INFO)
     log.propagate = False
-    for handler in _made_handlers.pop(destination, ()):
+    for handler in _own_handlers.pop(destination, ()):
         log.removeHandler(handler)
-    _made_handlers[destination] = _make_handlers(destination, sink)
-    for handler in _made_handlers[destination]:
+    _own_handlers[destination] = _make_handlers(destination, setting)
+    for handler in _own_handlers[destination]:
         log.addHandler(handler)
-    _made_from[destination] = (catalog, sink)
+    _configured_from[destination] = (catalog, setting)
     return log
 
 
-def _make_handlers(destination: str, sink: str) -> list[logging.Handler]:
+def _make_handlers(destination: str, setting: str) -> list[logging.Handler]:
     from torchx_runner.events.handlers import get_logging_handler, get_sink
 
     handlers: list[logging.Handler] = []
@@ -264,11 +270,11 @@ def _make_handlers(destination: str, sink: str) -> list[logging.Handler]:
             raise  # an unknown destination
         # A plugin's handler that cannot be made must not end the runner's call.
         _warn_once(f"events: {type(e).__name__}: {e}")
-    if sink:
+    if setting:
         try:
-            handlers.append(get_sink(sink))
-        except Exception as e:  # a file that cannot be opened, an unknown name
-            _warn_once(f"events: {ENV_TORCHX_EVENTS}={sink}: {e}")
+            handlers.append(get_sink(setting))
+        except Exception as e:  # such as a file that cannot be opened
+            _warn_once(f"events: {ENV_TORCHX_EVENTS}={setting}: {e}")
     return handlers
 
 

@@ -1,4 +1,4 @@
-"""What an event says beyond names and times; made only if somebody listens."""
+"""Adds options and traceback to an event; used only if a handler receives it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def add_details(
     event: TorchxEvent, cfg: str | Mapping[str, Any] | None, error: BaseException | None
 ) -> None:
-    """Completes an event by options and traceback, secrets masked.
+    """Add the options and the traceback to an event, with secrets masked.
 
     Args:
-        event: changed in place
-        cfg: the scheduler's options, as a mapping or as JSON text
-        error: what the call ended with
+        event: The event; changed in place.
+        cfg: The scheduler's options, as a mapping or as JSON text.
+        error: The exception that ended the call, if any.
     """
     options = _as_mapping(cfg)
     if options is not None:
@@ -35,7 +35,7 @@ def add_details(
         event.exception_source_location = json.dumps(
             {"filename": last.filename, "lineno": last.lineno, "name": last.name}
         )
-    # an error about an option tends to quote it
+    # An error about an option often quotes its value.
     secrets = sorted(set(_secrets(options or {})), key=len, reverse=True)
     event.raw_exception = _without(raw, secrets)
     event.exception_message = _without(event.exception_message or "", secrets)
@@ -47,7 +47,7 @@ def _as_mapping(cfg: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None
     try:
         given = json.loads(cfg)
     except ValueError:
-        return None  # text of a form of its own stays as it is
+        return None  # not JSON: the text is kept
     return given if isinstance(given, dict) else None
 
 
@@ -57,7 +57,7 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
             yield from _secrets(value)
         elif is_secret(str(key)):
             for item in value if isinstance(value, (list, tuple)) else [value]:
-                # masking every "1" of a text would hide the text, not the secret
+                # Masking every "1" would make the text unreadable.
                 if len(str(item)) >= 4:
                     yield str(item)
 

@@ -1,4 +1,4 @@
-"""Where events can go."""
+"""The handlers of events, by destination."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _log_handlers: dict[str, logging.Handler] = {
 
 
 def get_logging_handler(destination: str = "null") -> logging.Handler:
-    """Returns the handler of a destination; a plugin's of that name wins.
+    """Return the handler of a destination; the handler of a plugin wins.
 
     Raises:
-        KeyError: there is no such destination
-        PluginError: two plugins claim it, or it cannot be loaded
+        KeyError: The destination is unknown.
+        PluginError: Two plugins claim the destination, or the handler cannot be loaded.
     """
     catalog = plugin_manager().event_handlers()
     record = catalog.find(destination)
@@ -30,7 +30,7 @@ def get_logging_handler(destination: str = "null") -> logging.Handler:
         handler = record.load()()
         if not isinstance(handler, logging.Handler):
             raise TypeError(
-                f"event handler '{destination}' of {record.origin} is no logging.Handler:"
+                f"event handler '{destination}' of {record.origin} is not a logging.Handler:"
                 f" {handler!r:.100}"
             )
         return handler
@@ -38,17 +38,17 @@ def get_logging_handler(destination: str = "null") -> logging.Handler:
         known = sorted({*_log_handlers, *catalog.names()})
         raise KeyError(
             f"unknown event destination '{destination}';{nearest(destination, known)}"
-            f" there are: {', '.join(known)}"
+            f" destinations: {', '.join(known)}"
         )
     return _log_handlers[destination]
 
 
 def get_sink(name: str) -> logging.Handler:
-    """Returns the handler that ``$TORCHX_EVENTS`` names: ``jsonl:PATH`` or a destination.
+    """Return the handler that ``$TORCHX_EVENTS`` names: ``jsonl:PATH`` or a destination.
 
     Raises:
-        KeyError: there is no such destination
-        OSError: the file cannot be opened
+        KeyError: The destination is unknown.
+        OSError: The file cannot be opened.
     """
     if name.startswith(_JSONL):
         return JsonLinesHandler(os.path.expanduser(name[len(_JSONL) :]))
@@ -56,10 +56,10 @@ def get_sink(name: str) -> logging.Handler:
 
 
 class JsonLinesHandler(logging.Handler):
-    """Appends each event to a file as one line; the file is readable by its owner only.
+    """Appends each event to a file as one line; only the owner of a new file can read it.
 
     Raises:
-        OSError: the file cannot be opened
+        OSError: The file cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
@@ -68,11 +68,11 @@ class JsonLinesHandler(logging.Handler):
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one line in one piece, so that processes that share the file do not mix theirs."""
+        """Write the line in one call, so that the lines of several processes do not mix."""
         os.write(self._fd, (record.getMessage() + "\n").encode("utf-8", "backslashreplace"))
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,1 +1,1 @@
-"""Bridges from older plugins to the hooks."""
+"""Bridges that register older plugins by the hooks."""

@@ -1,4 +1,4 @@
-"""argparse sub-commands of older plugins as commands of ``torchx``."""
+"""Makes the argparse sub-commands of older plugins commands of ``torchx``."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
 
 
 class OlderCommand(OlderFactory):
-    """Makes a click command of an argparse ``SubCommand`` class."""
+    """Wraps an argparse ``SubCommand`` class in a click command."""
 
     def subcommand(self) -> SubCommand:
-        """Returns an instance of the plugin's class.
+        """Return an instance of the plugin's class.
 
         Raises:
-            PluginError: it is no SubCommand
+            PluginError: The object is not a SubCommand.
         """
         from torchx.cli.cmd_base import SubCommand
 
-        made = self.load()()
-        if not isinstance(made, SubCommand):
+        created = self.load()()
+        if not isinstance(created, SubCommand):
             ep = self.entry_point
             raise PluginError(
                 f"command '{ep.name}' of {ep.distribution} {ep.version}: '{ep.value}' gives a"
-                f" {type(made).__name__}, which is no torchx.cli.cmd_base.SubCommand"
+                f" {type(created).__name__}, which is not a torchx.cli.cmd_base.SubCommand"
             )
-        return made
+        return created
 
     def __call__(self, *args: Any, **kwargs: Any) -> click.Command:
         return click_command(self.entry_point.name, self.subcommand())
 
 
 class SubCommandSummary(OlderFactory):
-    """The first line of a sub-command's docstring, read when the help is shown."""
+    """Reads the first line of a sub-command's docstring when the help is shown."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> str:
         ep = self.entry_point
@@ -51,7 +51,7 @@ class SubCommandSummary(OlderFactory):
 
 
 def click_command(name: str, subcommand: SubCommand) -> click.Command:
-    """Returns a click command that leaves its arguments to the sub-command's argparse parser."""
+    """Return a click command that passes its arguments to the sub-command's argparse parser."""
     import argparse
 
     import click

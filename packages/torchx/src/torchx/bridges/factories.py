@@ -1,4 +1,4 @@
-"""Wrappers that let older factories be called the new way."""
+"""Adapts the factories of older plugins to the hooks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FACADE_COMPONENTS = "torchx.components"
 
 
 class OlderFactory:
-    """Imports what an entry point names and calls it.
+    """Imports the object that an entry point names, and calls it.
 
-    No dataclass, as every start of the command pays for those.
+    This is not a dataclass, because defining one slows down every start of the command.
     """
 
     def __init__(self, entry_point: EntryPoint) -> None:
@@ -32,10 +32,10 @@ class OlderFactory:
         return f"{type(self).__name__}({self.entry_point!r})"
 
     def load(self) -> Any:
-        """Returns what the entry point names.
+        """Return the object that the entry point names.
 
         Raises:
-            PluginError: it cannot be imported
+            PluginError: The object cannot be imported.
         """
         from torchx.util.entrypoints import load_value
 
@@ -138,9 +138,9 @@ def _accepted(factory: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, 
 
 
 def component_module(ep: EntryPoint) -> str:
-    """Returns the name of the module whose components an entry point registers.
+    """Return the name of the module whose components an entry point registers.
 
-    It names the module, or a function that returns the module or its name.
+    The entry point names the module, or a function that returns the module or its name.
     """
     module, colon, _ = ep.value.partition(":")
     if colon:
@@ -153,10 +153,10 @@ def component_module(ep: EntryPoint) -> str:
 
 
 def read_by_plugin(path: str) -> str:
-    """Returns the text of a component file, from the entry point ``torchx.file:get_file_contents``.
+    """Return the text of a component file, from the entry point ``torchx.file:get_file_contents``.
 
     Raises:
-        FileNotFoundError: the plugin has no such file, or is gone
+        FileNotFoundError: The plugin does not have the file, or is not installed.
     """
     from torchx.util.entrypoints import load
 

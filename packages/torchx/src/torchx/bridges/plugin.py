@@ -1,8 +1,8 @@
-"""Offers what older entry-point groups and ``torchx_plugins`` packages register to the hooks.
+"""Registers the plugins of older entry-point groups and ``torchx_plugins`` packages by the hooks.
 
-Schedulers, named resources, trackers, event handlers and commands add to what there is. Only the
-group ``torchx.components`` hides the built-in components, as it always did; naming
-``torchx.components`` in it brings them back.
+These plugins add schedulers, named resources, trackers, event handlers and commands. Only the group
+``torchx.components`` hides the built-in components; an entry point in it that names
+``torchx.components`` restores them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ def _origin(ep: EntryPoint) -> Origin:
 def _older(
     group: str, make: type[R], wrap: Callable[[EntryPoint], Callable[..., Any]]
 ) -> Iterator[R]:
-    """Yields a record for each entry point of an older group, then for each plugin of its namespace
-    package.
-    """
+    """Yield a record for each entry point of a group, then for each plugin of its package."""
     from torchx.bridges import sources
 
     for ep in sources.older_entry_points(group):
@@ -47,9 +45,9 @@ def _older(
 
 @hookimpl(trylast=True)
 def torchx_schedulers() -> Iterator[SchedulerPlugin]:
-    """Offer the groups ``torchx.schedulers`` and ``torchx.schedulers.orchestrator``.
+    """Register the groups ``torchx.schedulers`` and ``torchx.schedulers.orchestrator``.
 
-    A scheduler of the latter has a section in ``.torchxconfig``; a runner does not run apps on it.
+    A scheduler of the latter has a section in ``.torchxconfig``, but cannot run apps.
     """
     from torchx.bridges import sources
     from torchx.bridges.factories import OlderScheduler, older_scheduler_factory
@@ -65,7 +63,7 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_named_resources() -> Iterator[ResourcePlugin]:
-    """Offers the group ``torchx.named_resources``."""
+    """Register the group ``torchx.named_resources``."""
     from torchx.bridges.factories import OlderFactory
 
     yield from _older("torchx.named_resources", ResourcePlugin, OlderFactory)
@@ -73,7 +71,7 @@ def torchx_named_resources() -> Iterator[ResourcePlugin]:
 
 @hookimpl(trylast=True)
 def torchx_trackers() -> Iterator[TrackerPlugin]:
-    """Offers the group ``torchx.tracker``."""
+    """Register the group ``torchx.tracker``."""
     from torchx.bridges.factories import OlderFactory
 
     yield from _older("torchx.tracker", TrackerPlugin, OlderFactory)
@@ -81,7 +79,7 @@ def torchx_trackers() -> Iterator[TrackerPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_event_handlers() -> Iterator[EventHandlerPlugin]:
-    """Offers the group ``torchx.event_handlers``."""
+    """Register the group ``torchx.event_handlers``."""
     from torchx.bridges.factories import OlderFactory
 
     yield from _older("torchx.event_handlers", EventHandlerPlugin, OlderFactory)
@@ -89,15 +87,16 @@ def torchx_event_handlers() -> Iterator[EventHandlerPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_components() -> Iterator[ComponentPlugin]:
-    """Offers the group ``torchx.components``, ``torchx.file`` for component files, and
-    ``torchx.version`` for their image.
+    """Register the groups ``torchx.components``, ``torchx.file`` and ``torchx.version``.
+
+    ``torchx.file`` reads component files, and ``torchx.version`` names the default image.
     """
     if entry_points("torchx.file"):
         from torchx.bridges.factories import read_by_plugin
 
         yield ComponentPlugin("", read_file=read_by_plugin)
     if entry_points("torchx.version"):
-        import torchx.version  # before the components, whose default image it decides
+        import torchx.version  # sets the default image, before the components are imported
     for ep in entry_points("torchx.components"):
         from torchx.bridges.factories import component_module
 
@@ -108,7 +107,7 @@ def torchx_components() -> Iterator[ComponentPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_commands() -> Iterator[CommandPlugin]:
-    """Offers the group ``torchx.cli.cmds``: argparse sub-commands."""
+    """Register the group ``torchx.cli.cmds``: argparse sub-commands."""
     for ep in entry_points("torchx.cli.cmds"):
         from torchx.bridges.commands import OlderCommand, SubCommandSummary
 

@@ -1,4 +1,4 @@
-"""Where older plugins are found."""
+"""Finds older plugins: entry points and namespace packages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torchx_specs.plugins.records import Origin
 
 
 def older_entry_points(group: str) -> Iterator[EntryPoint]:
-    """Yields the entry points of an older group, but for those that name what is ours already.
+    """Yield the entry points of an older group, except those that name our own objects.
 
-    Sites name upstream's own schedulers in their entry points to get them back, because there a
-    plugin hid them; upstream itself, where it is installed beside ours, names its tracker.
+    Sites register upstream's schedulers again, because there a plugin hides them. An upstream
+    release that is installed too registers its own tracker.
     """
     if not _source_enabled(2):
         return
@@ -34,7 +34,7 @@ def _is_ours(ep: EntryPoint) -> bool:
 
 
 def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Origin]]:
-    """Yields name, factory and origin of the plugins of ``torchx_plugins.<kind>``."""
+    """Yield the name, factory and origin of each plugin in ``torchx_plugins.<kind>``."""
     if not _has_namespace() or not _source_enabled(1):
         return
     from torchx.plugins._registration import PluginType
@@ -43,17 +43,15 @@ def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Ori
     kind = PluginType(group)
     from_entry_points = {ep.name for ep in entry_points(group)} if _source_enabled(2) else set()
     for name, factory in registry().get(kind).items():
-        if (
-            name not in from_entry_points
-        ):  # those come with their distribution, by older_entry_points
+        if name not in from_entry_points:  # older_entry_points yields these
             yield name, factory, Origin(plugin=registry().origin(kind, name))
 
 
 def raise_errors(group: str) -> None:
-    """Raises what went wrong in a namespace package, once its plugins are out.
+    """Raise the errors of a namespace package, after its plugins were registered.
 
     Raises:
-        PluginError: naming each module and its error
+        PluginError: A module could not be loaded; the message names each module and its error.
     """
     if not _has_namespace() or not _source_enabled(1):
         return

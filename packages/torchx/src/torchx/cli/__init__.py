@@ -1,1 +1,1 @@
-"""The command-line tool."""
+"""The older path of the command-line tool."""

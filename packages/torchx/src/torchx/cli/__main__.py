@@ -1,4 +1,4 @@
-"""``python -m torchx.cli``."""
+"""The entry point of ``python -m torchx.cli``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that the older command modules had beside their command."""
+"""The names that the older command modules exported besides their command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAMES = {
 
 
 def face(module_name: str) -> None:
-    """Gives a module the names it had before."""
+    """Forward the names that an older command module exported."""
     forward(
         module_name,
         "torchx_cli.logs.api",

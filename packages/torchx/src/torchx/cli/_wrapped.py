@@ -1,6 +1,4 @@
-"""Our click commands as argparse sub-commands, for wrappers that build a command line of their
-own.
-"""
+"""Our click commands as argparse sub-commands, for wrappers that build their own command line."""
 
 from __future__ import annotations
 
@@ -14,14 +12,12 @@ if TYPE_CHECKING:
 
 
 class WrappedCommand(SubCommand):
-    """A command of ``torchx`` behind the older interface; subclasses say which by
-    ``command_name``.
-    """
+    """A command of ``torchx`` with the older interface; ``command_name`` names it."""
 
     command_name: str
 
     def command(self) -> click.Command:
-        """Returns the click command."""
+        """Return the click command."""
         from torchx_cli.plugin import torchx_commands
 
         record = next(r for r in torchx_commands() if r.name == self.command_name)
@@ -30,7 +26,7 @@ class WrappedCommand(SubCommand):
         return found
 
     def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
-        """Declares what the click command takes."""
+        """Declare the parameters of the click command."""
         import click
 
         for param in self.command().params:
@@ -55,9 +51,7 @@ class WrappedCommand(SubCommand):
             subparser.add_argument(flag, dest=param.name, action="store_false", default=None)
 
     def run(self, args: argparse.Namespace) -> None:
-        """Runs the click command with the parsed arguments; exits with its exit code where that is
-        not 0.
-        """
+        """Run the click command with the parsed arguments; exit unless its exit code is 0."""
         import sys
 
         from torchx_cli.main import run_command

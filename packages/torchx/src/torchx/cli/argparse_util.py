@@ -1,4 +1,4 @@
-"""argparse actions that older sub-commands use."""
+"""Actions of argparse that older sub-commands use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchx_runner.config.api import get_cli_defaults
 
 
 class ArgOnceAction(argparse.Action):
-    """An option that may be given once."""
+    """An option that may be given only once."""
 
     _seen: dict[int, set[str]]
 
@@ -26,10 +26,7 @@ class ArgOnceAction(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Stores the value.
-
-        Exits with 1 if the option was given before.
-        """
+        """Store the value; exit with 1 if the option was given before."""
         seen = self._seen.setdefault(id(namespace), set())
         if self.dest in seen:
             print(f"{option_string} is specified more than once", file=sys.stderr)
@@ -39,7 +36,7 @@ class ArgOnceAction(argparse.Action):
 
 
 class torchxconfig(ArgOnceAction):  # noqa: N801 - a documented name
-    """An option whose default stands in ``.torchxconfig``, section ``[cli:<subcmd>]``."""
+    """An option whose default is in ``.torchxconfig``, section ``[cli:<subcmd>]``."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Base classes of argparse sub-commands, as older plugins derive from them."""
+"""Base classes of the argparse sub-commands of older plugins."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ logger = logging.getLogger(__name__)
 
 
 class SubCommand(ABC):
-    """A sub-command of ``torchx``."""
+    """Base class of a sub-command of ``torchx``."""
 
     @abstractmethod
     def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
-        """Declares the arguments."""
+        """Declare the arguments."""
 
     @abstractmethod
     def run(self, args: argparse.Namespace) -> None:
-        """Runs the command."""
+        """Run the command."""
 
 
 class AppHandleSubCommand(SubCommand):
-    """A sub-command about one app, named by its handle."""
+    """Base class of a sub-command whose argument is the handle of an app."""
 
     def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
-        """Declares the handle."""
+        """Declare the argument ``app_handle``."""
         subparser.add_argument(
             "app_handle",
             type=str,
@@ -39,17 +39,17 @@ class AppHandleSubCommand(SubCommand):
         )
 
     def run(self, args: argparse.Namespace) -> None:
-        """Runs the command with a runner of its own."""
+        """Run the command with a new runner."""
         parse_app_handle(args.app_handle)
         with get_runner() as runner:
             self.run_with_runner(args, runner)
 
     @abstractmethod
     def run_with_runner(self, args: argparse.Namespace, runner: Runner) -> None:
-        """Runs the command."""
+        """Run the command."""
 
     @staticmethod
     def exit_missing_app(app_handle: str) -> NoReturn:
-        """Tells that the app does not exist, and exits with 1."""
+        """Log that the app does not exist, and exit with 1."""
         logger.error("app does not exist: %s", app_handle)
         sys.exit(1)

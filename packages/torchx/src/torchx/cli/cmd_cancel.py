@@ -1,4 +1,4 @@
-"""Older path of ``torchx cancel``."""
+"""The older path of ``torchx cancel``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdCancel(WrappedCommand):
-    """``torchx cancel``."""
+    """The command ``torchx cancel``."""
 
     command_name = "cancel"
 

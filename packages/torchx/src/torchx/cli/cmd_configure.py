@@ -1,4 +1,4 @@
-"""Older path of ``torchx configure``."""
+"""The older path of ``torchx configure``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdConfigure(WrappedCommand):
-    """``torchx configure``."""
+    """The command ``torchx configure``."""
 
     command_name = "configure"
 

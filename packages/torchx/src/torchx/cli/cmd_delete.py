@@ -1,4 +1,4 @@
-"""Older path of ``torchx delete``."""
+"""The older path of ``torchx delete``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdDelete(WrappedCommand):
-    """``torchx delete``."""
+    """The command ``torchx delete``."""
 
     command_name = "delete"
 

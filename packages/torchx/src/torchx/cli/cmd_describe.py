@@ -1,4 +1,4 @@
-"""Older path of ``torchx describe``."""
+"""The older path of ``torchx describe``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdDescribe(WrappedCommand):
-    """``torchx describe``."""
+    """The command ``torchx describe``."""
 
     command_name = "describe"
 

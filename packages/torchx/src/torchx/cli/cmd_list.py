@@ -1,4 +1,4 @@
-"""Older path of ``torchx list``."""
+"""The older path of ``torchx list``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdList(WrappedCommand):
-    """``torchx list``."""
+    """The command ``torchx list``."""
 
     command_name = "list"
 

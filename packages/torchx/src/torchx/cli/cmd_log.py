@@ -1,4 +1,4 @@
-"""Older path of ``torchx log``."""
+"""The older path of ``torchx log``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdLog(WrappedCommand):
-    """``torchx log``."""
+    """The command ``torchx log``."""
 
     command_name = "log"
 

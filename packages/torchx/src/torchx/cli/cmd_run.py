@@ -1,4 +1,4 @@
-"""Older path of ``torchx run`` and ``torchx builtins``."""
+"""The older path of ``torchx run`` and ``torchx builtins``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdBuiltins(WrappedCommand):
-    """``torchx builtins``."""
+    """The command ``torchx builtins``."""
 
     command_name = "builtins"
 
 
 class CmdRun(WrappedCommand):
-    """``torchx run``."""
+    """The command ``torchx run``."""
 
     command_name = "run"
 

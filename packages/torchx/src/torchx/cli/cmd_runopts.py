@@ -1,4 +1,4 @@
-"""Older path of ``torchx runopts``."""
+"""The older path of ``torchx runopts``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdRunopts(WrappedCommand):
-    """``torchx runopts``."""
+    """The command ``torchx runopts``."""
 
     command_name = "runopts"
 

@@ -1,4 +1,4 @@
-"""Older path of ``torchx status``."""
+"""The older path of ``torchx status``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdStatus(WrappedCommand):
-    """``torchx status``."""
+    """The command ``torchx status``."""
 
     command_name = "status"
 

@@ -1,4 +1,4 @@
-"""Older path of ``torchx tracker``."""
+"""The older path of ``torchx tracker``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torchx.cli._wrapped import WrappedCommand
 
 
 class CmdTracker(WrappedCommand):
-    """``torchx tracker``."""
+    """The command ``torchx tracker``."""
 
     command_name = "tracker"
 

@@ -1,4 +1,4 @@
-"""Older path of the colour codes."""
+"""The older path of the colour codes."""
 
 from __future__ import annotations
 

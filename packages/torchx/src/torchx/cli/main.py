@@ -1,4 +1,4 @@
-"""Older path of the command-line tool, for wrappers that build one of their own from its parts."""
+"""The older path of the command-line tool, for wrappers that build their own from its parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ sub_parser_description = (
 
 
 def get_default_sub_cmds() -> dict[str, SubCommand]:
-    """Returns the commands that come with ``torchx``."""
+    """Return our commands."""
     return {
         "builtins": CmdBuiltins(),
         "cancel": CmdCancel(),
@@ -49,9 +49,7 @@ def get_default_sub_cmds() -> dict[str, SubCommand]:
 
 
 def get_sub_cmds() -> dict[str, SubCommand]:
-    """Returns the commands that come with ``torchx`` and those of the group ``torchx.cli.cmds``,
-    which win.
-    """
+    """Return our commands and those of the group ``torchx.cli.cmds``, which win."""
     from torchx.bridges.commands import OlderCommand
 
     plugins = {ep.name: OlderCommand(ep).subcommand() for ep in entry_points("torchx.cli.cmds")}
@@ -59,7 +57,7 @@ def get_sub_cmds() -> dict[str, SubCommand]:
 
 
 def create_parser(subcmds: dict[str, SubCommand]) -> argparse.ArgumentParser:
-    """Returns an argparse parser with these commands; ``args.func`` runs the one given."""
+    """Return an argparse parser with these commands; ``args.func`` runs the selected one."""
     parser = argparse.ArgumentParser(prog="torchx", description="torchx CLI")
     parser.add_argument("--log_level", type=str, default="INFO", help="Python logging log level")
     parser.add_argument("--version", action="version", version=f"torchx-{__version__}")
@@ -72,9 +70,7 @@ def create_parser(subcmds: dict[str, SubCommand]) -> argparse.ArgumentParser:
 
 
 def run_main(subcmds: dict[str, SubCommand], argv: list[str] | None = None) -> None:
-    """Parses ``argv`` and runs the command it names; without one shows the help and exits with
-    1.
-    """
+    """Parse ``argv``, and run its command; without a command, print the help and exit with 1."""
     parser = create_parser(subcmds)
     args: Any = parser.parse_args(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=args.log_level.upper())
@@ -85,7 +81,7 @@ def run_main(subcmds: dict[str, SubCommand], argv: list[str] | None = None) -> N
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs the ``torchx`` command."""
+    """Run the ``torchx`` command."""
     from torchx_cli.main import main as run
 
     run(argv)

@@ -1,4 +1,4 @@
-"""The Runner: the same object as ``torchx_runner``'s."""
+"""The older path of the runner."""
 
 from __future__ import annotations
 

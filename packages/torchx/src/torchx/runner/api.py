@@ -1,4 +1,4 @@
-"""Older path of the Runner."""
+"""The older path of the runner."""
 
 from __future__ import annotations
 

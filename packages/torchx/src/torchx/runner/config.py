@@ -1,4 +1,4 @@
-"""Older path of ``.torchxconfig``."""
+"""The older path of the module that reads ``.torchxconfig``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the runner's events."""
+"""The older path of the runner's events."""
 
 from __future__ import annotations
 

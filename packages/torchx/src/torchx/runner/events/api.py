@@ -1,4 +1,4 @@
-"""Older path of the event types."""
+"""The older path of the event types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the event handlers."""
+"""The older path of the event handlers."""
 
 from __future__ import annotations
 
