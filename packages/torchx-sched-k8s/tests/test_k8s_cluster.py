@@ -40,8 +40,11 @@ def app(replicas: int = 1, **fields: Any) -> AppDef:
     return AppDef("app", [role])
 
 
-def created(asked: Request) -> dict[str, Any]:
-    return {**asked.body, "metadata": {**asked.body["metadata"], "uid": f"u-{len(asked.path)}"}}
+def created(request: Request) -> dict[str, Any]:
+    return {
+        **request.body,
+        "metadata": {**request.body["metadata"], "uid": f"u-{len(request.path)}"},
+    }
 
 
 def submit(**cfg: Any) -> str:
@@ -156,7 +159,7 @@ def test_the_current_context_and_its_namespace_are_used(
     api.answer("GET", found, {"items": []})
     assert create_scheduler("t").list({"context": "other"}) == []
     assert api.requests[0].path.endswith(found)
-    # several files, one of which is not there
+    # several files, one of which does not exist
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{api.kubeconfig}")
     assert create_scheduler("t").list({"context": "other"}) == []
 
@@ -219,8 +222,8 @@ def test_an_unknown_context_is_an_error(api: ApiDouble) -> None:
 def test_list_uses_the_namespace_of_the_context(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": []})
     assert create_scheduler("t").list() == []
-    # neither JobSet nor Volcano: the double knows no such path
-    assert [asked.path.split("/")[2] for asked in api.requests] == [
+    # the double has neither JobSet nor Volcano
+    assert [request.path.split("/")[2] for request in api.requests] == [
         "batch",
         "jobset.x-k8s.io",
         "batch.volcano.sh",
@@ -243,8 +246,8 @@ def test_retries_end_after_the_limit(api: ApiDouble) -> None:
 
 
 def test_a_rotated_token_is_read_again(api: ApiDouble) -> None:
-    def only_second(asked: Request) -> tuple[int, Any]:
-        if asked.token == "Bearer second":
+    def only_second(request: Request) -> tuple[int, Any]:
+        if request.token == "Bearer second":
             return 200, {"items": []}
         return 401, status(401, "Unauthorized", "Unauthorized")
 
@@ -271,8 +274,8 @@ def test_concurrent_requests_read_a_rotated_token_once(
         time.sleep(0.05)
         return connect(context)
 
-    def only_second(asked: Request) -> tuple[int, Any]:
-        if asked.token == "Bearer second":
+    def only_second(request: Request) -> tuple[int, Any]:
+        if request.token == "Bearer second":
             return 200, {"items": []}
         everybody.wait(10)
         return 401, status(401, "Unauthorized", "Unauthorized")
@@ -296,14 +299,14 @@ def test_all_objects_are_checked_before_the_first_is_created(api: ApiDouble) -> 
     api.answer("POST", SERVICES, created)
     app_id = submit()
     assert re.match(r"team:app-[a-z0-9]+\Z", app_id)
-    kinds = [(asked.body["kind"], asked.query.get("dryRun")) for asked in api.requests]
+    kinds = [(request.body["kind"], request.query.get("dryRun")) for request in api.requests]
     assert kinds == [("Job", "All"), ("Service", "All"), ("Job", None), ("Service", None)]
-    assert all(asked.query["fieldValidation"] == "Strict" for asked in api.requests)
+    assert all(request.query["fieldValidation"] == "Strict" for request in api.requests)
     (owner,) = api.requests[-1].body["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("Job", api.requests[0].body["metadata"]["name"])
     api.requests.clear()
     submit(validate_spec=False)
-    assert [asked.query.get("dryRun") for asked in api.requests] == [None, None]
+    assert [request.query.get("dryRun") for request in api.requests] == [None, None]
 
 
 def test_a_failed_submission_deletes_its_objects(api: ApiDouble) -> None:
@@ -330,11 +333,11 @@ def test_objects_that_cannot_be_deleted_are_logged(
 
 
 def test_a_webhook_without_dry_runs_does_not_fail_the_check(api: ApiDouble) -> None:
-    def hook(asked: Request) -> Any:
-        if asked.query.get("dryRun"):
+    def hook(request: Request) -> Any:
+        if request.query.get("dryRun"):
             words = 'admission webhook "old.example.com" does not support dry run'
             return 400, status(400, "BadRequest", words)
-        return created(asked)
+        return created(request)
 
     api.answer("POST", JOBS, hook)
     api.answer("POST", SERVICES, created)
@@ -354,15 +357,15 @@ def test_a_conflicting_patch_is_retried(api: ApiDouble) -> None:
 def test_a_lost_response_does_not_create_a_second_job(api: ApiDouble) -> None:
     made: list[Any] = []
 
-    def make(asked: Request) -> Any:
+    def make(request: Request) -> Any:
         if made:
             return 409, status(409, "AlreadyExists", "already exists")
-        made.append(created(asked))
+        made.append(created(request))
         return None
 
     api.answer("POST", JOBS, make)
     api.answer("POST", SERVICES, created)
-    api.answer("GET", "-main", lambda asked: made[0])
+    api.answer("GET", "-main", lambda request: made[0])
     submit(validate_spec=False)
     assert (
         api.requests[-1].body["metadata"]["ownerReferences"][0]["uid"] == made[0]["metadata"]["uid"]
@@ -481,7 +484,7 @@ def test_a_missing_app_has_no_description(api: ApiDouble, items: Any) -> None:
     assert scheduler.describe_native("team:app-x") is None
     scheduler.cancel("team:app-x")
     scheduler.delete("team:app-x")
-    assert {asked.method for asked in api.requests} == {"GET"}
+    assert {request.method for request in api.requests} == {"GET"}
 
 
 def test_list_skips_apis_that_are_forbidden(api: ApiDouble) -> None:
@@ -506,7 +509,12 @@ def test_a_list_that_expires_starts_again_without_repeating_items(api: ApiDouble
     api.answer("GET", JOBS, first, expired, first, second)
     found = list(Cluster().list_items(f"/apis/batch/v1{JOBS}", "list"))
     assert [one["metadata"]["name"] for one in found] == ["a", "b", "c"]
-    assert [asked.query.get("continue") for asked in api.requests] == [None, "more", None, "more"]
+    assert [request.query.get("continue") for request in api.requests] == [
+        None,
+        "more",
+        None,
+        "more",
+    ]
 
 
 def test_an_incomplete_list_is_requested_again(api: ApiDouble) -> None:
@@ -526,7 +534,7 @@ def test_cancel_annotates_and_suspends_the_job(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job(), done]})
     api.answer("PATCH", "/app-x-main", {})
     create_scheduler("t").cancel("team:app-x")
-    (patch,) = [asked for asked in api.requests if asked.method == "PATCH"]
+    (patch,) = [request for request in api.requests if request.method == "PATCH"]
     assert patch.body["spec"] == {"suspend": True}
     assert list(patch.body["metadata"]["annotations"]) == ["torchx.pytorch.org/cancelled"]
 
@@ -540,8 +548,8 @@ def test_cancel_deactivates_the_workload_of_kueue(api: ApiDouble) -> None:
     assert [name for name, _ in patches] == ["app-x-main", "w"]
     assert "spec" not in patches[0][1]
     assert patches[1][1] == {"spec": {"active": False}}
-    (asked,) = [a for a in api.requests if a.path.endswith("/workloads")]
-    assert asked.query["labelSelector"] == "kueue.x-k8s.io/job-uid=u1"
+    (request,) = [a for a in api.requests if a.path.endswith("/workloads")]
+    assert request.query["labelSelector"] == "kueue.x-k8s.io/job-uid=u1"
 
 
 def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
@@ -586,11 +594,11 @@ def test_wait_watches_a_job_whose_version_has_expired(api: ApiDouble, how: str) 
     api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
     scheduler = create_scheduler("t")
     scheduler.describe("team:app-x")
-    for least in (0.5, 0.0):  # ended without a change, and with one
+    for least in (0.5, 0.0):  # without a change, and with one
         begun = time.monotonic()
         scheduler.wait("team:app-x", 20)
         assert least <= time.monotonic() - begun < 10
-        assert [asked.query["resourceVersion"] for asked in api.requests[-2:]] == ["7", "0"]
+        assert [request.query["resourceVersion"] for request in api.requests[-2:]] == ["7", "0"]
 
 
 @pytest.mark.parametrize("answer", [(200, b""), (403, b""), (200, b"<html>\n")])
@@ -610,7 +618,7 @@ def test_wait_returns_after_an_error(api: ApiDouble, answer: Any) -> None:
     api.answer("GET", PODS, {"items": []})
     api.answer("GET", EVENTS, {"items": []})
     scheduler = create_scheduler("t")
-    scheduler.wait("team:app-x", 0.1)  # which nobody has looked at yet
+    scheduler.wait("team:app-x", 0.1)  # an app that was not described before
     scheduler.describe("team:app-x")
     scheduler.wait("team:app-x", 0.3)
 
@@ -624,7 +632,7 @@ def test_inside_a_pod_the_cluster_is_its_own(
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
-    # no token: a kubeconfig is looked for
+    # without a token a kubeconfig is used
     with pytest.raises(NoClusterError, match="no cluster is configured"):
         kubeconfig.connect()
     (tmp_path / "token").write_text("t")

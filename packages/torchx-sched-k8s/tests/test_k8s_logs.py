@@ -40,8 +40,8 @@ class FileDouble:
         self.written = 0
         self.cut = 0
 
-    def __call__(self, asked: Request) -> tuple[int, bytes]:
-        since = asked.query.get("sinceTime", "")[:19].encode()
+    def __call__(self, request: Request) -> tuple[int, bytes]:
+        since = request.query.get("sinceTime", "")[:19].encode()
         wanted = [line for line in self.lines[: self.written] if line[:19] >= since]
         data = b"".join(line + b"\n" for line in wanted)
         return 200, data[: len(data) - self.cut]
@@ -56,7 +56,7 @@ def reader(**words: Any) -> PodLog:
 def test_each_line_is_read_once_whatever_its_time(api: ApiDouble, step: int, cut: int) -> None:
     lines = stamped(
         ("01.1", "a"),
-        ("01.1", "a"),  # the same twice
+        ("01.1", "a"),  # the same line twice
         ("01.1", "b"),
         ("02.000000001", "c"),
         ("01.9", "earlier, and written later"),
@@ -73,7 +73,7 @@ def test_each_line_is_read_once_whatever_its_time(api: ApiDouble, step: int, cut
     got: list[bytes] = []
     while file.written < len(lines):
         file.written = min(file.written + step, len(lines))
-        file.cut = cut  # a connection that is lost within a line
+        file.cut = cut  # the connection is lost within a line
         got += log.read(follow=True)
     file.cut = 0
     got += log.read(follow=False)
@@ -233,8 +233,8 @@ def test_a_refusal_ends_a_follower(api: ApiDouble) -> None:
 
 
 def test_the_log_before_a_restart_comes_first(api: ApiDouble) -> None:
-    def answer(asked: Request) -> tuple[int, bytes]:
-        words = ("01", "first") if asked.query.get("previous") else ("09", "second")
+    def answer(request: Request) -> tuple[int, bytes]:
+        words = ("01", "first") if request.query.get("previous") else ("09", "second")
         return 200, stamped(words)[0] + b"\n"
 
     api.answer("GET", LOG, answer)
@@ -257,4 +257,4 @@ def test_one_stream_is_refused_on_an_older_cluster(api: ApiDouble, version: dict
     api.answer("GET", "/version", version)
     with pytest.raises(RequestError, match="in one log: omit the stream"):
         follow([(pods("ended"), False)], stream="Stderr")
-    assert [asked.path for asked in api.requests] == ["/version"]
+    assert [request.path for request in api.requests] == ["/version"]

@@ -248,7 +248,7 @@ def test_a_role_is_one_indexed_job() -> None:
     }
     other = main_of(reader)
     assert {"name": "TORCHX_RANK0_HOST", "value": rank0} in other["env"]
-    # a small role keeps half of what it asks for
+    # the request of a small role is half of its limit
     assert other["resources"]["requests"] == {"cpu": "900m", "memory": "50M"}
 
 

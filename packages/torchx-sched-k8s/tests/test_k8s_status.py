@@ -130,7 +130,7 @@ PREEMPTED = {
             143,
         ),
         (
-            # a container beside ours still runs
+            # a sidecar still runs
             pod("Running", **container(terminated={"exitCode": 2, "reason": "Error"})),
             F,
             "exit code 2",
@@ -176,7 +176,7 @@ def test_the_index_of_a_pod(
 
 def test_attempts_are_sorted() -> None:
     first, second = pod("Failed"), pod("Running", **container(running={}))
-    second["metadata"]["name"] = "a-main-3-aaaaa"  # made within the same second
+    second["metadata"]["name"] = "a-main-3-aaaaa"  # created in the same second
     assert [p.state for p in latest(map(read_pod, [second, first]))] == [F, R]
 
 

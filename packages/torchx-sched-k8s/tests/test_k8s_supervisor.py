@@ -77,12 +77,12 @@ ACCOUNT = ["ServiceAccount", "Role", "RoleBinding"]
     ("roles", "cfg", "supervised"),
     [
         ([role(num_replicas=2, max_retries=1)], {}, True),
-        # a Job ends its own replicas, and starts its only one again
+        # a single Job ends its own replicas, and restarts a single replica
         ([role(num_replicas=2)], {}, False),
         ([role(max_retries=3)], {}, False),
         ([role(), role("reader")], {}, True),
         ([role(), role("reader")], {"retry_policy": "REPLICA"}, False),
-        # nobody chose
+        # the default policy
         ([role(max_retries=3, num_replicas=2)], {"retry_policy": None}, False),
         ([role(), role("reader")], {"job_api": "jobset"}, False),
     ],
@@ -119,13 +119,13 @@ def test_the_supervisor_matches_the_published_schemas(version: str) -> None:
         kubernetes_validate.validate(one, version, strict=True)
         assert one["metadata"]["labels"]["team"] == "a"
         assert one["metadata"]["annotations"]["note"] == "b"
-    # what the supervisor makes is what was made at first, and is shown without what is secret
+    # the supervisor creates the same Jobs again; secrets are masked in the output
     config_map = info.request.objects[1]
     assert json.loads(config_map["data"]["jobs.json"]) == info.request.objects[5:7]
     assert "s3cret" in config_map["data"]["jobs.json"]
     assert "s3cret" not in str(info)
     assert json.loads(documents[1]["data"]["jobs.json"]) == documents[5:7]
-    # a program is printed as one
+    # the program is printed as a block
     assert "\n              sys.exit(" in str(info) or "\n            sys.exit(" in str(info)
 
 
@@ -203,7 +203,7 @@ def test_options_reach_the_supervisor() -> None:
     assert pod["nodeSelector"] == {"zone": "a"}
     assert pod["tolerations"] == [{"key": "spot", "operator": "Exists"}]
     assert pod["imagePullSecrets"] == [{"name": "pull"}]
-    # everything goes with it, and not before
+    # all objects are deleted with the supervisor, and not before
     assert own["ttlSecondsAfterFinished"] == 60
     assert "ttlSecondsAfterFinished" not in json.dumps(found[:-1])
     with pytest.raises(RequestError, match="option restarts_service_account='A b'"):
@@ -256,7 +256,7 @@ def test_the_default_policy_warns_and_names_the_option(caplog: pytest.LogCapture
 def test_the_program_runs_on_python_3_7() -> None:
     text = files("torchx_sched_k8s.supervisor").joinpath("program.py").read_text("utf-8")
     assert text.isascii()
-    assert len(text) < 100_000  # one argument of a process
+    assert len(text) < 100_000  # the limit of one argument of a process
     tree = ast.parse(text, feature_version=(3, 7))
     imported = {
         name.partition(".")[0]
@@ -282,7 +282,7 @@ def test_the_program_runs_on_python_3_7() -> None:
         "time",
         "typing",
     }
-    # newer than 3.8
+    # methods newer than Python 3.8
     assert not re.search(r"\.remove(pre|suf)fix\(|functools\.cache\b|zip\(.*strict=", text)
     (command,) = (
         one["spec"]["template"]["spec"]["containers"][0]["command"]
@@ -326,7 +326,7 @@ class ClusterDouble:
         self.app = found[-1]["metadata"]["name"]
         self.config_map = found[1]
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         #: Called before each request.
         self.before: Callable[[str, str], None] = lambda method, name: None
         self._versions = itertools.count(1)
@@ -346,7 +346,7 @@ class ClusterDouble:
     def job(self, part: str) -> dict[str, Any]:
         return self.jobs[f"{self.app}-{part}" if part else self.app]
 
-    def notes(self, part: str = "") -> dict[str, str]:
+    def annotations_of(self, part: str = "") -> dict[str, str]:
         found: dict[str, str] = self.job(part)["metadata"].get("annotations") or {}
         return found
 
@@ -364,7 +364,7 @@ class ClusterDouble:
         _, _, rest = path.partition("/namespaces/default/")
         plural, _, name = rest.partition("/")
         self.before(method, name)
-        self.asked.append((method, name or body["metadata"]["name"]))
+        self.requests.append((method, name or body["metadata"]["name"]))
         if plural == "configmaps":
             return self.config_map
         if method == "POST":
@@ -410,7 +410,7 @@ def test_the_program_only_reads_while_nothing_fails() -> None:
     assert cluster.step(3) is None
     cluster.end("reader", "Complete")
     assert cluster.step(2) is None
-    assert {method for method, _ in cluster.asked} == {"GET"}
+    assert {method for method, _ in cluster.requests} == {"GET"}
     cluster.end("trainer", "Complete")
     assert cluster.step() == 0
 
@@ -437,13 +437,13 @@ def test_a_failure_deletes_and_creates_all_jobs() -> None:
     cluster.end("reader", "Complete")
     cluster.end("trainer")
     assert cluster.step() is None
-    assert cluster.notes()[RESTARTS] == "1"
-    assert cluster.notes()[REASON] == "restart 1 of 2: role 'trainer' failed: R: m"
+    assert cluster.annotations_of()[RESTARTS] == "1"
+    assert cluster.annotations_of()[REASON] == "restart 1 of 2: role 'trainer' failed: R: m"
     assert cluster.step() is None
     assert all(
         "deletionTimestamp" in cluster.job(part)["metadata"] for part in ("trainer", "reader")
     )
-    # nothing is made while pods of the last attempt may be there
+    # no Job is created while pods of the last attempt may exist
     del cluster.jobs[f"{cluster.app}-reader"]
     assert cluster.step(3) is None
     assert f"{cluster.app}-reader" not in cluster.jobs
@@ -456,12 +456,12 @@ def test_a_failure_deletes_and_creates_all_jobs() -> None:
         assert job["spec"]["template"]["metadata"]["annotations"][RESTARTS] == "1"
         (owner,) = job["metadata"]["ownerReferences"]
         assert (owner["name"], owner["uid"]) == (cluster.app, first[cluster.app])
-    assert "DELETE" in {method for method, _ in cluster.asked}
-    assert ("DELETE", cluster.app) not in cluster.asked
-    # the app's second failure is not the role's second
+    assert "DELETE" in {method for method, _ in cluster.requests}
+    assert ("DELETE", cluster.app) not in cluster.requests
+    # the second failure of the app is the first of this role
     cluster.end("reader")
     cluster.step()
-    assert cluster.notes()[ENDED] == ("role 'reader' failed after 1 restart: R: m")
+    assert cluster.annotations_of()[ENDED] == ("role 'reader' failed after 1 restart: R: m")
 
 
 def test_a_failure_counts_once() -> None:
@@ -470,7 +470,7 @@ def test_a_failure_counts_once() -> None:
     raced = []
 
     def other(method: str, name: str) -> None:
-        # another one, on a node that is thought lost, sees the same
+        # another supervisor, on a node that is considered lost, sees the same failure
         if method == "PATCH" and not raced:
             raced.append(name)
             cluster.step()
@@ -478,7 +478,7 @@ def test_a_failure_counts_once() -> None:
     cluster.before = other
     assert cluster.step() is None
     assert raced == [cluster.app]
-    assert cluster.notes()[RESTARTS] == "1"
+    assert cluster.annotations_of()[RESTARTS] == "1"
 
 
 def test_a_supervisor_that_is_behind_creates_no_job() -> None:
@@ -488,11 +488,11 @@ def test_a_supervisor_that_is_behind_creates_no_job() -> None:
 
     def other(method: str, name: str) -> None:
         if (method, name) == ("GET", cluster.app) and next(seen) == 1:
-            cluster.notes()[RESTARTS] = "1"
+            cluster.annotations_of()[RESTARTS] = "1"
 
     cluster.before = other
     assert cluster.step() is None
-    assert "POST" not in {method for method, _ in cluster.asked}
+    assert "POST" not in {method for method, _ in cluster.requests}
 
 
 @pytest.mark.parametrize("step", range(5))
@@ -515,9 +515,9 @@ def test_another_supervisor_continues_after_any_request(step: int) -> None:
         except KilledError:
             pass
         cluster.finish_deletions()
-    assert cluster.notes()[RESTARTS] == "1"
-    assert {cluster.notes(part)[RESTARTS] for part in ("trainer", "reader")} == {"1"}
-    assert ENDED not in cluster.notes()
+    assert cluster.annotations_of()[RESTARTS] == "1"
+    assert {cluster.annotations_of(part)[RESTARTS] for part in ("trainer", "reader")} == {"1"}
+    assert ENDED not in cluster.annotations_of()
 
 
 def test_the_first_failure_counts() -> None:
@@ -525,7 +525,7 @@ def test_the_first_failure_counts() -> None:
     cluster.end("trainer", when="2026-01-01T00:00:05Z")
     cluster.end("reader", when="2026-01-01T00:00:04Z")
     cluster.step()
-    assert cluster.notes()[REASON].startswith("restart 1 of 1: role 'reader' failed")
+    assert cluster.annotations_of()[REASON].startswith("restart 1 of 1: role 'reader' failed")
 
 
 def test_other_roles_end_after_the_last_failure() -> None:
@@ -533,11 +533,11 @@ def test_other_roles_end_after_the_last_failure() -> None:
     cluster.end("trainer")
     cluster.end("writer", "Complete")
     assert cluster.step(2) is None
-    assert cluster.notes()[ENDED] == "role 'trainer' failed: R: m"
+    assert cluster.annotations_of()[ENDED] == "role 'trainer' failed: R: m"
     assert cluster.job("reader")["spec"]["activeDeadlineSeconds"] == 1
-    assert cluster.notes("reader")[ENDED] == cluster.notes()[ENDED]
+    assert cluster.annotations_of("reader")[ENDED] == cluster.annotations_of()[ENDED]
     for part in ("trainer", "writer"):
-        assert ENDED not in cluster.notes(part)
+        assert ENDED not in cluster.annotations_of(part)
     assert cluster.step() is None
     cluster.end("reader")
     assert cluster.step() == 0
@@ -569,7 +569,7 @@ def test_a_cancelled_or_deleted_app_is_not_restarted(
     seen = itertools.count()
 
     def end(method: str, name: str) -> None:
-        # the second time, what it is about to make is known already
+        # the second time, it is about to create a Job
         if (method, name) == ("GET", cluster.app) and next(seen) == late:
             if change is None:
                 del cluster.jobs[cluster.app]
@@ -579,7 +579,7 @@ def test_a_cancelled_or_deleted_app_is_not_restarted(
 
     cluster.before = end
     assert cluster.step() == code
-    assert "POST" not in {method for method, _ in cluster.asked}
+    assert "POST" not in {method for method, _ in cluster.requests}
 
 
 def test_status_names_the_same_failure_as_the_supervisor() -> None:
@@ -604,7 +604,7 @@ def test_the_reason_of_a_failure_leaves_out_the_rule() -> None:
     }
     job = {"metadata": {}, "status": {"conditions": [told]}}
     assert supervisor.failure(job) == "Container a for pod n/p failed with exit code 3"
-    # and the status says the same
+    # status shows the same reason
     own = supervisor_job()
     view = batch_view("a", [own, role_job("x", conditions=[told])])
     assert view.supervision is not None
@@ -655,7 +655,7 @@ def test_requests_of_the_program(api: ApiDouble, server: supervisor.Server, tmp_
     api.answer("GET", "/none", (404, NOT_FOUND))
     api.answer("PATCH", "/x", {})
     assert server.call("GET", "/x") == {"a": 1}
-    # it is read again each time
+    # the token is read for each request
     (tmp_path / "token").write_text("second")
     assert server.call("GET", "/none") is None
     assert server.call("PATCH", "/x", {"b": "\u00fc"}) == {}
@@ -687,10 +687,10 @@ def test_an_unreachable_api_server_is_retried(
     monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
     cluster = two_roles()
-    asked = itertools.count()
+    calls = itertools.count()
 
     def away(method: str, name: str) -> None:
-        at = next(asked)
+        at = next(calls)
         if 8 <= at < 16:
             raise UnreachableError("no answer")
         if at > 20:
@@ -699,10 +699,10 @@ def test_an_unreachable_api_server_is_retried(
 
     cluster.before = away
     assert run(monkeypatch, cluster) == 0
-    # two steps were whole, and the third had begun
+    # two complete steps, and the third had begun
     assert slept[2:10] == [1, 2, 4, 8, 16, 30, 30, 30]
-    assert slept[0] == pytest.approx(2.2 + 0.3)  # a look takes half a minute by this clock
-    assert RESTARTS not in cluster.notes()
+    assert slept[0] == pytest.approx(2.2 + 0.3)  # one poll takes 30 seconds by this clock
+    assert RESTARTS not in cluster.annotations_of()
 
 
 @pytest.mark.parametrize("error", [RefusedError("GET x: 403 no"), UnreachableError("no route")])
@@ -719,7 +719,7 @@ def test_the_program_gives_up_if_no_step_ever_succeeds(
 
     cluster.before = fail
     assert run(monkeypatch, cluster) == 1
-    # the last line becomes the reason that status tells
+    # the last line becomes the reason in the status
     assert capsys.readouterr().out.splitlines()[-1] == str(error)
     assert len(slept) >= 3
 
@@ -734,18 +734,18 @@ def test_a_later_refusal_is_annotated_and_retried(
     def refuse(method: str, name: str) -> None:
         cluster.finish_deletions()
         if method == "POST" and len(refused) < 9:
-            refused.append(cluster.notes().get(TROUBLE))
+            refused.append(cluster.annotations_of().get(TROUBLE))
             raise RefusedError("POST x: 403 exceeded quota")
         if method == "POST" and name == "":
-            assert cluster.notes()[TROUBLE] == "POST x: 403 exceeded quota"
-        elif len(refused) == 9 and TROUBLE not in cluster.notes():
+            assert cluster.annotations_of()[TROUBLE] == "POST x: 403 exceeded quota"
+        elif len(refused) == 9 and TROUBLE not in cluster.annotations_of():
             for part in ("trainer", "reader"):
                 cluster.end(part, "Complete")
 
     cluster.before = refuse
     assert run(monkeypatch, cluster) == 0
     assert refused == [None, *["POST x: 403 exceeded quota"] * 8]
-    assert cluster.notes()[RESTARTS] == "1"
+    assert cluster.annotations_of()[RESTARTS] == "1"
 
 
 # -- status
@@ -975,7 +975,7 @@ def test_describe_says_why_the_supervisor_does_not_run(
     api.answer(
         "GET",
         "/events",
-        lambda asked: {"items": events if ".name=a," in asked.query["fieldSelector"] else []},
+        lambda request: {"items": events if ".name=a," in request.query["fieldSelector"] else []},
     )
     found = create_scheduler("t").describe("team:a")
     assert found is not None
@@ -989,8 +989,11 @@ def test_describe_says_why_the_supervisor_does_not_run(
 def submitted(api: ApiDouble, **cfg: Any) -> list[tuple[str, str, Any]]:
     made = itertools.count()
 
-    def create(asked: Any) -> Any:
-        return 201, {**asked.body, "metadata": {**asked.body["metadata"], "uid": f"u{next(made)}"}}
+    def create(request: Any) -> Any:
+        return 201, {
+            **request.body,
+            "metadata": {**request.body["metadata"], "uid": f"u{next(made)}"},
+        }
 
     api.answer("POST", "", create)
     api.answer("PATCH", "", {})
@@ -1004,8 +1007,8 @@ def submitted(api: ApiDouble, **cfg: Any) -> list[tuple[str, str, Any]]:
 
 
 def test_the_supervisor_is_created_first_and_resumed_last(api: ApiDouble) -> None:
-    asked = submitted(api)
-    assert [(method, plural) for method, plural, _ in asked] == [
+    requests = submitted(api)
+    assert [(method, plural) for method, plural, _ in requests] == [
         ("POST", "jobs"),
         ("POST", "configmaps"),
         ("POST", "serviceaccounts"),
@@ -1016,23 +1019,23 @@ def test_the_supervisor_is_created_first_and_resumed_last(api: ApiDouble) -> Non
         ("POST", "services"),
         ("PATCH", "jobs"),
     ]
-    own = asked[0][2]
+    own = requests[0][2]
     assert own["spec"]["suspend"] is True
-    for _, _, body in asked[1:-1]:
+    for _, _, body in requests[1:-1]:
         (owner,) = body["metadata"]["ownerReferences"]
         assert (owner["name"], owner["uid"]) == (own["metadata"]["name"], "u0")
-    assert asked[-1][2] == {"spec": {"suspend": False}}
+    assert requests[-1][2] == {"spec": {"suspend": False}}
 
 
 def test_the_check_of_a_binding_ignores_its_missing_role(api: ApiDouble) -> None:
     words = 'roles.rbac.authorization.k8s.io "app" not found'
 
-    def bind(asked: Any) -> Any:
-        if "dryRun" in asked.query:
+    def bind(request: Any) -> Any:
+        if "dryRun" in request.query:
             return 404, {"message": words, "reason": "NotFound"}
-        return 201, asked.body
+        return 201, request.body
 
-    api.answer("POST", "", lambda asked: (201, asked.body))
+    api.answer("POST", "", lambda request: (201, request.body))
     api.answer("POST", "/rolebindings", bind)
     api.answer("PATCH", "", {})
     cfg = {"retry_policy": "APPLICATION", "namespace": "team"}
@@ -1045,7 +1048,7 @@ def test_a_user_without_rights_to_create_accounts_gets_a_remedy(
 ) -> None:
     words = f'{plural} is forbidden: User "u" cannot create resource "{plural}" in API group "x" in'
     words += ' the namespace "team"'
-    api.answer("POST", "", lambda asked: (201, asked.body))
+    api.answer("POST", "", lambda request: (201, request.body))
     api.answer("POST", f"/{plural}", (403, {"message": words, "reason": "Forbidden"}))
     api.answer("DELETE", "", {})
     cfg = {"retry_policy": "APPLICATION", "namespace": "team"}
