@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# An MLflow tracking server on SQLite: integration/services/mlflow.sh PORT FOLDER
+# Run an MLflow tracking server with SQLite: integration/services/mlflow.sh PORT DIRECTORY
 #
-# Keeps database and artifacts in FOLDER and runs until it is killed, with the processes it starts;
-# needs requirements-trackers.txt in the environment that is active.
+# Database and artifacts are in DIRECTORY. The active environment needs requirements-trackers.txt.
+# Stop the server and its child processes with a signal.
 set -euo pipefail
 exec mlflow server --host 127.0.0.1 --port "$1" --workers 2 \
     --backend-store-uri "sqlite:///$2/mlflow.db" --artifacts-destination "$2/artifacts"
