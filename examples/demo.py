@@ -1,12 +1,12 @@
-"""A job of two roles: one coordinator hands out work, several workers do it.
+"""A job of two roles: one coordinator distributes work to several workers.
 
-Run it from the top of the repository with ``python3 tools/bootstrap.py demo``, or, in an
-environment that has ``torchx``::
+Run it from the top of the repository with ``python3 tools/bootstrap.py demo``, or, where ``torchx``
+is installed, with::
 
     torchx run -s local_cwd examples/demo.py:demo --workers 3
 
-The same file is the component (:func:`demo`) and the program that its replicas run. Together they
-sum Leibniz' series for pi, in pieces that the coordinator gives to whichever worker is free.
+This file contains the component (:func:`demo`) and the program of its replicas. The job sums
+Leibniz' series for pi in pieces, which the coordinator gives to free workers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torchx_specs as specs
 
 
 def demo(workers: int = 3, pieces: int = 12, terms: int = 200_000) -> specs.AppDef:
-    """Computes pi with one coordinator and several workers.
+    """Compute pi with one coordinator and several workers.
 
     Args:
-        workers: number of worker replicas
-        pieces: into how many pieces the work is cut
-        terms: terms of the series in each piece
+        workers: Number of worker replicas.
+        pieces: Number of pieces of the work.
+        terms: Number of terms of the series in each piece.
     """
-    # The app's id makes the address of this run its own; the scheduler fills it in.
+    # The scheduler replaces the macro by the app id, which makes the address unique.
     address = ["--app", specs.macros.app_id]
     share = ["--workers", str(workers), "--pieces", str(pieces), "--terms", str(terms)]
     small = specs.Resource(cpu=1, gpu=0, memMB=256)
@@ -51,43 +51,43 @@ def demo(workers: int = 3, pieces: int = 12, terms: int = 200_000) -> specs.AppD
 
 
 def _address(app: str) -> str:
-    """The Unix socket of this run; its owner alone may connect."""
+    """Return the path of this run's Unix socket, which only its owner may connect to."""
     import os
     import tempfile
 
     return os.path.join(tempfile.gettempdir(), f"torchx-{os.getuid()}-{app}.sock")
 
 
-def _say(text: str) -> None:
-    """Prints a line at once and in one piece, whatever other threads print."""
+def _print_line(text: str) -> None:
+    """Print a line in one write, so that lines of several threads do not mix."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def coordinate(app: str, workers: int, pieces: int, terms: int) -> None:
-    """Hands each piece to the next free worker, adds up the answers, prints the sum."""
+    """Give pieces to free workers, add up their results and print the sum."""
     import os
     import queue
     import socket
     import threading
 
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+    pending: queue.SimpleQueue[int] = queue.SimpleQueue()
     for piece in range(pieces):
-        todo.put(piece)
-    answers: list[float] = []
+        pending.put(piece)
+    results: list[float] = []
 
     def serve(connection: socket.socket) -> None:
         with connection, connection.makefile("rw", encoding="ascii") as stream:
             name = stream.readline().strip()
             while True:
                 try:
-                    piece = todo.get_nowait()
+                    piece = pending.get_nowait()
                 except queue.Empty:
                     return
                 stream.write(f"{piece * terms} {terms}\n")
                 stream.flush()
-                answers.append(float(stream.readline()))
-                _say(f"piece {piece + 1} of {pieces} done by worker {name}")
+                results.append(float(stream.readline()))
+                _print_line(f"piece {piece + 1} of {pieces} done by worker {name}")
 
     path = _address(app)
     with socket.socket(socket.AF_UNIX) as server:
@@ -95,7 +95,7 @@ def coordinate(app: str, workers: int, pieces: int, terms: int) -> None:
         server.bind(path)
         try:
             server.listen(workers)
-            _say(f"waiting for {workers} workers")
+            _print_line(f"waiting for {workers} workers")
             threads = [
                 threading.Thread(target=serve, args=(server.accept()[0],)) for _ in range(workers)
             ]
@@ -105,13 +105,13 @@ def coordinate(app: str, workers: int, pieces: int, terms: int) -> None:
                 thread.join()
         finally:
             os.unlink(path)
-    if len(answers) != pieces:
-        sys.exit(f"only {len(answers)} of {pieces} pieces were done")
-    _say(f"pi is about {4 * sum(answers):.6f}")
+    if len(results) != pieces:
+        sys.exit(f"only {len(results)} of {pieces} pieces were done")
+    _print_line(f"pi is about {4 * sum(results):.6f}")
 
 
 def work(app: str, replica: str) -> None:
-    """Asks for pieces until there are none left."""
+    """Request pieces until none is left."""
     import socket
     import time
 
@@ -122,7 +122,7 @@ def work(app: str, replica: str) -> None:
                 connection.connect(_address(app))
                 break
             except (FileNotFoundError, ConnectionRefusedError):
-                # The coordinator starts at the same time as we do.
+                # The coordinator may not have started yet.
                 if time.monotonic() > deadline:
                     sys.exit("no coordinator within 30 s")
                 time.sleep(0.02)
@@ -136,7 +136,7 @@ def work(app: str, replica: str) -> None:
                 stream.write(f"{part!r}\n")
                 stream.flush()
                 done += 1
-    _say(f"worker {replica} did {done} pieces")
+    _print_line(f"worker {replica} did {done} pieces")
 
 
 def main() -> None:

@@ -1,12 +1,12 @@
-"""Trains a small model with data parallelism: something real to try dist.ddp on.
+"""Trains a small model with data parallelism, as an example for dist.ddp.
 
     torchx run -s local_cwd dist.ddp -j 1x2 --script examples/train_ddp.py
     torchx run -s local_cwd dist.ddp -j 2x2 --script examples/train_ddp.py -- --epochs 20
     python examples/train_ddp.py                                   # one process, no launcher
 
-The model learns y = sin(a) * b from points that every process draws for itself. Rank 0 prints the
-loss of each epoch, averaged over all processes. Exits with 1 if the loss does not fall to half.
-Needs torch and torchx-apps; runs on GPUs with nccl where there are any, else on the CPU with gloo.
+The model learns y = sin(a) * b from random points, different in each process. Rank 0 prints the
+loss of each epoch, averaged over all processes. The exit code is 1 if the loss does not fall to
+half. Requires torch and torchx-apps. Uses GPUs with nccl if available, otherwise the CPU with gloo.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 
 
 def draw(size: int, points: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch of points, and what the model is to learn of them."""
+    """Return a batch of random points and the values to learn."""
     x = torch.rand(size, 2, generator=points) * 4 - 2
     return x, torch.sin(x[:, :1]) * x[:, 1:]
 
@@ -48,9 +48,9 @@ def mean_over_processes(value: torch.Tensor) -> float:
 
 
 def train(args: argparse.Namespace, device: torch.device) -> list[float]:
-    """Trains, and returns the loss of each epoch: the same in all processes."""
-    torch.manual_seed(args.seed)  # the same model everywhere,
-    points = torch.Generator().manual_seed(args.seed + 1 + dist.rank())  # and other points
+    """Train the model; return the loss of each epoch, which is the same in all processes."""
+    torch.manual_seed(args.seed)  # the same model in all processes
+    points = torch.Generator().manual_seed(args.seed + 1 + dist.rank())  # different points in each
     layers = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh())
     model = nn.Sequential(layers, nn.Linear(32, 1)).to(device)
     parallel = DistributedDataParallel(model)
@@ -73,7 +73,7 @@ def train(args: argparse.Namespace, device: torch.device) -> list[float]:
 
 def main(argv: list[str]) -> int:
     args = parse_args(argv)
-    torch.set_num_threads(1)  # several processes share this machine
+    torch.set_num_threads(1)  # several processes share the CPUs
     device = dist.init_pg()
     try:
         if dist.is_rank0():

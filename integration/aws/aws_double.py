@@ -1,18 +1,18 @@
-"""A double of AWS: Batch, SageMaker training and what both need of CloudWatch Logs, at HTTP level.
+"""An HTTP double of AWS: Batch, SageMaker training, and their part of CloudWatch Logs.
 
-It is no AWS. It speaks the services' own protocols on a port of this machine, holds every request
-and answer against botocore's service models, and really runs the jobs, as processes without images
-(``aws_double_batch`` and ``aws_double_sagemaker`` say what it knows of the services' behaviour).
-Clients reach it as they reach any endpoint::
+The double is not AWS. It speaks the services' protocols on a local port, checks every request and
+response against botocore's service models, and runs the jobs as processes without images. The
+modules ``aws_double_batch`` and ``aws_double_sagemaker`` describe the behavior that it implements.
+Clients reach it like any endpoint::
 
     double = AwsDouble()
     double.batch.add_queue("default")
     os.environ.update(double.variables)
     ...
     double.close()
-    double.check()  # nobody has sent, and it has not answered, what the models do not know
+    double.check()  # raises if a request or a response did not fit the models
 
-As a process of its own: ``aws_double.py [--port PORT] [--queue NAME ...] [--fill JOBS]``; it prints
+Run it as a process with ``aws_double.py [--port PORT] [--queue NAME ...] [--fill JOBS]``; it prints
 its address.
 """
 
@@ -35,7 +35,7 @@ from aws_double_wire import Call, ServiceError, ViolationError, encode_error, wi
 
 REGION = "us-east-1"
 
-#: Faults that every service knows: code, message, HTTP status of Batch and of the others.
+#: Errors of every service: code, message, HTTP status of Batch and of the other services.
 ERRORS = {
     "throttling": {
         "batch": ("TooManyRequestsException", "Too Many Requests", 429),
@@ -111,12 +111,12 @@ class AwsDouble:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables with which clients find it."""
+        """Environment variables that direct clients to the server."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "double",
@@ -127,7 +127,7 @@ class AwsDouble:
         }
 
     def reset(self) -> None:
-        """Forgets faults and counts; jobs stay."""
+        """Forget faults and counts; keep the jobs."""
         with self._lock:
             self.faults.clear()
             self.counts.clear()
@@ -135,7 +135,7 @@ class AwsDouble:
             self.most_at_once = 0
 
     def close(self) -> None:
-        """Ends the server and everything that runs."""
+        """Stop the server and all its jobs."""
         self.batch.close()
         self.sagemaker.close()
         self._server.shutdown()
@@ -143,15 +143,13 @@ class AwsDouble:
         self._thread.join()
 
     def check(self) -> None:
-        """Fails if a request or an answer was none that the services' models know."""
+        """Raise an error if a request or a response did not fit the service models."""
         assert not self.violations, self.violations
-
-    # -- requests
 
     def answer(
         self, method: str, target: str, headers: Any, body: bytes
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Returns status, body and headers."""
+        """Return the status, body and headers of a response."""
         service = "batch" if target.startswith("/v1/") else "json"
         with self._lock:
             self._at_once += 1
@@ -207,12 +205,12 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def server_bind(self) -> None:
-        # without HTTPServer's look-up of the host's name
+        # HTTPServer would look up the host's name
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no news."""
+        """Ignore clients that close the connection."""
 
 
 def _handler(double: AwsDouble) -> type[BaseHTTPRequestHandler]:
@@ -233,7 +231,7 @@ def _handler(double: AwsDouble) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(answer)
             self.wfile.flush()
 
-        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names http.server asks for
+        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - names of http.server
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -242,7 +240,7 @@ def _handler(double: AwsDouble) -> type[BaseHTTPRequestHandler]:
 
 
 def main() -> None:
-    """Runs until it is ended."""
+    """Run until the process is ended."""
     parser = argparse.ArgumentParser(description="a double of AWS Batch and SageMaker")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--queue", action="append", default=[])

@@ -1,9 +1,9 @@
-"""AWS Batch of the double: queues, job definitions, and jobs whose nodes are real processes.
+"""The double of AWS Batch: queues, job definitions, and jobs whose nodes are processes.
 
-What of the documented behaviour is here: the way from SUBMITTED to SUCCEEDED or FAILED; the main
-node begins, the children follow once it runs; the main node alone decides how a job of several
-nodes ends and whether it is tried again; when it has ended, the children are stopped. That takes
-the service a moment (``child_notice``), in which children end by themselves.
+It implements this documented behavior: A job passes the statuses from SUBMITTED to SUCCEEDED or
+FAILED. The main node starts first, and the child nodes start when it runs. The main node alone
+decides how a multi-node job ends and whether it is retried. When it has ended, the child nodes are
+stopped, after a short delay (``child_notice``) in which they may end by themselves.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Queue:
     """A job queue.
 
     Args:
-        name: its name
-        state: ``ENABLED`` or ``DISABLED``
-        fair_share: it has a scheduling policy, so that jobs need a share identifier
-        slots: how many nodes run at the same time; 0 keeps every job RUNNABLE
-        reason: the status reason of jobs that wait there
-        region: of its ARN
+        name: Name of the queue.
+        state: ``ENABLED`` or ``DISABLED``.
+        fair_share: Whether the queue has a scheduling policy, so that jobs need a share identifier.
+        slots: Number of nodes that run at the same time; 0 keeps every job RUNNABLE.
+        reason: Status reason of waiting jobs.
+        region: Region in the queue's ARN.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Queue:
 
 @dataclass
 class _Node:
-    """One container of a job."""
+    """A node of a job, which is one container."""
 
     index: int
     container: dict[str, Any]
@@ -116,12 +116,12 @@ class Batch:
     """The service.
 
     Attributes:
-        pace: how long a job stays in each status on its way, in seconds
-        child_notice: how long after the main node's end children are left alone
-        grace: how long a container may take to end, before it is killed
-        timeout_scale: seconds of this clock in one of a job's timeout
-        missing_images: images that no registry has
-        refused_roles: roles that nobody may take on
+        pace: How long a job stays in each status, in seconds.
+        child_notice: How long child nodes may run after the end of the main node, in seconds.
+        grace: How long a container may take to stop before it is killed, in seconds.
+        timeout_scale: Length of one second of a job's timeout, in seconds.
+        missing_images: Images that cannot be pulled.
+        refused_roles: IAM roles that cannot be assumed.
     """
 
     def __init__(self, logs: Logs) -> None:
@@ -138,21 +138,19 @@ class Batch:
         self._jobs: dict[str, _Job] = {}
         self._closed = False
 
-    # -- what tests do
-
     def add_queue(self, name: str, **fields: Any) -> Queue:
-        """Makes a queue."""
+        """Create a queue."""
         queue = self._queues[name] = Queue(name, **fields)
         return queue
 
     def fill(self, queue: str, count: int, definition_name: str = "filled", **fields: Any) -> None:
-        """Puts jobs into a queue that have ended long ago.
+        """Add ended jobs to a queue.
 
         Args:
-            queue: its name
-            count: how many
-            definition_name: the name of their job definition
-            fields: of the jobs: ``tags``, ``status``
+            queue: Name of the queue.
+            count: Number of jobs.
+            definition_name: Name of their job definition.
+            fields: Fields of the jobs, such as ``tags`` and ``status``.
         """
         container = {"image": "filled", "resourceRequirements": []}
         arn = f"arn:aws:batch:us-east-1:{ACCOUNT}:job-definition/{definition_name}:1"
@@ -181,7 +179,7 @@ class Batch:
             self._jobs[job.id] = job
 
     def reclaim(self, name: str) -> None:
-        """Takes the machine of the main node of a job away, as EC2 does with spot instances."""
+        """Reclaim the main node's instance, as EC2 does with spot instances."""
         with self._changed:
             job = next(j for j in self._jobs.values() if j.name == name and j.status == "RUNNING")
             job.retried_by_service = True
@@ -190,7 +188,7 @@ class Batch:
         process.stop(0)
 
     def close(self) -> None:
-        """Ends everything that runs."""
+        """Stop all jobs."""
         self._closed = True
         with self._changed:
             processes = [node.process for job in self._jobs.values() for node in job.nodes]
@@ -202,12 +200,10 @@ class Batch:
                 process.stop(0)
 
     def statuses(self, name: str) -> list[str]:
-        """Returns the status of each node of the job of that name."""
+        """Return the status of each node of a job, by the job's name."""
         with self._changed:
             job = next(j for j in self._jobs.values() if j.name == name)
             return [node.status for node in job.nodes]
-
-    # -- queues
 
     def DescribeJobQueues(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
         wanted = call.params.get("jobQueues")
@@ -222,8 +218,6 @@ class Batch:
             if name in (queue.name, queue.arn):
                 return queue
         raise refuse(f"Job Queue {name} not found")
-
-    # -- job definitions
 
     def RegisterJobDefinition(self, call: Call) -> dict[str, Any]:  # noqa: N802
         check_definition(call.params)
@@ -275,8 +269,6 @@ class Batch:
         if not found or (exactly and not revision):
             raise refuse(f"Job definition {name} not found or not active")
         return found[0]
-
-    # -- jobs
 
     def SubmitJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
         params = call.params
@@ -365,7 +357,7 @@ class Batch:
                 if filters:
                     jobs = [job for job in jobs if _passes(job, filters[0])]
                 if not filters or filters[0]["name"] == "SHARE_IDENTIFIER":
-                    # without a filter and a status, Batch lists what runs
+                    # Without a filter and a status, Batch lists running jobs.
                     status = params.get("jobStatus", "RUNNING")
                     jobs = [job for job in jobs if job.status == status]
                 found = [_listed(job) for job in jobs]
@@ -401,8 +393,6 @@ class Batch:
             raise refuse(f"Job {name} does not exist")
         return job
 
-    # -- tags
-
     def TagResource(self, call: Call) -> dict[str, Any]:  # noqa: N802
         self._tags(call.params["resourceArn"]).update(call.params["tags"])
         return {}
@@ -420,8 +410,6 @@ class Batch:
             tags: dict[str, str] = self._definition(arn).setdefault("tags", {})
             return tags
         return self._job(arn).tags
-
-    # -- the way of a job
 
     def _run(self, job: _Job) -> None:
         try:
@@ -447,7 +435,7 @@ class Batch:
             self._finish(job, "FAILED")
 
     def _to(self, job: _Job, status: str, reason: str = "") -> None:
-        """Goes to a status after staying in the one before it for a while."""
+        """Enter a status after the pause of the previous one."""
         self._pause(job)
         with self._changed:
             job.status, job.reason = status, reason
@@ -489,7 +477,7 @@ class Batch:
                 self._changed.notify_all()
 
     def _attempt(self, job: _Job, attempt: int) -> bool:
-        """Runs all nodes once; returns whether the main node succeeded."""
+        """Run all nodes once; return whether the main node succeeded."""
         main = job.nodes[job.main]
         children = [node for node in job.nodes if node is not main]
         began = now_ms()
@@ -652,7 +640,7 @@ def _command(job: _Job, node: _Node) -> list[str]:
 
 def _environment(job: _Job, node: _Node, attempt: int) -> dict[str, str]:
     environment = {
-        # variables without a value do not arrive
+        # Batch drops variables with an empty value.
         item["name"]: item["value"]
         for item in node.container.get("environment", ())
         if item.get("value")
@@ -737,7 +725,7 @@ def _described_job(job: _Job) -> dict[str, Any]:
         "jobArn": job.arn,
         "status": job.status,
         "attempts": job.attempts,
-        # which the model says is always there
+        # required by the model
         "startedAt": job.started,
     }
     if job.reason:

@@ -1,4 +1,4 @@
-"""What Batch's double checks and works out of job definitions: node ranges, overrides, retries."""
+"""Job definitions of the Batch double: checks, node ranges, overrides and retries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from aws_double_wire import ServiceError
 
-#: The most that a job definition, and the request that submits a job, may have (service quotas).
+#: Service quotas: largest job definition and largest submission, in bytes.
 DEFINITION_BYTES = 24 * 1024
 SUBMISSION_BYTES = 30 * 1024
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}\Z")
@@ -20,15 +20,15 @@ _RANGE = re.compile(r"(\d*):(\d*)\Z|(\d+)\Z")
 
 
 def refuse(message: str) -> ServiceError:
-    """Returns Batch's only error for what a client does wrong."""
+    """Return the error of Batch for an invalid request."""
     return ServiceError("ClientException", message)
 
 
 def check_definition(params: Mapping[str, Any]) -> None:
-    """Checks what is to be registered.
+    """Check a job definition before its registration.
 
     Raises:
-        ServiceError: Batch would refuse it
+        ServiceError: Batch would reject it.
     """
     if len(json.dumps(params).encode()) > DEFINITION_BYTES:
         raise refuse("Job definition size exceeds the maximum of 24 KiB")
@@ -47,7 +47,7 @@ def check_definition(params: Mapping[str, Any]) -> None:
 
 
 def check_retries(strategy: Mapping[str, Any] | None) -> None:
-    """Checks a retry strategy."""
+    """Check a retry strategy."""
     if strategy is None:
         return
     if not 1 <= strategy.get("attempts", 1) <= 10:
@@ -69,7 +69,7 @@ def check_retries(strategy: Mapping[str, Any] | None) -> None:
 
 
 def check_timeout(timeout: Mapping[str, Any] | None) -> None:
-    """Checks a timeout."""
+    """Check a timeout."""
     if timeout is not None and timeout.get("attemptDurationSeconds", 60) < 60:
         raise refuse("attemptDurationSeconds must be at least 60")
 
@@ -77,14 +77,14 @@ def check_timeout(timeout: Mapping[str, Any] | None) -> None:
 def is_retried(
     strategy: Mapping[str, Any], attempt: int, exit_code: int | None, reason: str, status: str
 ) -> bool:
-    """Returns True if an attempt that has failed is followed by another one.
+    """Return whether a failed attempt is followed by another one.
 
     Args:
-        strategy: the job's
-        attempt: which one failed, from 1
-        exit_code: of the container
-        reason: of the container
-        status: the reason of the attempt's status
+        strategy: Retry strategy of the job.
+        attempt: Number of the failed attempt, from 1.
+        exit_code: Exit code of the container.
+        reason: Reason of the container.
+        status: Status reason of the attempt.
     """
     if attempt >= strategy.get("attempts", 1):
         return False
@@ -109,10 +109,10 @@ def _glob(pattern: str, text: str) -> bool:
 def node_containers(
     properties: Mapping[str, Any], overrides: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """Returns the container of every node, overrides applied.
+    """Return the container of every node with the overrides applied.
 
     Raises:
-        ServiceError: the overrides do not fit
+        ServiceError: The overrides do not fit the nodes.
     """
     overrides = overrides or {}
     count = overrides.get("numNodes", properties["numNodes"])
@@ -124,7 +124,7 @@ def node_containers(
     ]
     containers = []
     for index in range(count):
-        # of nested ranges, the narrower one counts
+        # The narrowest of nested ranges applies.
         fitting = [(len(nodes), group) for nodes, group in groups if index in nodes]
         if not fitting:
             raise refuse(f"no node range has node {index}")
@@ -140,10 +140,10 @@ def node_containers(
 
 
 def node_range(text: str, count: int) -> range:
-    """Returns the nodes of ``a:b``, ``a:``, ``:b`` or ``a``.
+    """Return the nodes of a range: ``a:b``, ``a:``, ``:b`` or ``a``.
 
     Raises:
-        ServiceError: there are no such nodes
+        ServiceError: The job has no such nodes.
     """
     found = _RANGE.match(text)
     if found is None:
@@ -159,7 +159,7 @@ def node_range(text: str, count: int) -> range:
 
 
 def apply_override(container: dict[str, Any], override: Mapping[str, Any]) -> None:
-    """Changes a container as a submission asks for."""
+    """Apply the overrides of a submission to a container."""
     for key in ("command", "instanceType", "vcpus", "memory"):
         if key in override:
             container[key] = override[key]
@@ -172,7 +172,7 @@ def apply_override(container: dict[str, Any], override: Mapping[str, Any]) -> No
 
 
 def check_environment(environment: Any) -> None:
-    """Checks that nobody sets Batch's own variables."""
+    """Raise an error if a variable is reserved by Batch."""
     for item in environment:
         if item.get("name", "").startswith("AWS_BATCH"):
             raise refuse(f"environment variables cannot begin with AWS_BATCH: {item['name']}")

@@ -1,4 +1,4 @@
-"""CloudWatch Logs of the double: streams in memory, read page by page."""
+"""The double of CloudWatch Logs: log streams in memory, returned in pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from aws_double_wire import Call, ServiceError, now_ms
 
-#: The most that one event may have, in bytes: the log driver of containers splits what is longer.
+#: Largest size of an event, in bytes; the containers' log driver splits longer lines.
 EVENT_BYTES = 262_118
 _PAGE_BYTES = 1 << 20
 _TOKEN = re.compile(r"([fb])/(\d+)/\w+\Z")
@@ -30,10 +30,10 @@ class Logs:
     """The log groups.
 
     Attributes:
-        page_lines: how many events a page has at most
-        empty_page_every: so many pages of a stream, one is empty though there is more, as the real
-            service's may be; 0 for never
-        delay: how long it takes until an event can be read, in seconds
+        page_lines: Largest number of events in a page.
+        empty_page_every: One of so many pages is empty although more follow, as in the real
+            service; 0 for never.
+        delay: How long until an event can be read, in seconds.
     """
 
     def __init__(self) -> None:
@@ -43,15 +43,13 @@ class Logs:
         self._groups: dict[str, dict[str, _Stream]] = {}
         self._lock = threading.Lock()
 
-    # -- what containers do
-
     def create(self, group: str, stream: str) -> None:
-        """Makes a stream, and its group."""
+        """Create a stream and its group."""
         with self._lock:
             self._groups.setdefault(group, {}).setdefault(stream, _Stream(now_ms()))
 
     def put(self, group: str, stream: str, message: str, timestamp: int | None = None) -> None:
-        """Writes a line; no event is empty, so an empty line is none, as in real containers."""
+        """Write a line; an empty line is dropped, as in real containers."""
         if not message:
             return
         self.create(group, stream)
@@ -63,16 +61,14 @@ class Logs:
             found.visible.append(time.monotonic() + self.delay)
 
     def remove_group(self, group: str) -> None:
-        """Removes a group with all its streams."""
+        """Remove a group with all its streams."""
         with self._lock:
             self._groups.pop(group, None)
 
     def streams(self, group: str) -> list[str]:
-        """Returns the names of a group's streams."""
+        """Return the names of a group's streams."""
         with self._lock:
             return list(self._groups.get(group, ()))
-
-    # -- operations
 
     def GetLogEvents(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
         params = call.params
@@ -200,7 +196,7 @@ def _visible(stream: _Stream) -> int:
 
 
 def _cut(stream: _Stream, low: int, high: int) -> int:
-    """Returns where a page ends that may not have more than so many bytes."""
+    """Return the end of a page that has at most so many bytes."""
     room = _PAGE_BYTES
     for i in range(low, high):
         room -= len(stream.messages[i].encode()) + 26

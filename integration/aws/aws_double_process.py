@@ -1,4 +1,4 @@
-"""Containers of the double: real processes of this machine, whose output becomes log events."""
+"""Containers of the AWS double: local processes, whose output becomes log events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aws_double_logs import EVENT_BYTES
 
-#: What an image would bring.
+#: Environment variables of an image.
 IMAGE_ENVIRONMENT = {
     "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
     "HOME": "/tmp",
@@ -21,19 +21,19 @@ IMAGE_ENVIRONMENT = {
 
 
 class StartError(Exception):
-    """The container cannot be started; the text is what the container runtime says."""
+    """The container cannot start; the text is the message of the container runtime."""
 
 
 class ContainerProcess:
-    """One process; there is no image, only its command.
+    """A process in place of a container; there is no image, only the command.
 
     Args:
-        argv: the command
-        env: its environment, on top of what an image would bring
-        write: takes each line of its output, without the newline
+        argv: The command.
+        env: Environment variables, added to those of an image.
+        write: Receives each line of output, without its newline.
 
     Raises:
-        StartError: there is no such program
+        StartError: The program does not exist.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ContainerProcess:
         threading.Thread(target=self._wait, daemon=True).start()
 
     def stop(self, grace: float) -> None:
-        """Ends it: SIGTERM, and SIGKILL after ``grace`` seconds."""
+        """Send SIGTERM to the process, and SIGKILL after ``grace`` seconds."""
         self._signal(signal.SIGTERM)
         if not self.ended.wait(grace):
             self._signal(signal.SIGKILL)
@@ -77,7 +77,7 @@ class ContainerProcess:
 
     def _wait(self) -> None:
         code = self._process.wait()
-        self._signal(signal.SIGKILL)  # with its first process, a container ends
+        self._signal(signal.SIGKILL)  # A container ends with its first process.
         self._reader.join(10)
         shutil.rmtree(self._folder, ignore_errors=True)
         self.exit_code = code if code >= 0 else 128 - code

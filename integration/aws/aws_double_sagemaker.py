@@ -1,9 +1,9 @@
-"""SageMaker training jobs of the double: their way through the statuses, each instance a process.
+"""The double of SageMaker training jobs; each instance is a process.
 
-A job with ``ContainerEntrypoint`` runs it on every instance; without one the image's own program
-would run, which the double does not have: such a job logs its hyperparameters and completes, or
-ends as :attr:`SageMaker.outcomes` says. What lies under ``/opt/ml/input/config`` in a real
-container is in a folder that ``SAGEMAKER_BASE_DIR`` names, as the training toolkit calls it.
+A job with ``ContainerEntrypoint`` runs it on every instance. A job without one would run the
+image's program, which the double does not have. It logs the hyperparameters and completes, or ends
+as :attr:`SageMaker.outcomes` defines. The variable ``SAGEMAKER_BASE_DIR`` names the directory that
+a real container has as ``/opt/ml``, like in the training toolkit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aws_double_wire import Call, ServiceError, page
 ACCOUNT = "123456789012"
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 _ENDED = ("Completed", "Failed", "Stopped")
-#: What of a request the description of a job has, too.
+#: Fields of a request that the description of the job repeats.
 _ANSWERED = frozenset(
     {
         *("TrainingJobName", "HyperParameters", "AlgorithmSpecification", "RoleArn"),
@@ -74,15 +74,15 @@ class SageMaker:
     """The service.
 
     Attributes:
-        pace: how long a job stays in each status on its way, in seconds
-        training: how long a job without an entrypoint trains, in seconds
-        grace: how long a container may take to end, before it is killed
-        runtime_scale: seconds of this clock in one of ``MaxRuntimeInSeconds``
-        outcomes: failure reasons of jobs, by how their names begin; such jobs run nothing
-        pending: jobs wait for capacity as long as this is True
-        refused_roles: roles that SageMaker may not take on
-        missing_images: images that no registry has
-        limits: instance types of which the account may have none
+        pace: How long a job stays in each status, in seconds.
+        training: How long a job without an entrypoint trains, in seconds.
+        grace: How long a container may take to stop before it is killed, in seconds.
+        runtime_scale: Length of one second of ``MaxRuntimeInSeconds``, in seconds.
+        outcomes: Failure reasons of jobs, by prefix of their names; such jobs run no process.
+        pending: Whether jobs wait for capacity.
+        refused_roles: IAM roles that cannot be assumed.
+        missing_images: Images that cannot be pulled.
+        limits: Instance types with a quota of 0.
     """
 
     def __init__(self, logs: Logs) -> None:
@@ -101,10 +101,8 @@ class SageMaker:
         self._tags: dict[str, dict[str, str]] = {}
         self._interrupted: set[str] = set()
 
-    # -- what tests do
-
     def interrupt(self, name: str) -> None:
-        """Takes the instances of a job away once, as spot capacity is; the job restarts."""
+        """Interrupt a job's instances once, like spot capacity; the job restarts."""
         with self._changed:
             self._interrupted.add(name)
             processes = list(self._jobs[name].processes)
@@ -112,7 +110,7 @@ class SageMaker:
             process.stop(0)
 
     def fill(self, count: int, status: str = "Completed") -> None:
-        """Makes jobs that ended a moment ago."""
+        """Add jobs that have just ended."""
         for i in range(count):
             now = _now()
             request = {
@@ -127,7 +125,7 @@ class SageMaker:
             self._jobs[job.name] = job
 
     def close(self) -> None:
-        """Ends everything that runs."""
+        """Stop all jobs."""
         with self._changed:
             processes = [p for job in self._jobs.values() for p in job.processes]
             for job in self._jobs.values():
@@ -135,8 +133,6 @@ class SageMaker:
             self._changed.notify_all()
         for process in processes:
             process.stop(0)
-
-    # -- operations
 
     def CreateTrainingJob(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
         request = call.params
@@ -258,11 +254,9 @@ class SageMaker:
     def _job(self, call: Call) -> _TrainingJob:
         job = self._jobs.get(call.params["TrainingJobName"])
         if job is None:
-            # the model speaks of ResourceNotFound, the service answers this
+            # The model has ResourceNotFound, but the service returns this.
             raise ServiceError("ValidationException", "Requested resource not found.")
         return job
-
-    # -- the way of a job
 
     def _run(self, job: _TrainingJob) -> None:
         while True:
@@ -301,7 +295,7 @@ class SageMaker:
             self._end(job, "Completed", "Completed")
 
     def _train(self, job: _TrainingJob) -> str:
-        """Runs the instances; returns why it failed, empty if it did not."""
+        """Run the instances; return the failure reason, empty for success."""
         reason = next((why for n, why in self.outcomes.items() if job.name.startswith(n)), "")
         specification = job.request["AlgorithmSpecification"]
         count = job.request["ResourceConfig"].get("InstanceCount", 1)
@@ -370,7 +364,7 @@ class SageMaker:
                 for process in job.processes:
                     process.stop(self.grace)
                 return ""
-            if failed is not None:  # one instance that fails ends the job
+            if failed is not None:  # A failed instance ends the job.
                 return f"AlgorithmError: , exit code: {failed.exit_code}"
             if len(ended) == len(job.processes):
                 return ""
@@ -402,7 +396,7 @@ class SageMaker:
 
 
 def _check(request: dict[str, Any]) -> None:
-    """Checks what the documentation says of fields together."""
+    """Check rules of the documentation that concern several fields."""
 
     def refuse(message: str) -> ServiceError:
         return ServiceError("ValidationException", message)

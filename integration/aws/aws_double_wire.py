@@ -1,9 +1,9 @@
-"""The wire of the double of AWS: HTTP requests to operations and back, by botocore's models.
+"""The protocol of the AWS double: HTTP requests to operations and back, with botocore's models.
 
-Every request and every response is held against the model: members that it does not know, members
-that are missing, types, ranges, lengths, enumerations, patterns. What a client may get wrong and a
-service answers (a value that breaks a constraint) becomes the service's own error; what no client
-of that service could send, or the double itself gets wrong, is a violation and fails the test.
+Every request and response is checked against the model: unknown and missing members, types, ranges,
+lengths, enumerations, patterns. If a value breaks a constraint, the service's own error is
+returned. A request that no client of the service could send, and an invalid response of the double,
+are violations and fail the test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import botocore.session
 from botocore.model import OperationModel, ServiceModel, Shape
 
-#: How each service names a value that breaks one of its constraints.
+#: Error code of each service for a value that breaks a constraint.
 CONSTRAINT_ERRORS = {
     "batch": "ClientException",
     "logs": "InvalidParameterException",
@@ -32,7 +32,7 @@ _CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r" ", r"\p{Alnum}": "a-z
 
 
 class ServiceError(Exception):
-    """What the service answers instead of a result."""
+    """An error response of a service."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -42,20 +42,20 @@ class ServiceError(Exception):
 
 
 class ViolationError(Exception):
-    """A request or a response that the service's model does not know."""
+    """A request or response that does not fit the service's model."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request, understood.
+    """A decoded request.
 
     Args:
-        service: ``batch``, ``logs`` or ``sagemaker``
-        operation: the operation's model
-        params: its parameters
-        region: the region that it is signed for
-        token: the session token that it is signed with
-        key: the access key that it is signed with
+        service: ``batch``, ``logs`` or ``sagemaker``.
+        operation: Model of the operation.
+        params: Parameters of the operation.
+        region: Region in the signature.
+        token: Session token in the signature.
+        key: Access key in the signature.
     """
 
     service: str
@@ -72,12 +72,12 @@ class Call:
 
 @functools.cache
 def wire() -> Wire:
-    """Returns what knows the models: reading them takes a second."""
+    """Return the object with the service models, which take a second to load."""
     return Wire()
 
 
 class Wire:
-    """Knows the services' models."""
+    """The service models."""
 
     def __init__(self) -> None:
         session = botocore.session.Session()
@@ -92,11 +92,11 @@ class Wire:
         self._routes = list(_routes(self.models["batch"]))
 
     def decode(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Call:
-        """Returns what a request asks for, held against the model.
+        """Decode a request and check it against the model.
 
         Raises:
-            ServiceError: it is not signed, or a value breaks a constraint
-            ViolationError: no client of that service sends this
+            ServiceError: The request is not signed, or a value breaks a constraint.
+            ViolationError: No client of the service could send this request.
         """
         service, operation, params = self._operation(method, target, headers, body)
         signed = _CREDENTIAL.search(headers.get("Authorization", ""))
@@ -147,10 +147,10 @@ class Wire:
         raise ViolationError(f"no such operation: {method} {target}")
 
     def encode(self, call: Call, result: Mapping[str, Any]) -> bytes:
-        """Returns the body of an answer, held against the model.
+        """Return the body of a response, checked against the model.
 
         Raises:
-            ViolationError: the double is wrong
+            ViolationError: The response does not fit the model.
         """
         shape = call.operation.output_shape
         if shape is None:
@@ -162,7 +162,7 @@ class Wire:
 
 
 def encode_error(service: str, error: ServiceError) -> tuple[bytes, dict[str, str]]:
-    """Returns the body and the headers of an error."""
+    """Return the body and the headers of an error."""
     if service == "batch":
         return json.dumps({"message": error.message}).encode(), {"x-amzn-errortype": error.code}
     return json.dumps({"__type": error.code, "message": error.message}).encode(), {}
@@ -189,7 +189,7 @@ def _json(body: bytes) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a result as JSON has it: times as seconds."""
+    """Return a result as JSON data, with times in seconds."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
@@ -198,7 +198,7 @@ def _plain(value: Any) -> Any:
 
 
 def _problems(shape: Shape | None, value: Any, path: str) -> tuple[list[str], list[str]]:
-    """Returns what the model does not know, and which constraints are broken."""
+    """Return unknown members and broken constraints."""
     wrong: list[str] = []
     broken: list[str] = []
     if shape is None:
@@ -263,8 +263,8 @@ def _check_range(shape: Any, size: float, path: str, unit: str, broken: list[str
 
 
 def _matches(pattern: str, value: str) -> bool:
-    """Returns True if a value satisfies one of the models' patterns, which are Java's."""
-    if pattern in (".*", ".+"):  # whose dot stops at more line ends than Python's
+    """Return whether a value matches one of the models' patterns, which are Java's."""
+    if pattern in (".*", ".+"):  # Java's dot excludes more line ends than Python's.
         return not _LINE_ENDS.search(value) and (pattern == ".*" or bool(value))
     for name, same in _CLASSES.items():
         pattern = pattern.replace(name, same)
@@ -272,15 +272,15 @@ def _matches(pattern: str, value: str) -> bool:
 
 
 def now_ms() -> int:
-    """Returns the time in milliseconds, as Batch and CloudWatch Logs count it."""
+    """Return the time in milliseconds since 1970, as Batch and CloudWatch Logs use it."""
     return int(datetime.now(timezone.utc).timestamp() * 1000)
 
 
 def page(items: list[Any], token: str | None, limit: int) -> tuple[list[Any], str | None]:
-    """Returns one page of a list, and the token of the next one.
+    """Return one page of a list and the token of the next page.
 
     Raises:
-        ServiceError: no such token
+        ServiceError: The token is not valid.
     """
     try:
         start = int(token.removeprefix("page-")) if token else 0

@@ -1,4 +1,4 @@
-"""moto's server, with a job queue whose jobs run in a Docker Engine."""
+"""The moto server, with a job queue whose jobs run in a Docker Engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 SERVER = Path(__file__).resolve().parent / "moto_quick.py"
-#: Addresses for this engine's networks, which those of other suites do not use.
+#: Addresses of this engine's networks; other suites use others.
 ADDRESSES = "10.216.0.0/16"
 NETWORK = "torchx-moto"
 REGION = "us-east-1"
@@ -71,11 +71,11 @@ class Moto:
             return False
 
     def log(self) -> str:
-        """Returns what it has printed."""
+        """Return the output of the server."""
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stop the server."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
@@ -86,7 +86,7 @@ class Moto:
 
 
 def make_queue(variables: dict[str, str]) -> None:
-    """Makes roles, a compute environment and the job queue in moto."""
+    """Create roles, a compute environment and the job queue in moto."""
     import boto3
 
     def client(service: str) -> Any:

@@ -1,4 +1,4 @@
-"""AWS endpoints: moto with a Docker Engine, and a double for what moto does not do."""
+"""AWS endpoints: moto with a Docker Engine, and a double for features that moto lacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 
 @pytest.fixture(scope="session", autouse=True)
 def _models() -> Iterator[None]:
-    """The SDK's models are read once, and not by every test: that takes longer than most jobs."""
+    """Load the SDK's models once for all tests, because loading takes longer than most jobs."""
     loader = botocore.session.create_loader()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("botocore.session.create_loader", lambda *_: loader)
@@ -33,7 +33,7 @@ def _models() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[dict[str, str]]:
-    """The variables with which clients find the Docker Engine."""
+    """Return environment variables that direct clients to the Docker Engine."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-aws-"))
     try:
         variables = docker_engine.start(folder, addresses=ADDRESSES)
@@ -50,7 +50,7 @@ def engine() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def moto(engine: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
-    """An endpoint with a job queue; its jobs run in containers."""
+    """Return an endpoint with a job queue, whose jobs run in containers."""
     server = Moto(tmp_path_factory.mktemp("moto"), engine)
     try:
         make_queue(server.variables)
@@ -61,10 +61,7 @@ def moto(engine: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def double() -> Iterator[AwsDouble]:
-    """A double whose jobs are processes of this machine, with a queue and one that starts nothing.
-
-    Every test has one of its own, and may change how it behaves.
-    """
+    """Return a double with two queues: one runs jobs as processes, the other keeps them waiting."""
     double = AwsDouble()
     double.batch.add_queue(QUEUE)
     double.batch.add_queue("full", slots=0)
@@ -75,7 +72,7 @@ def double() -> Iterator[AwsDouble]:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No configuration of AWS but what a test sets."""
+    """Remove the AWS configuration of the environment."""
     for name in list(os.environ):
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
@@ -85,7 +82,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def use_moto(aws: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
-    """This process and those it starts talk to moto."""
+    """Direct this process and its children to moto."""
     for name, value in moto.variables.items():
         monkeypatch.setenv(name, value)
     return moto
@@ -93,7 +90,7 @@ def use_moto(aws: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
 
 @pytest.fixture
 def use_double(aws: None, double: AwsDouble, monkeypatch: pytest.MonkeyPatch) -> AwsDouble:
-    """This process and those it starts talk to the double."""
+    """Direct this process and its children to the double."""
     for name, value in double.variables.items():
         monkeypatch.setenv(name, value)
     return double
@@ -101,14 +98,14 @@ def use_double(aws: None, double: AwsDouble, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedulers look often."""
+    """Shorten the pauses between polls."""
     monkeypatch.setattr("torchx_sched_aws.cloudwatch.POLL_PAUSES", (0.05, 0.2))
     monkeypatch.setattr("torchx_sched_aws.sagemaker.jobs.STOP_PAUSES", (0.05, 0.2))
 
 
 @pytest.fixture
 def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSBatchScheduler]:
-    """Batch of the double."""
+    """Return a scheduler for Batch of the double."""
     scheduler = AWSBatchScheduler("conformance", log_delay=0.5)
     yield scheduler
     scheduler.close()

@@ -1,4 +1,4 @@
-"""moto's server, whose Batch looks at its containers twenty times a second, not twice."""
+"""The moto server with faster polling: its Batch polls containers twenty times a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The double of AWS is what the other tests lean on: here it is held against what is documented."""
+"""The AWS double compared with the documentation of AWS."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 Client = Callable[[str], Any]
-# one, for it keeps the models that it has read
+# one session, because it caches the models
 SESSION = boto3.session.Session()
 
 
 @pytest.fixture
 def client(double: AwsDouble) -> Client:
-    """Makes clients that try once."""
+    """Return a function that makes clients without retries."""
     return lambda service: SESSION.client(
         service,
         endpoint_url=double.url,
@@ -48,7 +48,7 @@ def nodes(*scripts: str, main: int = 0) -> dict[str, Any]:
 
 
 def submit(batch: Any, *scripts: str, main: int = 0, **fields: Any) -> str:
-    """Submits a job, of several nodes if there are several scripts."""
+    """Submit a job; several scripts make a multi-node job."""
     if len(scripts) == 1:
         kind = {"type": "container", "containerProperties": container(scripts[0])}
     else:
@@ -92,9 +92,6 @@ def refusal(call: Callable[..., Any], **params: Any) -> tuple[str, str]:
     return error["Code"], error["Message"]
 
 
-# -- the wire
-
-
 def post(double: AwsDouble, path: str, body: str, headers: dict[str, str]) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", double.port)
     connection.request("POST", path, body, headers)
@@ -103,7 +100,7 @@ def post(double: AwsDouble, path: str, body: str, headers: dict[str, str]) -> in
     return status
 
 
-def test_a_request_that_the_model_does_not_know_is_a_violation() -> None:
+def test_request_that_does_not_fit_the_model_is_a_violation() -> None:
     double = AwsDouble()
     signed = "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/sagemaker/aws4_request, x=y"
     headers = {
@@ -121,7 +118,7 @@ def test_a_request_that_the_model_does_not_know_is_a_violation() -> None:
         double.check()
 
 
-def test_values_that_break_a_constraint_are_refused_by_the_service(client: Client) -> None:
+def test_value_that_breaks_a_constraint_is_an_error(client: Client) -> None:
     sagemaker = client("sagemaker")
     code, message = refusal(sagemaker.describe_training_job, TrainingJobName="a b")
     assert code == "ValidationException"
@@ -132,11 +129,11 @@ def test_values_that_break_a_constraint_are_refused_by_the_service(client: Clien
     assert code == "ValidationException"
 
 
-def test_an_unsigned_request_is_refused(double: AwsDouble) -> None:
+def test_unsigned_request_is_an_error(double: AwsDouble) -> None:
     assert post(double, "/v1/describejobqueues", "{}", {}) == 403
 
 
-def test_faults_hit_the_requests_they_name(double: AwsDouble, client: Client) -> None:
+def test_fault_affects_only_its_operation(double: AwsDouble, client: Client) -> None:
     batch = client("batch")
     double.faults.append(Fault("DescribeJobQueues", "throttling", after=1, times=2))
     batch.describe_job_queues()
@@ -155,7 +152,7 @@ def test_faults_hit_the_requests_they_name(double: AwsDouble, client: Client) ->
     assert double.counts["DescribeJobQueues"] == 4
 
 
-def test_it_knows_how_many_requests_come_at_once(double: AwsDouble, client: Client) -> None:
+def test_double_counts_concurrent_requests(double: AwsDouble, client: Client) -> None:
     double.faults.append(Fault("DescribeJobQueues", latency=0.3))
     clients = [client("batch") for _ in range(4)]
     threads = [threading.Thread(target=c.describe_job_queues) for c in clients]
@@ -166,10 +163,7 @@ def test_it_knows_how_many_requests_come_at_once(double: AwsDouble, client: Clie
     assert double.most_at_once == 4
 
 
-# -- job definitions
-
-
-def test_revisions(client: Client) -> None:
+def test_job_definitions_have_revisions(client: Client) -> None:
     batch = client("batch")
     kind = {"type": "container", "containerProperties": container("true")}
     made = [batch.register_job_definition(jobDefinitionName="a", **kind) for _ in range(3)]
@@ -187,39 +181,36 @@ def test_revisions(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"numNodes": 4}, "3 of 4 nodes"),
         ({"mainNode": 3}, "main node 3 of 3"),
         ({"nodeRangeProperties": []}, "node groups"),
     ],
 )
-def test_nodes_that_do_not_fit_are_refused(
-    client: Client, change: dict[str, Any], said: str
+def test_invalid_node_ranges_are_an_error(
+    client: Client, change: dict[str, Any], expected: str
 ) -> None:
     properties = {**nodes("true", "true", "true"), **change}
     words = {"jobDefinitionName": "a", "type": "multinode", "nodeProperties": properties}
     code, message = refusal(client("batch").register_job_definition, **words)
-    assert (code, said in message) == ("ClientException", True), message
+    assert (code, expected in message) == ("ClientException", True), message
 
 
-def test_a_definition_that_is_too_large_is_refused(client: Client) -> None:
+def test_too_large_definition_is_an_error(client: Client) -> None:
     properties = container("x" * 25_000)
     words = {"jobDefinitionName": "a", "type": "container", "containerProperties": properties}
     code, message = refusal(client("batch").register_job_definition, **words)
     assert (code, "24 KiB" in message) == ("ClientException", True)
 
 
-def test_variables_of_batch_cannot_be_set(client: Client) -> None:
+def test_reserved_variables_are_an_error(client: Client) -> None:
     properties = container("true", environment=[{"name": "AWS_BATCH_X", "value": "1"}])
     words = {"jobDefinitionName": "a", "type": "container", "containerProperties": properties}
     assert "AWS_BATCH_X" in refusal(client("batch").register_job_definition, **words)[1]
 
 
-# -- jobs
-
-
-def test_every_node_is_a_process_with_its_variables(client: Client) -> None:
+def test_each_node_is_a_process_with_its_variables(client: Client) -> None:
     batch, logs = client("batch"), client("logs")
     job = submit(batch, *["env | grep AWS_BATCH | sort"] * 3, main=1)
     assert ended(batch, job)["status"] == "SUCCEEDED"
@@ -240,7 +231,7 @@ def test_every_node_is_a_process_with_its_variables(client: Client) -> None:
         }
 
 
-def test_the_main_node_decides(client: Client) -> None:
+def test_main_node_decides_the_state_of_the_job(client: Client) -> None:
     batch = client("batch")
     job = submit(batch, "sleep 0.2", "exit 3")
     assert ended(batch, job)["status"] == "SUCCEEDED"
@@ -248,9 +239,7 @@ def test_the_main_node_decides(client: Client) -> None:
     assert (node["status"], node["container"]["exitCode"]) == ("FAILED", 3)
 
 
-def test_children_are_stopped_once_the_main_node_has_ended(
-    double: AwsDouble, client: Client
-) -> None:
+def test_child_nodes_are_stopped_after_the_main_node(double: AwsDouble, client: Client) -> None:
     double.batch.child_notice = 1.5
     batch = client("batch")
     job = submit(batch, "exit 4", "sleep 300", "sleep 0.01")
@@ -260,7 +249,7 @@ def test_children_are_stopped_once_the_main_node_has_ended(
     assert codes == [4, 143, 0]
 
 
-def test_statuses_are_walked(double: AwsDouble, client: Client) -> None:
+def test_job_passes_all_statuses(double: AwsDouble, client: Client) -> None:
     double.batch.pace = 0.15
     batch = client("batch")
     job = submit(batch, "sleep 0.3", "sleep 0.3")
@@ -272,7 +261,7 @@ def test_statuses_are_walked(double: AwsDouble, client: Client) -> None:
     assert seen == ["SUBMITTED", "RUNNABLE", "STARTING", "RUNNING", "SUCCEEDED"]
 
 
-def test_overrides_of_nodes(client: Client) -> None:
+def test_node_overrides_are_applied(client: Client) -> None:
     batch, logs = client("batch"), client("logs")
     properties = {
         "numNodes": 2,
@@ -301,7 +290,7 @@ def test_overrides_of_nodes(client: Client) -> None:
         assert log(logs, stream) == ["defined over"]
 
 
-def test_retries_by_rules(client: Client) -> None:
+def test_retry_rules_are_applied(client: Client) -> None:
     batch, logs = client("batch"), client("logs")
     rules = [
         {"onExitCode": "3", "action": "RETRY"},
@@ -316,9 +305,7 @@ def test_retries_by_rules(client: Client) -> None:
     assert [log(logs, attempt["logStreamName"]) for attempt in attempts] == [["1"], ["2"]]
 
 
-def test_a_reclaimed_machine_is_told_by_its_status_reason(
-    double: AwsDouble, client: Client
-) -> None:
+def test_reclaimed_instance_has_a_status_reason(double: AwsDouble, client: Client) -> None:
     batch = client("batch")
     rules = [
         {"onStatusReason": "Host EC2*", "action": "RETRY"},
@@ -333,7 +320,7 @@ def test_a_reclaimed_machine_is_told_by_its_status_reason(
     assert found["attempts"][0]["statusReason"].startswith("Host EC2")
 
 
-def test_terminating_and_cancelling(double: AwsDouble, client: Client) -> None:
+def test_terminate_and_cancel(double: AwsDouble, client: Client) -> None:
     batch = client("batch")
     running = submit(batch, "sleep 300", "sleep 300")
     until(batch, running, "RUNNING")
@@ -352,12 +339,12 @@ def test_terminating_and_cancelling(double: AwsDouble, client: Client) -> None:
     assert (found["statusReason"], found["isCancelled"]) == ("waited too long", True)
 
 
-def test_what_cannot_start(double: AwsDouble, client: Client) -> None:
+def test_container_that_cannot_start_fails(double: AwsDouble, client: Client) -> None:
     batch = client("batch")
     role = "arn:aws:iam::123456789012:role/refused"
     double.batch.missing_images.add("none")
     double.batch.refused_roles.add(role)
-    for fields, said in [
+    for fields, message in [
         ({"image": "none"}, "CannotPullContainerError"),
         ({"executionRoleArn": role}, "unable to assume the role"),
         ({"command": ["/no/such/program"]}, "CannotStartContainerError"),
@@ -369,22 +356,26 @@ def test_what_cannot_start(double: AwsDouble, client: Client) -> None:
         job = batch.submit_job(jobName="bad", jobQueue="queue", jobDefinition="bad")["jobId"]
         found = ended(batch, job)
         assert (found["status"], found["statusReason"]) == ("FAILED", "Task failed to start")
-        assert said in found["container"]["reason"]
+        assert message in found["container"]["reason"]
 
 
-def test_queues_that_refuse(double: AwsDouble, client: Client) -> None:
+def test_queue_that_accepts_no_job_is_an_error(double: AwsDouble, client: Client) -> None:
     batch = client("batch")
     double.batch.add_queue("off", state="DISABLED")
     double.batch.add_queue("fair", fair_share=True)
-    for queue, said in [("none", "not found"), ("off", "not ENABLED"), ("fair", "shareIdentifier")]:
-        with pytest.raises(ClientError, match=said):
+    for queue, message in [
+        ("none", "not found"),
+        ("off", "not ENABLED"),
+        ("fair", "shareIdentifier"),
+    ]:
+        with pytest.raises(ClientError, match=message):
             submit(batch, "true", jobQueue=queue)
     with pytest.raises(ClientError, match="no scheduling policy"):
         submit(batch, "true", shareIdentifier="a")
     assert ended(batch, submit(batch, "true", jobQueue="fair", shareIdentifier="a"))
 
 
-def test_listing(double: AwsDouble, client: Client) -> None:
+def test_list_jobs_by_status_and_filter(double: AwsDouble, client: Client) -> None:
     batch = client("batch")
     double.batch.add_queue("long")
     double.batch.fill("long", 250)
@@ -392,16 +383,13 @@ def test_listing(double: AwsDouble, client: Client) -> None:
     pages = list(batch.get_paginator("list_jobs").paginate(**words))
     assert [len(p["jobSummaryList"]) for p in pages] == [100, 100, 50]
     assert len({job["jobId"] for p in pages for job in p["jobSummaryList"]}) == 250
-    # without a status and a filter, only what runs
+    # Without a status and a filter, only running jobs.
     assert batch.list_jobs(jobQueue="long")["jobSummaryList"] == []
     words["filters"] = [{"name": "JOB_NAME", "values": ["LONG-filled-7"]}]
     assert len(batch.list_jobs(**words)["jobSummaryList"]) == 1
 
 
-# -- logs
-
-
-def test_a_log_is_read_page_by_page(double: AwsDouble, client: Client) -> None:
+def test_log_has_pages(double: AwsDouble, client: Client) -> None:
     logs = client("logs")
     double.logs.page_lines = 10
     double.logs.empty_page_every = 3
@@ -419,14 +407,14 @@ def test_a_log_is_read_page_by_page(double: AwsDouble, client: Client) -> None:
         empty += not answer["events"]
         token = answer["nextForwardToken"]
     assert lines == [f"line {i}" for i in range(95)]
-    assert empty > 1  # and they were not the end
+    assert empty > 1  # and more pages follow
     double.logs.empty_page_every = 0
     double.logs.put("group", "stream", "late")
     answer = logs.get_log_events(**words, nextToken=token)
     assert [event["message"] for event in answer["events"]] == ["late"]
 
 
-def test_a_part_of_a_log(double: AwsDouble, client: Client) -> None:
+def test_log_of_a_time_range(double: AwsDouble, client: Client) -> None:
     logs = client("logs")
     for i in range(10):
         double.logs.put("group", "stream", str(i), timestamp=1_000 + i)
@@ -442,7 +430,7 @@ def test_a_part_of_a_log(double: AwsDouble, client: Client) -> None:
     assert read(startFromHead=True, limit=2) == ["0", "1"]
 
 
-def test_logs_that_are_not_there(double: AwsDouble, client: Client) -> None:
+def test_missing_log_is_an_error(double: AwsDouble, client: Client) -> None:
     logs = client("logs")
     words = {"logGroupName": "group", "logStreamName": "stream"}
     assert "log group" in refusal(logs.get_log_events, **words)[1]
@@ -451,7 +439,7 @@ def test_logs_that_are_not_there(double: AwsDouble, client: Client) -> None:
     assert (code, "log stream" in message) == ("ResourceNotFoundException", True)
 
 
-def test_events_can_be_read_after_a_while(double: AwsDouble, client: Client) -> None:
+def test_events_are_delayed(double: AwsDouble, client: Client) -> None:
     logs = client("logs")
     double.logs.delay = 1.0
     double.logs.put("group", "stream", "late")
@@ -463,11 +451,8 @@ def test_events_can_be_read_after_a_while(double: AwsDouble, client: Client) -> 
     assert [event["message"] for event in again["events"]] == ["late"]
 
 
-# -- training jobs
-
-
 def train(sagemaker: Any, name: str, script: str = "", **fields: Any) -> None:
-    """Creates a training job."""
+    """Create a training job."""
     algorithm: dict[str, Any] = {"TrainingImage": "any", "TrainingInputMode": "File"}
     if script:
         algorithm["ContainerEntrypoint"] = ["sh", "-c", script]
@@ -496,7 +481,7 @@ def trained(sagemaker: Any, name: str) -> dict[str, Any]:
     raise AssertionError(f"does not end: {job}")
 
 
-def test_a_training_job_walks_its_statuses(client: Client) -> None:
+def test_training_job_passes_all_statuses(client: Client) -> None:
     sagemaker, logs = client("sagemaker"), client("logs")
     config = "$SAGEMAKER_BASE_DIR/input/config/resourceconfig.json"
     train(sagemaker, "walk", f"cat {config}")
@@ -513,7 +498,7 @@ def test_a_training_job_walks_its_statuses(client: Client) -> None:
     assert (hosts["current_host"], hosts["hosts"]) == ("algo-2", ["algo-1", "algo-2"])
 
 
-def test_training_jobs_that_fail_or_are_stopped(double: AwsDouble, client: Client) -> None:
+def test_failed_and_stopped_training_jobs(double: AwsDouble, client: Client) -> None:
     sagemaker = client("sagemaker")
     train(sagemaker, "fails", "exit 3")
     assert trained(sagemaker, "fails")["FailureReason"] == "AlgorithmError: , exit code: 3"
@@ -536,7 +521,7 @@ def test_training_jobs_that_fail_or_are_stopped(double: AwsDouble, client: Clien
     assert (slow["TrainingJobStatus"], slow["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
 
 
-def test_an_interrupted_training_job_restarts(double: AwsDouble, client: Client) -> None:
+def test_interrupted_training_job_restarts(double: AwsDouble, client: Client) -> None:
     sagemaker = client("sagemaker")
     spot = {
         "EnableManagedSpotTraining": True,
@@ -556,7 +541,7 @@ def test_an_interrupted_training_job_restarts(double: AwsDouble, client: Client)
     assert "Interrupted" in walked
 
 
-def test_training_jobs_that_are_refused(double: AwsDouble, client: Client) -> None:
+def test_invalid_training_job_is_an_error(double: AwsDouble, client: Client) -> None:
     sagemaker = client("sagemaker")
     train(sagemaker, "one")
     with pytest.raises(ClientError, match="already exists"):
@@ -573,14 +558,14 @@ def test_training_jobs_that_are_refused(double: AwsDouble, client: Client) -> No
         train(sagemaker, "two")
 
 
-def test_training_jobs_are_listed_in_pages(double: AwsDouble, client: Client) -> None:
+def test_list_of_training_jobs_has_pages(double: AwsDouble, client: Client) -> None:
     double.sagemaker.fill(250)
     paginator = client("sagemaker").get_paginator("list_training_jobs")
     pages = list(paginator.paginate(PaginationConfig={"PageSize": 100}))
     assert [len(p["TrainingJobSummaries"]) for p in pages] == [100, 100, 50]
 
 
-def test_tags_of_training_jobs(client: Client) -> None:
+def test_training_jobs_have_tags(client: Client) -> None:
     sagemaker = client("sagemaker")
     train(sagemaker, "tagged", Tags=[{"Key": "a", "Value": "1"}])
     arn = sagemaker.describe_training_job(TrainingJobName="tagged")["TrainingJobArn"]

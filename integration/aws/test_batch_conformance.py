@@ -1,5 +1,7 @@
-"""The conformance suite on ``aws_batch``: jobs of one node through moto and the Docker Engine, jobs
-of several through the double, and both against a real queue where one is named.
+"""The conformance suite on ``aws_batch``.
+
+Jobs of one node run through moto and the Docker Engine. The double runs tests that moto cannot. If
+an environment variable names a real queue, the suite runs there too.
 """
 
 from __future__ import annotations
@@ -25,19 +27,19 @@ SEVERAL_NODES = "moto tells of no nodes, and has one log for all of them; the do
 
 
 TOO_LARGE = "a job definition has 24 KiB at most; larger ones are refused before submission"
-# as many as fit into a job definition, whichever they are
+# as many as fit into a job definition
 CHUNK = 143
 
 
 class BatchConformance(SchedulerConformance):
-    """What holds wherever the jobs run."""
+    """Settings for all endpoints."""
 
     scheduler_name = "aws_batch"
     cannot_carry = {"size: long": TOO_LARGE}
     hostile_chunk = CHUNK
 
     def _why_not(self, value: HostileValue) -> str | None:
-        return self.cannot_carry.get(value.name)  # and not what only begins so
+        return self.cannot_carry.get(value.name)  # but not a longer name with this prefix
 
 
 class TestBatchThroughMoto(BatchConformance):
@@ -69,7 +71,7 @@ class TestBatchThroughMoto(BatchConformance):
 
     @pytest.fixture(autouse=True)
     def _pending(self, use_moto: Moto, request: pytest.FixtureRequest) -> Iterator[None]:
-        """A job that waits for another one stays pending."""
+        """Return an app that stays pending, because it waits for another job."""
         if "cancel_a_pending" not in request.node.name:
             yield
             return
@@ -101,9 +103,7 @@ class TestBatchThroughMoto(BatchConformance):
 
 
 class TestBatchThroughDouble(BatchConformance):
-    """What moto cannot do, by jobs of one node; those of several have the whole suite of their own
-    (test_batch_multinode.py).
-    """
+    """Tests of single-node jobs that moto cannot run."""
 
     image = "any"
     python = sys.executable
@@ -121,7 +121,7 @@ class TestBatchThroughDouble(BatchConformance):
         return {"queue": QUEUE}
 
 
-#: What of the suite is left to the double.
+#: Tests that only the double can run.
 LEFT_OUT_BY_MOTO = {
     "test_failure_and_its_code",
     "test_retries",
@@ -142,14 +142,14 @@ for _name in dir(SchedulerConformance):
     if _name.startswith("test_") and _name not in LEFT_OUT_BY_MOTO:
         setattr(TestBatchThroughDouble, _name, None)
 
-#: A queue of a real account, or of wherever AWS_ENDPOINT_URL points.
+#: A queue of a real account, or at AWS_ENDPOINT_URL.
 REAL_QUEUE = os.environ.get("TORCHX_TEST_AWS_QUEUE", "")
 
 
 if REAL_QUEUE:
 
     class TestBatchReal(BatchConformance):
-        """A real account; the image that TORCHX_TEST_AWS_IMAGE may name has a ``sh``."""
+        """A real account; TORCHX_TEST_AWS_IMAGE may name an image with ``sh``."""
 
         image = os.environ.get("TORCHX_TEST_AWS_IMAGE", "public.ecr.aws/docker/library/busybox:1")
         unsupported: ClassVar[dict[str, str]] = {

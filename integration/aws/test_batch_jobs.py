@@ -1,4 +1,4 @@
-"""Jobs of AWS Batch, of one node and of several, through a double whose jobs are processes."""
+"""Batch jobs of one node and of several, through a double that runs them as processes."""
 
 from __future__ import annotations
 
@@ -37,10 +37,7 @@ def log(scheduler: AWSBatchScheduler, app_id: str, role: str = "main", k: int = 
     return [line.rstrip("\n") for line in scheduler.log_iter(app_id, role, k)]
 
 
-# -- several nodes
-
-
-def test_every_replica_knows_itself_and_the_first_one(
+def test_replicas_know_their_index_and_the_first_node(
     scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
     script = f'echo {macros.replica_id} "$R" "${{{macros.rank0_env}:=localhost}}" [$E]'
@@ -53,7 +50,7 @@ def test_every_replica_knows_itself_and_the_first_one(
         assert log(scheduler, app_id, "b", k) == [f"{k} r{k} 127.0.0.1 []"]
 
 
-def test_a_machine_taken_away_is_retried_by_its_reason(
+def test_reclaimed_instance_is_retried_by_its_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 60'
@@ -62,16 +59,13 @@ def test_a_machine_taken_away_is_retried_by_its_reason(
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "try 1\n"
     use_double.batch.reclaim(app_id.partition(":")[2])
     found = ended(app_id)
-    # the second attempt's own failure is not what the rule says
+    # The failure of the second attempt does not match the rule.
     assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
     assert log(scheduler, app_id) == ["try 1", "try 2"]
     assert found.roles_statuses[0].replicas[0].exit_code == 5
 
 
-# -- submitting
-
-
-def test_definitions_are_registered_when_they_differ(
+def test_only_different_definitions_are_registered(
     scheduler: AWSBatchScheduler, use_double: AwsDouble
 ) -> None:
     def revision(script: str) -> str:
@@ -88,7 +82,7 @@ def test_definitions_are_registered_when_they_differ(
     assert use_double.counts["SubmitJob"] == 4
 
 
-def test_deleting_ends_deregisters_and_forgets(
+def test_delete_ends_the_job_and_deregisters_its_definition(
     scheduler: AWSBatchScheduler, use_double: AwsDouble
 ) -> None:
     app_id = submit(scheduler, shell("sleep 60"), name="deleted")
@@ -108,7 +102,7 @@ def test_deleting_ends_deregisters_and_forgets(
     other.close()
 
 
-def test_what_was_deleted_after_its_end_is_in_nobodys_list(
+def test_app_deleted_after_its_end_is_not_listed(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     stays, goes, alike = (
@@ -120,7 +114,7 @@ def test_what_was_deleted_after_its_end_is_in_nobodys_list(
     other = AWSBatchScheduler("other")
     assert {app.app_id for app in other.list()} == {stays, goes, alike}
     scheduler.delete(goes)
-    # the one that shared its definition is still there
+    # The app that shared its definition still exists.
     use_double.reset()
     assert {app.app_id for app in other.list()} == {stays, alike}
     asked = {"DescribeJobQueues": 1, "ListJobs": 2, "DescribeJobDefinitions": 1, "DescribeJobs": 1}
@@ -130,7 +124,9 @@ def test_what_was_deleted_after_its_end_is_in_nobodys_list(
     other.close()
 
 
-def test_queues_that_do_not_take_it(scheduler: AWSBatchScheduler, use_double: AwsDouble) -> None:
+def test_queue_that_cannot_accept_the_job_is_an_error(
+    scheduler: AWSBatchScheduler, use_double: AwsDouble
+) -> None:
     use_double.batch.add_queue("disabled", state="DISABLED")
     use_double.batch.add_queue("fair", fair_share=True)
     for cfg, message in (
@@ -148,7 +144,7 @@ def test_queues_that_do_not_take_it(scheduler: AWSBatchScheduler, use_double: Aw
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_why_a_container_does_not_start(
+def test_container_that_cannot_start_has_a_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble, replicas: int
 ) -> None:
     use_double.batch.missing_images.add("image")
@@ -165,7 +161,7 @@ def test_why_a_container_does_not_start(
     assert "unable to assume the role" in role.msg
 
 
-def test_a_job_that_waits_says_why(
+def test_waiting_job_has_a_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     reason = "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - no machine is large enough"
@@ -181,7 +177,7 @@ def test_a_job_that_waits_says_why(
     assert ended(app_id).state == AppState.CANCELLED
 
 
-def test_a_timeout_is_told(
+def test_timed_out_job_has_a_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     use_double.batch.timeout_scale = 0.01
@@ -190,10 +186,7 @@ def test_a_timeout_is_told(
     assert "timeout" in found.msg
 
 
-# -- logs and credentials
-
-
-def test_credentials_that_expire_while_a_log_is_followed(
+def test_following_continues_after_expired_credentials(
     scheduler: AWSBatchScheduler,
     use_double: AwsDouble,
     monkeypatch: pytest.MonkeyPatch,
@@ -220,7 +213,7 @@ def test_credentials_that_expire_while_a_log_is_followed(
     assert keys == ["FIRST", "SECOND"]
 
 
-def test_a_log_group_that_is_gone(
+def test_missing_log_group_is_an_error(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     app_id = submit(scheduler, shell("echo x"), log_group="/my/group")
@@ -232,10 +225,7 @@ def test_a_log_group_that_is_gone(
             list(scheduler.log_iter(app_id, "main", should_tail=tail))
 
 
-# -- the command
-
-
-def test_the_story_of_a_job_of_several_nodes(
+def test_commands_for_a_multi_node_job(
     torchx: Any, environment: dict[str, str], use_double: AwsDouble
 ) -> None:
     environment.update(use_double.variables)
@@ -273,7 +263,7 @@ def test_the_story_of_a_job_of_several_nodes(
         ({}, "que=x", 2, "queue"),
     ],
 )
-def test_bad_input_is_one_line(
+def test_invalid_input_is_an_error_of_one_line(
     torchx: Any,
     environment: dict[str, str],
     use_double: AwsDouble,
@@ -295,7 +285,7 @@ def test_bad_input_is_one_line(
     assert len(run.stderr.strip().splitlines()) <= 3, run.stderr
 
 
-def test_a_dry_run_reaches_nobody(torchx: Any, environment: dict[str, str], aws: None) -> None:
+def test_dry_run_sends_no_request(torchx: Any, environment: dict[str, str], aws: None) -> None:
     environment["AWS_ENDPOINT_URL"] = "http://127.0.0.1:9"
     words = ("-s", "aws_batch", "-cfg", "queue=q", *NO_WORKSPACE, "utils.echo", "--image", "x")
     dry = torchx("run", "--dryrun", *words)

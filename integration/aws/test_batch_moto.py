@@ -33,9 +33,7 @@ def scheduler(use_moto: Moto, quick: None) -> Iterator[AWSBatchScheduler]:
     scheduler.close()
 
 
-def test_folders_variables_and_what_no_variable_can_be(
-    scheduler: AWSBatchScheduler, tmp_path: Any
-) -> None:
+def test_mounts_and_unusual_variables(scheduler: AWSBatchScheduler, tmp_path: Any) -> None:
     (tmp_path / "file").write_text("from the host")
     role = Role(
         "main",
@@ -59,7 +57,7 @@ def test_folders_variables_and_what_no_variable_can_be(
     assert "#jobs/detail/" in found.ui_url
 
 
-def test_a_definition_is_used_again(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+def test_definition_is_reused(scheduler: AWSBatchScheduler, ended: Ended) -> None:
     found = []
     for script in ("echo one", "echo one", "echo two"):
         role = Role("main", BUSYBOX, entrypoint="sh", args=["-c", script], resource=RESOURCE)
@@ -71,19 +69,19 @@ def test_a_definition_is_used_again(scheduler: AWSBatchScheduler, ended: Ended) 
     assert ended(app_id).state == AppState.SUCCEEDED
 
 
-def test_an_image_that_is_not_there(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+def test_missing_image_has_a_reason(scheduler: AWSBatchScheduler, ended: Ended) -> None:
     role = Role("main", "torchx-test/none:1", entrypoint="true", resource=RESOURCE)
     app_id = scheduler.submit(AppDef("app", [role]), {"queue": QUEUE})
     assert ended(app_id).state == AppState.FAILED
 
 
-def test_a_queue_that_is_disabled(scheduler: AWSBatchScheduler) -> None:
+def test_disabled_queue_is_an_error(scheduler: AWSBatchScheduler) -> None:
     role = Role("main", BUSYBOX, entrypoint="true", resource=RESOURCE)
     with pytest.raises(RequestError, match="'disabled' is disabled"):
         scheduler.submit(AppDef("app", [role]), {"queue": "disabled"})
 
 
-def test_the_story_of_a_job(torchx: Any, environment: dict[str, str], use_moto: Moto) -> None:
+def test_commands_for_a_job(torchx: Any, environment: dict[str, str], use_moto: Moto) -> None:
     environment.update(use_moto.variables)
     words: tuple[object, ...] = ("-s", "aws_batch", "-cfg", f"queue={QUEUE}", "--workspace", "")
     run = torchx(
@@ -91,7 +89,7 @@ def test_the_story_of_a_job(torchx: Any, environment: dict[str, str], use_moto: 
     )
     assert run.returncode == 0, run.stderr
     assert "hello batch" in run.stdout + run.stderr
-    assert "Found credentials" not in run.stderr  # the SDK's narration is not ours
+    assert "Found credentials" not in run.stderr  # drop log messages of the SDK
     handle = next(word for word in run.stdout.split() if word.startswith("aws_batch://"))
     assert "Found credentials" in torchx("--log_level", "DEBUG", "status", handle).stderr
     status = torchx("status", "-o", "json", handle)
@@ -107,14 +105,14 @@ def test_the_story_of_a_job(torchx: Any, environment: dict[str, str], use_moto: 
     assert torchx("status", handle).returncode == 1
 
 
-def test_a_workspace_goes_along_in_an_image(
+def test_workspace_is_built_into_an_image(
     torchx: Any,
     environment: dict[str, str],
     use_moto: Moto,
     engine: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    """Built and pushed without an engine; pulled by the engine that runs the job."""
+    """Build and push without an engine; the job's engine pulls the image."""
     environment.update(use_moto.variables)
     folder = Path(tempfile.mkdtemp(prefix="torchx-registry-"))
     workspace = tmp_path / "workspace"
@@ -141,7 +139,7 @@ def test_a_workspace_goes_along_in_an_image(
         shutil.rmtree(folder)
 
 
-def test_a_login_to_ecr_without_docker(use_moto: Moto) -> None:
+def test_push_to_ecr_without_docker_login(use_moto: Moto) -> None:
     found = credentials_for("123456789012.dkr.ecr.us-east-1.amazonaws.com")
     assert found is not None
     assert found.user == "AWS"

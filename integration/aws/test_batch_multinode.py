@@ -1,4 +1,4 @@
-"""``aws_batch`` with jobs of several nodes, through the double of AWS: every node is a process."""
+"""``aws_batch`` with multi-node jobs, through the AWS double: every node is a process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def app(*roles: Role) -> AppDef:
 
 
 class TestConformanceOfSeveralNodes(SchedulerConformance):
-    """The suite that every scheduler passes, each role on two nodes unless a test says else."""
+    """The conformance suite with two nodes per role, unless a test needs another number."""
 
     scheduler_name = "aws_batch"
     image = "any"
@@ -70,7 +70,7 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
         return super().sh(script, name, **fields)
 
     def _why_not(self, value: HostileValue) -> str | None:
-        return self.cannot_carry.get(value.name)  # and not what only begins so
+        return self.cannot_carry.get(value.name)  # but not a longer name with this prefix
 
     def test_failure_and_its_code(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.submit(runner, cfg, self.sh("exit 3"))
@@ -79,7 +79,7 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
         replicas = [r for role in status.roles for r in role.replicas]
         assert [r.exit_code for r in replicas] == [3, 3]
 
-    def test_every_job_has_several_nodes(
+    def test_every_job_is_a_multi_node_job(
         self, runner: Runner, cfg: dict[str, Any], double: AwsDouble
     ) -> None:
         self.finish(runner, self.submit(runner, cfg, self.sh("exit 0")))
@@ -87,10 +87,7 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
         assert made.params["type"] == "multinode"
 
 
-# -- nodes
-
-
-def test_roles_are_node_ranges(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+def test_each_role_is_a_node_range(scheduler: AWSBatchScheduler, ended: Ended) -> None:
     script = f"echo $0 {macros.replica_id} $AWS_BATCH_JOB_NODE_INDEX/$AWS_BATCH_JOB_NUM_NODES $A"
     roles = [
         sh(script, "first", env={"A": "a"}),
@@ -109,7 +106,9 @@ def test_roles_are_node_ranges(scheduler: AWSBatchScheduler, ended: Ended) -> No
     assert lines == ["0 0/5 a\n", "1 1/5 a\n", "0 2/5 b\n", "1 3/5 b\n", "2 4/5 b\n"]
 
 
-def test_nodes_find_the_first_one(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+def test_nodes_know_the_address_of_the_first_node(
+    scheduler: AWSBatchScheduler, ended: Ended
+) -> None:
     script = f'name={macros.rank0_env}; eval "echo \\"\\${{$name:-localhost}}\\""'
     app_id = scheduler.submit(app(sh(script, num_replicas=3)), CFG)
     ended(app_id)
@@ -148,7 +147,7 @@ else:
     assert list(scheduler.log_iter(app_id, "worker", 0)) == ["[b'1', b'2']\n"]
 
 
-def test_what_the_main_node_leaves_behind_is_no_failure(
+def test_nodes_stopped_after_the_main_node_are_not_failed(
     double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
     double.batch.child_notice = 0.1
@@ -160,7 +159,7 @@ def test_what_the_main_node_leaves_behind_is_no_failure(
     assert codes == [0, -15]
 
 
-def test_a_child_that_fails_is_named(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+def test_failed_child_node_is_named(scheduler: AWSBatchScheduler, ended: Ended) -> None:
     script = "[ $AWS_BATCH_JOB_NODE_INDEX = 0 ] || exit 7; sleep 0.5"
     found = ended(scheduler.submit(app(sh(script)), CFG))
     assert found.state == AppState.FAILED
@@ -170,7 +169,7 @@ def test_a_child_that_fails_is_named(scheduler: AWSBatchScheduler, ended: Ended)
     assert "exit code 7" in second.reason
 
 
-def test_attempts_of_all_nodes_are_in_the_logs(scheduler: AWSBatchScheduler, ended: Ended) -> None:
+def test_logs_contain_all_attempts_of_a_node(scheduler: AWSBatchScheduler, ended: Ended) -> None:
     script = "echo attempt $AWS_BATCH_JOB_ATTEMPT; sleep 0.2; [ $AWS_BATCH_JOB_ATTEMPT = 3 ]"
     app_id = scheduler.submit(app(sh(script, max_retries=4)), CFG)
     found = ended(app_id)
@@ -180,7 +179,7 @@ def test_attempts_of_all_nodes_are_in_the_logs(scheduler: AWSBatchScheduler, end
         assert lines == [f"attempt {i}\n" for i in (1, 2, 3)]
 
 
-def test_a_reclaimed_machine_is_a_retry(
+def test_reclaimed_instance_is_a_retry(
     double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
     double.batch.child_notice = 0.1
@@ -197,7 +196,7 @@ def test_a_reclaimed_machine_is_a_retry(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
-def test_cancelling_ends_every_node(
+def test_cancel_ends_every_node(
     double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
     app_id = scheduler.submit(app(sh("exec sleep 300", num_replicas=4)), CFG)
@@ -212,7 +211,7 @@ def test_cancelling_ends_every_node(
     assert {r.state for r in found.roles_statuses[0].replicas} == {AppState.CANCELLED}
 
 
-def test_an_image_that_is_not_there(
+def test_missing_image_has_a_reason(
     double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
     double.batch.missing_images.add("any")
@@ -221,7 +220,7 @@ def test_an_image_that_is_not_there(
     assert "CannotPullContainerError" in found.msg
 
 
-def test_a_definition_is_registered_once(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
+def test_definition_is_registered_once(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
     for _ in range(3):
         scheduler.submit(app(sh("true")), CFG)
     assert double.counts["RegisterJobDefinition"] == 1
@@ -230,10 +229,7 @@ def test_a_definition_is_registered_once(double: AwsDouble, scheduler: AWSBatchS
     assert double.counts["RegisterJobDefinition"] == 2
 
 
-# -- figures
-
-
-def test_following_fifty_pages_loses_and_doubles_no_line(
+def test_following_fifty_pages_loses_and_repeats_no_line(
     double: AwsDouble, scheduler: AWSBatchScheduler
 ) -> None:
     double.logs.page_lines = 100
@@ -245,11 +241,11 @@ def test_following_fifty_pages_loses_and_doubles_no_line(
     assert list(scheduler.log_iter(app_id, "worker", 1, should_tail=True)) == expected
     double.reset()
     assert list(scheduler.log_iter(app_id, "worker", 1)) == expected
-    # fifty pages, every seventh request an empty one, and one to see that this was the end
+    # Fifty pages, an empty one for every seventh request, and one for the end.
     assert 51 <= double.counts["GetLogEvents"] <= 60
 
 
-def test_following_pages_while_they_are_written(
+def test_following_a_log_while_it_is_written(
     double: AwsDouble, scheduler: AWSBatchScheduler
 ) -> None:
     double.logs.page_lines = 20
@@ -262,7 +258,7 @@ def test_following_pages_while_they_are_written(
     assert lines == [f"line {i}\n" for i in range(1000)]
 
 
-def test_sixteen_nodes_are_followed_by_the_looks_of_one(
+def test_followers_of_sixteen_nodes_share_requests(
     double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pause = 0.2
@@ -278,12 +274,12 @@ def test_sixteen_nodes_are_followed_by_the_looks_of_one(
         followed = list(pool.map(follow, range(16)))
     assert followed == [[f"{k}.{i}\n" for i in range(1, 6)] for k in range(16)]
     looks = (time.monotonic() - begun) / pause
-    # beside them, each who begins may ask whether there is the app, and for the node
+    # Each follower may also send a request for the app and one for its node.
     assert double.counts["DescribeJobs"] <= looks + 2 * 16
     print(f"{double.counts['DescribeJobs']} DescribeJobs in the time of {looks:.0f} looks")
 
 
-def test_listing_takes_one_request_for_each_page_and_queues_at_once(
+def test_list_sends_one_request_per_page_and_queues_concurrently(
     double: AwsDouble, scheduler: AWSBatchScheduler
 ) -> None:
     names = [f"many-{i}" for i in range(20)]
@@ -294,7 +290,7 @@ def test_listing_takes_one_request_for_each_page_and_queues_at_once(
     found = scheduler.list()
     assert len(found) == 20_000
     assert len({item.app_handle for item in found}) == 20_000
-    # the two queues of every test are listed, too
+    # The list includes the two queues of every test.
     assert double.counts == {
         "DescribeJobQueues": 1,
         "ListJobs": 20 * 10 + 2,
@@ -303,12 +299,12 @@ def test_listing_takes_one_request_for_each_page_and_queues_at_once(
     assert 2 <= double.most_at_once <= 8
 
 
-def test_listing_keeps_no_more_than_a_page_of_each_queue(
+def test_list_keeps_at_most_one_page_per_queue_in_memory(
     aws: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"many-{i}" for i in range(20)]
     options = [word for name in names for word in ("--queue", name)]
-    # in a process of its own, for what it needs itself is not what is measured
+    # Run the double in another process, so that its memory is not measured.
     server = subprocess.Popen(
         [sys.executable, str(DOUBLE), "--fill", "1000", *options],
         stdin=subprocess.DEVNULL,
@@ -324,9 +320,9 @@ def test_listing_keeps_no_more_than_a_page_of_each_queue(
             monkeypatch.setenv(name, "double")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         scheduler = AWSBatchScheduler("test")
-        scheduler.list({"queue": "many-0"})  # the SDK's own models, read once
+        scheduler.list({"queue": "many-0"})  # the SDK caches its models
         tracemalloc.start()
-        assert scheduler.list() == []  # 20,000 jobs of others
+        assert scheduler.list() == []  # 20,000 jobs of other tools
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         scheduler.close()
@@ -338,17 +334,14 @@ def test_listing_keeps_no_more_than_a_page_of_each_queue(
     assert peak < 16e6
 
 
-# -- what goes wrong
-
-
-def test_throttling_is_waited_out(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
+def test_throttled_requests_are_retried(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
     double.faults.append(Fault("SubmitJob", "throttling", times=2))
     app_id = scheduler.submit(app(sh("true")), CFG)
     assert double.counts["SubmitJob"] == 3
     assert scheduler.describe(app_id) is not None
 
 
-def test_throttling_without_an_end(
+def test_permanent_throttling_is_an_error(
     double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
@@ -357,7 +350,7 @@ def test_throttling_without_an_end(
         scheduler.list()
 
 
-def test_credentials_that_expire_during_a_follow(
+def test_following_continues_after_expired_credentials(
     double: AwsDouble, scheduler: AWSBatchScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     double.batch.child_notice = 5.0
@@ -370,25 +363,27 @@ def test_credentials_that_expire_during_a_follow(
     assert [r.message for r in caplog.records if "expired" in r.message]
 
 
-def test_access_denied(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
+def test_access_denied_is_an_error(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
     double.faults.append(Fault("SubmitJob", "denied"))
     with pytest.raises(AccessDeniedError, match="batch:SubmitJob"):
         scheduler.submit(app(sh("true")), CFG)
 
 
 @pytest.mark.parametrize(
-    ("queue", "said"), [("nowhere", "nowhere"), ("off", "off"), ("fair", "share_id")]
+    ("queue", "message"), [("nowhere", "nowhere"), ("off", "off"), ("fair", "share_id")]
 )
-def test_queues_that_take_no_job(
-    double: AwsDouble, scheduler: AWSBatchScheduler, queue: str, said: str
+def test_queue_that_accepts_no_job_is_an_error(
+    double: AwsDouble, scheduler: AWSBatchScheduler, queue: str, message: str
 ) -> None:
     double.batch.add_queue("off", state="DISABLED")
     double.batch.add_queue("fair", fair_share=True)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         scheduler.submit(app(sh("true")), {"queue": queue})
 
 
-def test_a_fair_share(double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended) -> None:
+def test_job_with_a_share_identifier(
+    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
+) -> None:
     double.batch.add_queue("fair", fair_share=True)
     cfg = {"queue": "fair", "share_id": "team", "priority": 5}
     assert ended(scheduler.submit(app(sh("true")), cfg)).state == AppState.SUCCEEDED

@@ -1,4 +1,4 @@
-"""``aws_sagemaker`` against the double of AWS: every instance is a process, logs come in pages."""
+"""``aws_sagemaker`` through the AWS double: every instance is a process, logs have pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ended = Callable[[str], DescribeAppResponse]
 
 @pytest.fixture
 def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSSageMakerScheduler]:
-    """SageMaker of the double."""
+    """Return a scheduler for SageMaker of the double."""
     scheduler = AWSSageMakerScheduler("test", log_delay=0.3)
     yield scheduler
     scheduler.close()
@@ -43,14 +43,14 @@ def app(script: str = "true", name: str = "train", **fields: Any) -> AppDef:
 
 
 class TestConformance(SchedulerConformance):
-    """The suite that every scheduler passes; each instance is a process of the double."""
+    """The conformance suite; each instance is a process of the double."""
 
     scheduler_name = "aws_sagemaker"
     image = "an/image:1"
     python = sys.executable
     poll_interval = 0.1
     long_job = 5
-    # all of them are more than the 50,000 characters that SageMaker carries
+    # Together they exceed the limit of 50,000 characters.
     hostile_chunk = 100
     pending_cfg: ClassVar[dict[str, Any]] = {}
     cannot_carry: ClassVar[dict[str, str]] = {
@@ -77,7 +77,7 @@ class TestConformance(SchedulerConformance):
         return Resource(cpu=1, gpu=0, memMB=64)
 
     def _why_not(self, value: HostileValue) -> str | None:
-        return self.cannot_carry.get(value.name)  # and not what only begins so
+        return self.cannot_carry.get(value.name)  # but not a longer name with this prefix
 
     def test_cancel_a_pending_app(self, double: AwsDouble, runner: Any, cfg: Any) -> None:  # type: ignore[override]
         double.sagemaker.pending = True
@@ -91,8 +91,10 @@ REAL_ROLE = os.environ.get("TORCHX_TEST_SAGEMAKER_ROLE", "")
     not REAL_ROLE, reason="no TORCHX_TEST_SAGEMAKER_ROLE: the ARN of a role in a real account"
 )
 class TestSageMakerReal(TestConformance):
-    """A real account: TORCHX_TEST_SAGEMAKER_IMAGE is an image of its ECR that has a ``sh``,
-    TORCHX_TEST_SAGEMAKER_OUTPUT an s3:// prefix.
+    """A real account.
+
+    TORCHX_TEST_SAGEMAKER_IMAGE names an image in its ECR with ``sh``, TORCHX_TEST_SAGEMAKER_OUTPUT
+    an s3:// prefix.
     """
 
     image = os.environ.get("TORCHX_TEST_SAGEMAKER_IMAGE", "")
@@ -120,10 +122,7 @@ class TestSageMakerReal(TestConformance):
         SchedulerConformance.test_cancel_a_pending_app(self, runner, cfg)
 
 
-# -- the way of a job
-
-
-def test_the_request_arrives_as_the_dry_run_prints_it(
+def test_request_equals_the_dry_run(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
     cfg = {
@@ -161,7 +160,7 @@ def test_the_request_arrives_as_the_dry_run_prints_it(
     assert tags["torchx.pytorch.org/app-name"] == "train"
 
 
-def test_a_script_becomes_hyperparameters(
+def test_script_becomes_hyperparameters(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
     job = app(args=["train.py", "--lr", "0.1", "--name=a b"])
@@ -194,7 +193,7 @@ def test_secondary_statuses_and_failure_reason(
     )
 
 
-def test_a_job_that_ran_for_too_long_has_failed(
+def test_job_that_exceeds_its_time_limit_is_failed(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
     double.sagemaker.runtime_scale = 0.001
@@ -204,7 +203,7 @@ def test_a_job_that_ran_for_too_long_has_failed(
     assert found.msg.startswith("MaxRuntimeExceeded")
 
 
-def test_logs_of_an_interrupted_job_are_followed_through_its_restart(
+def test_following_continues_through_a_restart(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran before"
@@ -224,10 +223,7 @@ def test_logs_of_an_interrupted_job_are_followed_through_its_restart(
     assert list(scheduler.log_iter(app_id, "worker")) == ["begin\n"] * 2
 
 
-# -- figures
-
-
-def test_following_fifty_pages_loses_and_doubles_no_line(
+def test_following_fifty_pages_loses_and_repeats_no_line(
     double: AwsDouble, scheduler: AWSSageMakerScheduler
 ) -> None:
     double.logs.page_lines = 100
@@ -238,11 +234,11 @@ def test_following_fifty_pages_loses_and_doubles_no_line(
     assert lines == [f"line {i}\n" for i in range(5000)]
     double.reset()
     assert list(scheduler.log_iter(app_id, "worker")) == lines
-    # fifty pages, every seventh request an empty one, and one to see that this was the end
+    # Fifty pages, an empty one for every seventh request, and one for the end.
     assert 51 <= double.counts["GetLogEvents"] <= 60
 
 
-def test_listing_takes_one_request_for_each_page(
+def test_list_sends_one_request_per_page(
     double: AwsDouble, scheduler: AWSSageMakerScheduler
 ) -> None:
     double.sagemaker.fill(2_000)
@@ -252,17 +248,16 @@ def test_listing_takes_one_request_for_each_page(
     assert found[0].app_handle.startswith("aws_sagemaker://test/filled-")
 
 
-# -- what goes wrong
-
-
-def test_throttling_is_waited_out(double: AwsDouble, scheduler: AWSSageMakerScheduler) -> None:
+def test_throttled_requests_are_retried(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler
+) -> None:
     double.faults.append(Fault("CreateTrainingJob", "throttling", times=2))
     app_id = scheduler.submit(app(), CFG)
     assert double.counts["CreateTrainingJob"] == 3
     assert scheduler.describe(app_id) is not None
 
 
-def test_throttling_without_an_end(
+def test_permanent_throttling_is_an_error(
     double: AwsDouble, monkeypatch: pytest.MonkeyPatch, scheduler: AWSSageMakerScheduler
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
@@ -272,7 +267,7 @@ def test_throttling_without_an_end(
     assert double.counts["ListTrainingJobs"] == 2
 
 
-def test_credentials_that_expire_during_a_follow(
+def test_following_continues_after_expired_credentials(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     app_id = scheduler.submit(app("echo one; sleep 1; echo two"), CFG)
@@ -284,13 +279,13 @@ def test_credentials_that_expire_during_a_follow(
     assert [r.message for r in caplog.records if "expired" in r.message]
 
 
-def test_access_denied(double: AwsDouble, scheduler: AWSSageMakerScheduler) -> None:
+def test_access_denied_is_an_error(double: AwsDouble, scheduler: AWSSageMakerScheduler) -> None:
     double.faults.append(Fault("CreateTrainingJob", "denied"))
     with pytest.raises(AccessDeniedError, match="sagemaker:CreateTrainingJob"):
         scheduler.submit(app(), CFG)
 
 
-def test_what_sagemaker_refuses(
+def test_errors_of_sagemaker_are_reported(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
     double.sagemaker.refused_roles.add(ROLE)
@@ -307,7 +302,7 @@ def test_what_sagemaker_refuses(
     assert "Cannot pull the training image" in found.msg
 
 
-def test_a_field_that_no_request_has_is_refused_before_it_is_sent(
+def test_unknown_field_is_an_error_before_the_request(
     double: AwsDouble, scheduler: AWSSageMakerScheduler
 ) -> None:
     job = app()
@@ -317,7 +312,7 @@ def test_a_field_that_no_request_has_is_refused_before_it_is_sent(
     assert not double.counts
 
 
-def test_a_log_group_that_is_gone(
+def test_missing_log_group_is_an_error(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
     app_id = scheduler.submit(app("echo a"), CFG)
@@ -327,7 +322,7 @@ def test_a_log_group_that_is_gone(
         list(scheduler.log_iter(app_id, "worker"))
 
 
-def test_a_created_job_whose_answer_was_lost(
+def test_lost_response_of_a_created_job_is_not_an_error(
     double: AwsDouble, scheduler: AWSSageMakerScheduler
 ) -> None:
     info = scheduler.submit_dryrun(app("sleep 1"), CFG)
@@ -349,10 +344,7 @@ def test_long_commands_arrive_on_every_instance(
         assert text == "".join(f"<{w}>" for w in expected) + f"\n{'y' * 600}\nk{k}\n"
 
 
-# -- as users call it
-
-
-def test_the_command(use_double: AwsDouble, torchx: Any) -> None:
+def test_commands_for_a_training_job(use_double: AwsDouble, torchx: Any) -> None:
     cfg = f"role={ROLE},instance_type=ml.m5.large"
     words = ("run", "--workspace", "", "-s", "aws_sagemaker", "-cfg", cfg)
     printed = torchx(*words, "--dryrun", "utils.echo", "--msg", "hello there")
@@ -384,7 +376,7 @@ def test_exit_codes(use_double: AwsDouble, torchx: Any) -> None:
     assert "access denied" in denied.stderr
 
 
-def test_a_workspace_becomes_the_image(
+def test_workspace_is_built_into_an_image(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, tmp_path: Path
 ) -> None:
     folder = tmp_path / "source"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Run an MLflow tracking server on SQLite: integration/services/mlflow.sh PORT FOLDER
+# Run an MLflow tracking server with SQLite: integration/services/mlflow.sh PORT DIRECTORY
 #
-# Database and artifacts are in FOLDER. The server starts processes of its own: end the process group.
-# The active environment needs requirements-trackers.txt.
+# Database and artifacts are in DIRECTORY. The active environment needs requirements-trackers.txt.
+# Stop the server and its child processes with a signal.
 set -euo pipefail
 exec mlflow server --host 127.0.0.1 --port "$1" --workers 2 \
     --backend-store-uri "sqlite:///$2/mlflow.db" --artifacts-destination "$2/artifacts"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Run an AWS endpoint in memory: integration/services/moto.sh PORT
 #
-# The active environment needs requirements-trackers.txt.
+# The active environment needs requirements-trackers.txt. Stop it with a signal.
 set -euo pipefail
-# A page of a bucket's listing has 1,000 keys in AWS. Smaller pages let tests see two pages sooner.
+# AWS returns 1,000 keys per page of a bucket's listing. With 100, tests need fewer keys for two pages.
 export MOTO_S3_DEFAULT_MAX_KEYS=100
 exec moto_server -H 127.0.0.1 -p "$1"

@@ -1,4 +1,4 @@
-"""torchx_apps.booth: the value, and where it is left for whoever searches."""
+"""The program booth: the value and its result file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from torchx_apps.results import FsspecResultTracker
 @pytest.mark.parametrize(
     ("x1", "x2", "value"), [(1, 3, 0), (0, 0, 74), (-10, -10, 2594), (1.5, -2, 106.25)]
 )
-def test_value(x1: float, x2: float, value: float) -> None:
+def test_booth_value(x1: float, x2: float, value: float) -> None:
     assert booth(x1, x2) == value
 
 
-def test_main_stores_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_stores_and_prints_the_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["--x1", "-1.5", "--x2", "2", "--tracker_base", str(tmp_path), "--trial_idx", "7"])
     assert FsspecResultTracker(str(tmp_path))[7] == {"booth_eval": booth(-1.5, 2)}
     assert (tmp_path / "7").read_text() == f'{{\n  "booth_eval": {booth(-1.5, 2)}\n}}'
     assert capsys.readouterr().out == f"booth(-1.5, 2.0) = {booth(-1.5, 2)}\n"
 
 
-def test_defaults() -> None:
+def test_default_arguments() -> None:
     assert vars(parse_args(["--x1", "1", "--x2", "3"])) == {
         "x1": 1.0,
         "x2": 3.0,
@@ -41,7 +43,9 @@ def test_defaults() -> None:
         (["--x1", "1", "--x2", "2", "--trial_idx", "1.5"], "invalid int value: '1.5'"),
     ],
 )
-def test_wrong_arguments(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_an_error(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exited:
         main(argv)
     assert exited.value.code == 2

@@ -1,4 +1,4 @@
-"""torchx_apps.copy: what lands where, and what never does."""
+"""The program copy: destinations, directories, links, failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONTENT = bytes(range(256)) * 300  # longer than one buffer
 
 @pytest.fixture(autouse=True)
 def memory() -> Iterator[MemoryFileSystem]:
-    """The in-memory filesystem, which is one for the whole process."""
+    """Return fsspec's in-memory file system, which is global in the process."""
     fs = fsspec.filesystem("memory")
     yield fs
     fs.store.clear()
@@ -42,7 +42,7 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tree(root: Path) -> dict[str, bytes | None]:
-    """Every path below ``root``: a file's content, None for a folder."""
+    """Return every path below ``root`` with the content of a file, or None for a directory."""
     return {
         str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
         for path in root.rglob("*")
@@ -60,7 +60,7 @@ def write_tree(root: Path, files: dict[str, bytes | None]) -> None:
 
 
 class FailingReadMock(io.BytesIO):
-    """Gives half of the content, then an I/O error."""
+    """A file that returns half of its content, then an I/O error."""
 
     def read(self, size: int | None = -1) -> bytes:
         if self.tell() >= len(CONTENT) // 2:
@@ -69,7 +69,7 @@ class FailingReadMock(io.BytesIO):
 
 
 class FailingMockFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """Has one file, ``/bad``, that cannot be read to its end."""
+    """A file system whose file ``/bad`` cannot be read to its end."""
 
     protocol = "failingmock"
     cachable = False
@@ -82,7 +82,7 @@ class FailingMockFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 class UploadMockFile(AbstractBufferedFile):  # type: ignore[misc]
-    """As an object store has it: what was written is there once the upload is completed."""
+    """A file that exists only after its upload is completed, as in an object store."""
 
     def _initiate_upload(self) -> None:
         self.parts = b""
@@ -132,7 +132,7 @@ def mocks(monkeypatch: pytest.MonkeyPatch) -> None:
         ("existing", "existing"),
     ],
 )
-def test_file_lands(dst: str, lands: str, cwd: Path) -> None:
+def test_destination_of_a_file(dst: str, lands: str, cwd: Path) -> None:
     (cwd / "src").write_bytes(CONTENT)
     (cwd / "folder").mkdir()
     (cwd / "existing").write_bytes(b"old and longer" * 10000)
@@ -144,7 +144,7 @@ def test_file_lands(dst: str, lands: str, cwd: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"x", CONTENT])
 @pytest.mark.parametrize("bufsize", [1, 65536])
-def test_file_over_filesystems_and_back(
+def test_file_is_copied_between_file_systems(
     content: bytes, bufsize: int, cwd: Path, memory: MemoryFileSystem
 ) -> None:
     (cwd / "src").write_bytes(content)
@@ -155,7 +155,7 @@ def test_file_over_filesystems_and_back(
     assert (cwd / "back").read_bytes() == content
 
 
-def test_one_filesystem_copies_by_itself(
+def test_copy_within_a_file_system_transfers_no_data(
     memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.pipe_file("/x", CONTENT)
@@ -174,14 +174,14 @@ TREE: dict[str, bytes | None] = {
 
 
 @pytest.mark.parametrize("dst", ["out", "out/", "deep/er/out"])
-def test_folder_is_copied_whole(dst: str, cwd: Path) -> None:
+def test_directory_is_copied_completely(dst: str, cwd: Path) -> None:
     write_tree(cwd / "src", {**TREE, "empty/folder": None})
     copied = copy("src", dst)
     assert tree(cwd / dst) == tree(cwd / "src")
     assert (copied.files, copied.size) == (5, len(CONTENT) + 3)
 
 
-def test_folder_over_filesystems_and_back(cwd: Path) -> None:
+def test_directory_is_copied_between_file_systems(cwd: Path) -> None:
     write_tree(cwd / "src", TREE)
     copy("src", "memory://one")
     copy("memory://one", "memory://two/three/")
@@ -189,7 +189,7 @@ def test_folder_over_filesystems_and_back(cwd: Path) -> None:
     assert tree(cwd / "out") == tree(cwd / "src")
 
 
-def test_folder_is_merged_into_one_that_is_there(cwd: Path) -> None:
+def test_directory_is_merged_into_an_existing_one(cwd: Path) -> None:
     write_tree(cwd / "src", {"a/new": b"new", "a/both": b"new"})
     write_tree(cwd / "out", {"a/old": b"old", "a/both": b"old"})
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_links_are_followed(cwd: Path) -> None:
     assert not any(path.is_symlink() for path in (cwd / "out").rglob("*"))
 
 
-def test_destination_link_is_written_through(cwd: Path) -> None:
+def test_link_at_the_destination_is_followed(cwd: Path) -> None:
     write_tree(cwd, {"src": b"new", "real/target": b"old"})
     (cwd / "link").symlink_to("real/target")
     copy("src", "link")
@@ -240,7 +240,7 @@ def test_destination_link_is_written_through(cwd: Path) -> None:
     ("source_mode", "old_mode", "expected"),
     [(0o755, None, 0o755), (0o600, None, 0o600), (0o777, None, 0o755), (0o755, 0o640, 0o640)],
 )
-def test_mode_is_as_cp_has_it(
+def test_permissions_equal_those_of_cp(
     source_mode: int, old_mode: int | None, expected: int, cwd: Path
 ) -> None:
     (cwd / "src").write_bytes(b"x")
@@ -256,7 +256,7 @@ def test_mode_is_as_cp_has_it(
     assert stat.S_IMODE((cwd / "dst").stat().st_mode) == expected
 
 
-def test_named_pipe_is_written_to_not_replaced(cwd: Path) -> None:
+def test_named_pipe_is_written_to(cwd: Path) -> None:
     (cwd / "src").write_bytes(b"through the pipe")
     os.mkfifo(cwd / "pipe")
     received: list[bytes] = []
@@ -268,18 +268,18 @@ def test_named_pipe_is_written_to_not_replaced(cwd: Path) -> None:
     assert (cwd / "pipe").is_fifo()
 
 
-def test_what_is_no_file_is_left_out(cwd: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_special_files_are_skipped(cwd: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_tree(cwd, {"src/x": b"x"})
     os.mkfifo(cwd / "src/pipe")
     assert copy("src", "out").files == 1
     assert tree(cwd / "out") == {"x": b"x"}
-    assert "src/pipe: neither a file nor a folder" in capfd.readouterr().err
+    assert "src/pipe: not a file or directory" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("mocks")
 @pytest.mark.parametrize("old", [None, b"what was there"])
 @pytest.mark.parametrize("dst", ["dst", "memory://dst", "uploadmock://dst"])
-def test_failure_leaves_nothing_half_done(
+def test_failure_leaves_no_incomplete_file(
     dst: str, old: bytes | None, cwd: Path, memory: MemoryFileSystem
 ) -> None:
     if old is not None:
@@ -302,10 +302,10 @@ def test_upload_is_completed(cwd: Path) -> None:
 @pytest.mark.parametrize(
     ("src", "dst", "message"),
     [
-        ("nope", "x", "no such file or folder: nope"),
-        ("memory://nope", "x", "no such file or folder: memory://nope"),
-        ("", "x", "the location is empty"),
-        ("file", "", "the location is empty"),
+        ("nope", "x", "no such file or directory: nope"),
+        ("memory://nope", "x", "no such file or directory: memory://nope"),
+        ("", "x", "the URL is empty"),
+        ("file", "", "the URL is empty"),
         ("file", "file", "same file"),
         ("file", "./folder/../file", "same file"),
         ("file", "link", "same file"),
@@ -314,12 +314,14 @@ def test_upload_is_completed(cwd: Path) -> None:
         ("folder", "folder/below/it", "into itself"),
         ("folder", "folderlink/below", "into itself"),
         ("folder", "file", "over the file"),
-        ("loop", "x", "leads back to a folder above it"),
+        ("loop", "x", "points to one of its parent directories"),
         ("s4://bucket/x", "x", "Protocol not known"),
         ("memry://x", "x", "did you mean memory://"),
     ],
 )
-def test_bad_request(src: str, dst: str, message: str, cwd: Path) -> None:
+def test_invalid_source_or_destination_is_an_error(
+    src: str, dst: str, message: str, cwd: Path
+) -> None:
     write_tree(cwd, {"file": b"f", "folder/x": b"x", "loop/in/x": b"x"})
     (cwd / "link").symlink_to("file")
     (cwd / "folderlink").symlink_to("folder")
@@ -330,7 +332,7 @@ def test_bad_request(src: str, dst: str, message: str, cwd: Path) -> None:
     assert tree(cwd) == before
 
 
-def test_broken_link_is_named(cwd: Path) -> None:
+def test_broken_link_is_an_error_with_its_name(cwd: Path) -> None:
     write_tree(cwd, {"src/a": b"a"})
     (cwd / "src/broken").symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match="src/broken"):
@@ -338,13 +340,13 @@ def test_broken_link_is_named(cwd: Path) -> None:
     assert not (cwd / "out").exists()
 
 
-def test_neighbour_with_a_longer_name_is_not_inside(cwd: Path) -> None:
+def test_directory_with_a_common_prefix_is_not_inside(cwd: Path) -> None:
     write_tree(cwd, {"run/x": b"x"})
     copy("run", "run2")
     assert tree(cwd / "run2") == {"x": b"x"}
 
 
-def test_main_tells_what_it_copies(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_prints_copied_files(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_tree(cwd, {"src/a": b"aa", "src/b": b"b"})
     main(["--src", "src", "--dst", "out"])
     assert capsys.readouterr().out.splitlines() == [
@@ -370,11 +372,11 @@ def test_parse_args() -> None:
         (["--src", "a", "--dst", "b", "--bufsize", "0"], 2, "must be greater than 0"),
         (["--src", "a", "--dst", "b", "--bufsize", "x"], 2, "expected an integer, got 'x'"),
         (["--src", "a", "--dst", "b", "--nope"], 2, "--nope"),
-        (["--src", "a", "--dst", "b"], 1, "no such file or folder: a"),
+        (["--src", "a", "--dst", "b"], 1, "no such file or directory: a"),
         (["--src", __file__, "--dst", "/proc/nope/x"], 1, "/proc/nope"),
     ],
 )
-def test_process_says_one_line(argv: list[str], code: int, message: str) -> None:
+def test_process_prints_errors_on_one_line(argv: list[str], code: int, message: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "torchx_apps.copy", *argv],
         capture_output=True,
@@ -387,7 +389,7 @@ def test_process_says_one_line(argv: list[str], code: int, message: str) -> None
     assert message in done.stderr
 
 
-def test_process_prints_names_that_are_no_text(cwd: Path) -> None:
+def test_process_prints_names_that_are_not_utf8(cwd: Path) -> None:
     os.mkdir("src")
     with open(b"src/\xff\xfe", "wb") as file:
         file.write(b"x")

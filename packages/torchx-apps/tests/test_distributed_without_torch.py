@@ -1,4 +1,4 @@
-"""torchx_apps.distributed outside of a process group; with one: integration/torch."""
+"""The module distributed without a process group; integration/torch tests it with one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def no_torch_and_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def torch_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None in sys.modules blocks an import without saying which module; a real absence says it."""
+    """Raise the error of a missing torch; None in sys.modules would not name the module."""
 
     class AbsentMockFinder:
         def find_spec(self, name: str, path: object, target: object = None) -> None:
@@ -43,7 +43,7 @@ def torch_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"RANK": "4", "WORLD_SIZE": "8", "LOCAL_RANK": "0"}, 4, 8, 0),
     ],
 )
-def test_ranks_come_from_the_environment(
+def test_ranks_are_read_from_the_environment(
     environment: dict[str, str],
     rank: int,
     world_size: int,
@@ -61,7 +61,7 @@ def test_ranks_come_from_the_environment(
 
 @pytest.mark.usefixtures("torch_is_missing")
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK"])
-def test_environment_that_is_no_number_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_that_is_not_a_number_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "two")
     reader = {
         "RANK": distributed.rank,
@@ -74,7 +74,9 @@ def test_environment_that_is_no_number_is_named(name: str, monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("torch_is_missing")
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_first_is_nothing_to_wait_for(rank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank0_first_does_not_wait_without_a_group(
+    rank: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("LOCAL_RANK", rank)
     ran = []
@@ -86,20 +88,20 @@ def test_first_is_nothing_to_wait_for(rank: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("torch_is_missing")
-def test_no_torch_means_no_cuda() -> None:
+def test_has_no_cuda_devices_without_torch() -> None:
     assert cuda.has_cuda_devices() is False
 
 
-def test_broken_torch_is_not_taken_for_a_missing_one() -> None:
+def test_broken_torch_is_an_error() -> None:
     with pytest.raises(ModuleNotFoundError):
         distributed.rank()
 
 
-def test_backends() -> None:
+def test_names_of_backends() -> None:
     assert set(get_args(distributed.Backend)) == {"nccl", "gloo", "auto"}
 
 
-def test_import_is_light() -> None:
+def test_import_does_not_import_torch() -> None:
     code = (
         "import sys, torchx_apps.distributed, torchx_apps.results, torchx_apps.cuda;"
         "print(sorted({'torch', 'fsspec', 'subprocess', 'asyncio'} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""torchx_apps.locations: paths that come from outside, and locations that cannot be."""
+"""Locations: untrusted relative paths and invalid URLs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_apps.locations import Location, LocationError, joined
+from torchx_apps.locations import Location, LocationError, join_below
 
 NAMES = st.text(st.sampled_from("ab./\\~ \x00é"), max_size=12)
 
 
 @given(NAMES)
-def test_joined_never_leaves_its_base(relative: str) -> None:
+def test_join_below_rejects_paths_that_leave_the_base(relative: str) -> None:
     try:
-        path = joined("/base", relative)
+        path = join_below("/base", relative)
     except LocationError:
         assert posixpath.normpath(f"/base/{relative}") != f"/base/{relative}"
     else:
@@ -29,8 +29,8 @@ def test_joined_never_leaves_its_base(relative: str) -> None:
     ("base", "expected"),
     [("", "a/b"), ("/", "/a/b"), ("bucket", "bucket/a/b"), ("/base/", "/base/a/b")],
 )
-def test_joined(base: str, expected: str) -> None:
-    assert joined(base, "a/b") == expected
+def test_join_below(base: str, expected: str) -> None:
+    assert join_below(base, "a/b") == expected
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_joined(base: str, expected: str) -> None:
         ("memory://a/b", "memory:///a/b"),
     ],
 )
-def test_location_as_users_write_it(url: str, text: str) -> None:
+def test_location_prints_like_its_url(url: str, text: str) -> None:
     assert str(Location.of(url)) == text
 
 
-def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_an_error_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     from fsspec.registry import known_implementations
 
     absent = {"class": "no_such_library.Nope", "err": "Install no_such_library to access nope"}
@@ -56,7 +56,7 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["s3", ("gs", "gcs"), ("abfs", "az")])
-def test_no_bucket_is_made_by_writing_into_it(protocol: str | tuple[str, ...]) -> None:
+def test_make_folder_creates_no_bucket(protocol: str | tuple[str, ...]) -> None:
     from fsspec.spec import AbstractFileSystem
 
     class BucketMockFileSystem(AbstractFileSystem):  # type: ignore[misc]

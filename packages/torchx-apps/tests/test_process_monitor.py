@@ -1,4 +1,4 @@
-"""torchx_apps.process_monitor: what starts, what ends it, and what is left behind: nothing."""
+"""The program process_monitor: start, end and cleanup of its program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE = 20  # seconds until a test gives up, never how long it takes
 
 
 def on_signal(signum: int, action: str) -> list[str]:
-    """A program that says when it is ready for a signal, and waits for it."""
+    """Return a program that prints when it is ready for a signal, and waits for it."""
     code = (
         f"import signal, time; signal.signal({int(signum)}, {action});"
         "print('ready', flush=True); time.sleep(60)"
@@ -71,7 +71,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process runs; a zombie that nobody waits for does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):  # before it is opened, or read
@@ -112,14 +112,14 @@ def is_running(pid: int) -> bool:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_outcome(argv: list[str], code: int, message: str, tmp_path: Path) -> None:
+def test_exit_code_and_message(argv: list[str], code: int, message: str, tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     got, _, err = outcome(*[word.format(tmp=tmp_path) if "{" in word else word for word in argv])
     assert got == code
     assert message in err
 
 
-def test_arguments_reach_the_program_as_they_are() -> None:
+def test_arguments_reach_the_program_unchanged() -> None:
     words = ["--timeout", "3", "--", "", "a b", "$HOME", "-x", "ü\n'\""]
     code, out, _ = outcome("--", sys.executable, "-c", "import sys; print(sys.argv[1:])", *words)
     assert (code, out) == (0, f"{words}\n")
@@ -134,7 +134,7 @@ def test_program_starts_when_the_file_appears(tmp_path: Path) -> None:
     assert (process.returncode, out) == (0, "started\n")
 
 
-def test_program_ends_as_it_likes_when_the_file_appears(tmp_path: Path) -> None:
+def test_program_may_handle_sigterm_when_the_file_appears(tmp_path: Path) -> None:
     file = tmp_path / "stop"
     with monitor(
         "--exit_on_file", str(file), *on_signal(signal.SIGTERM, "lambda *_: exit(7)")
@@ -152,7 +152,7 @@ def test_signals_are_passed_on(signum: signal.Signals) -> None:
         assert process.wait(PATIENCE) == 9
 
 
-def test_signal_that_the_program_ignores_kills_it_in_the_end() -> None:
+def test_program_that_ignores_a_signal_is_killed() -> None:
     ignoring = on_signal(signal.SIGTERM, "signal.SIG_IGN")
     with monitor("--kill_timeout", "0.1", *ignoring) as process:
         assert line(process.stdout) == "ready"
@@ -160,7 +160,7 @@ def test_signal_that_the_program_ignores_kills_it_in_the_end() -> None:
         assert process.wait(PATIENCE) == 256 - signal.SIGKILL
 
 
-def test_signal_before_the_start(tmp_path: Path) -> None:
+def test_signal_before_the_start_ends_the_monitor(tmp_path: Path) -> None:
     with monitor("--start_on_file", str(tmp_path / "none"), "echo", "no") as process:
         assert line(process.stderr).endswith(f"waiting for {tmp_path}/none")
         process.send_signal(signal.SIGTERM)
@@ -210,7 +210,7 @@ def test_program_ends_when_the_monitor_is_killed() -> None:
 
 
 class HiccupMockFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """Fails twice, then says that there is nothing, then that the file is there."""
+    """A file system that fails twice, then has no file, then has the file."""
 
     protocol = "hiccupmock"
     cachable = False
@@ -227,7 +227,7 @@ class HiccupMockFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         HiccupMockFileSystem.invalidated += 1
 
 
-def test_filesystem_that_fails_is_asked_again(
+def test_failing_file_system_is_polled_again(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fsspec.register_implementation("hiccupmock", HiccupMockFileSystem, clobber=True)
@@ -241,7 +241,7 @@ def test_filesystem_that_fails_is_asked_again(
     assert capfd.readouterr().err.count("no network") == 1
 
 
-def test_file_on_another_filesystem() -> None:
+def test_file_may_be_on_any_file_system() -> None:
     fs = fsspec.filesystem("memory")
     timer = threading.Timer(0.1, lambda: fs.touch("/monitor/done"))
     timer.start()
@@ -259,13 +259,15 @@ def test_file_on_another_filesystem() -> None:
     ("url", "poll_rate", "interval"),
     [("/x", 5, 0.1), ("/x", 0.01, 0.01), ("memory://x", 5, 5)],
 )
-def test_interval(url: str, poll_rate: float, interval: float) -> None:
+def test_poll_interval_depends_on_the_file_system(
+    url: str, poll_rate: float, interval: float
+) -> None:
     file = AwaitedFile.of(url, poll_rate)
     assert file is not None
     assert file.interval == interval
 
 
-def test_main_exits_with_the_code(capfd: pytest.CaptureFixture[str]) -> None:
+def test_main_exits_with_the_exit_code(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["--timeout", "0.05", "--start_on_file", f"/{os.getpid()}/never", "true"])
     assert exited.value.code == TIMEOUT_EXIT_CODE == 34
@@ -310,7 +312,9 @@ def test_parse_args(argv: list[str], expected: dict[str, Any]) -> None:
         (["--nope", "x"], "--nope"),
     ],
 )
-def test_wrong_arguments(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_an_error(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exited:
         main(argv)
     error = capsys.readouterr().err

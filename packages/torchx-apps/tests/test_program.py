@@ -1,4 +1,4 @@
-"""torchx_apps.program: how a program ends, and with which words."""
+"""Exit codes and error messages of the programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAMS = ["booth", "copy", "process_monitor", "serve"]
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_one_line(error: Exception, text: str) -> None:
+def test_one_line_of_an_error(error: Exception, text: str) -> None:
     assert one_line(error) == text
 
 
@@ -48,19 +48,19 @@ def process(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
         ("raise KeyboardInterrupt", 130, ""),
     ],
 )
-def test_run(body: str, code: int, error: str) -> None:
+def test_run_exit_code_and_error(body: str, code: int, error: str) -> None:
     done = process(body, TORCHX_DEBUG="0")
     assert (done.returncode, done.stderr) == (code, error)
 
 
-def test_debug_shows_the_traceback() -> None:
+def test_torchx_debug_prints_the_traceback() -> None:
     done = process("raise ValueError('x')", TORCHX_DEBUG="1")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_help(program: str) -> None:
+def test_help_of_each_program(program: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"torchx_apps.{program}", "--help"],
         capture_output=True,
@@ -73,7 +73,7 @@ def test_help(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_start_loads_only_what_it_needs(program: str) -> None:
+def test_start_of_a_program_loads_few_modules(program: str) -> None:
     code = (
         f"import sys, torchx_apps.{program};"
         "print(sorted({'torch', 'fsspec', 'asyncio', 'typing_extensions'} & set(sys.modules)))"

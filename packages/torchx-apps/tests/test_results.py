@@ -1,4 +1,4 @@
-"""torchx_apps.results: what is stored, in the layout that Ax and users' scripts read."""
+"""Stored results; Ax and user scripts read the same layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_layout_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["a", 0, 17, "deep/er/key", "key.json"])
-def test_round_trip(key: int | str, tmp_path: Path) -> None:
+def test_get_returns_the_stored_results(key: int | str, tmp_path: Path) -> None:
     results: ResultTracker = FsspecResultTracker(str(tmp_path))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # an int key is no deprecated path
@@ -27,26 +27,26 @@ def test_round_trip(key: int | str, tmp_path: Path) -> None:
     assert (tmp_path / str(key)).is_file()
 
 
-def test_put_replaces(tmp_path: Path) -> None:
+def test_put_replaces_results(tmp_path: Path) -> None:
     results = FsspecResultTracker(str(tmp_path))
     results["a"] = {"x": 1, "y": 2}
     results.put("a", z=3)
     assert results["a"] == {"z": 3}
 
 
-def test_missing_is_empty(tmp_path: Path) -> None:
+def test_missing_key_has_no_results(tmp_path: Path) -> None:
     assert FsspecResultTracker(str(tmp_path))["none"] == {}
     assert FsspecResultTracker(str(tmp_path / "nor this"))["none"] == {}
 
 
-def test_other_filesystems() -> None:
+def test_results_on_other_file_systems() -> None:
     results = FsspecResultTracker("memory://results/x")
     results[3] = {"a": 1}
     assert FsspecResultTracker("memory://results")["x/3"] == {"a": 1}
 
 
 @pytest.mark.parametrize("key", ["", "..", "../x", "a/../../x", "/etc/passwd", "a//b", "."])
-def test_key_stays_below_the_base(key: str, tmp_path: Path) -> None:
+def test_key_that_leaves_the_base_is_an_error(key: str, tmp_path: Path) -> None:
     results = FsspecResultTracker(str(tmp_path / "base"))
     with pytest.raises(ValueError, match="is not a path below"):
         results.put(key, x=1)
@@ -55,7 +55,7 @@ def test_key_stays_below_the_base(key: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_json_keeps_the_old(tmp_path: Path) -> None:
+def test_failed_put_keeps_the_stored_results(tmp_path: Path) -> None:
     results = FsspecResultTracker(str(tmp_path))
     results["a"] = {"x": 1}
     with pytest.raises(TypeError):
@@ -65,7 +65,7 @@ def test_what_is_no_json_keeps_the_old(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "3", "\x00"])
-def test_damaged_file_is_named(content: str, tmp_path: Path) -> None:
+def test_damaged_file_is_an_error_with_its_name(content: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text(content)
     with pytest.raises(ValueError, match=f"results in {tmp_path}/a are not"):
         FsspecResultTracker(str(tmp_path)).get("a")

@@ -1,4 +1,4 @@
-"""torchx_apps.serve against a double of TorchServe that fetches the archive as TorchServe does."""
+"""The program serve with a TorchServe double, which downloads the archive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL = bytes(range(256)) * 5000
 
 
 class MockTorchServe(ThreadingHTTPServer):
-    """The one call of TorchServe's management API that registers a model."""
+    """Handles TorchServe's request "register model"."""
 
     daemon_threads = True
 
@@ -66,7 +66,7 @@ class MockTorchServeHandler(BaseHTTPRequestHandler):
 
 
 def others(url: str) -> list[str]:
-    """What somebody may try who does not know the path."""
+    """Send requests to other paths than the secret one."""
     root = url[: url.index("/", len("http://"))]
     name = url.rpartition("/")[2]
     return [root, f"{root}/", f"{root}/{name}", f"{url}x", f"{url}/", url[:-1], f"{root}/../{name}"]
@@ -127,7 +127,7 @@ def test_model_is_registered(
     assert urlsplit(url).path not in output.out + output.err
 
 
-def test_nothing_else_is_served_and_nothing_afterwards(
+def test_only_the_archive_is_served_until_it_is_registered(
     torchserve: MockTorchServe, model: str
 ) -> None:
     serve.register(model, torchserve.address, {}, port=0)
@@ -136,7 +136,7 @@ def test_nothing_else_is_served_and_nothing_afterwards(
         urllib.request.urlopen(torchserve.query["url"][0])  # noqa: S310 - ours
 
 
-def test_paths_differ(torchserve: MockTorchServe, model: str) -> None:
+def test_each_run_has_another_secret_path(torchserve: MockTorchServe, model: str) -> None:
     urls = set()
     for _ in range(3):
         serve.register(model, torchserve.address, {}, port=0)
@@ -153,7 +153,7 @@ def test_only_the_interface_to_the_api_listens(model: str) -> None:
             socket.create_connection(("127.0.0.2", port), 5)
 
 
-def test_head_has_the_size_and_other_methods_are_refused(model: str) -> None:
+def test_head_returns_the_size_and_other_methods_fail(model: str) -> None:
     with serve._serving(model, "model.mar", "127.0.0.1", 0) as url:
         request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - ours
         with urllib.request.urlopen(request) as answer:  # noqa: S310
@@ -162,25 +162,25 @@ def test_head_has_the_size_and_other_methods_are_refused(model: str) -> None:
         assert status(url, "PUT") == 501
 
 
-def test_model_from_another_filesystem(torchserve: MockTorchServe) -> None:
+def test_model_may_be_on_any_file_system(torchserve: MockTorchServe) -> None:
     fsspec.filesystem("memory").pipe_file("/models/m.mar", MODEL)
     serve.register("memory://models/m.mar", torchserve.address, {"model_name": "m"}, port=0)
     assert torchserve.archive == MODEL
 
 
-def test_model_name_is_a_name_only(torchserve: MockTorchServe, model: str) -> None:
+def test_model_name_is_not_a_path(torchserve: MockTorchServe, model: str) -> None:
     serve.register(model, torchserve.address, {"model_name": "../a/b?c#d"}, port=0)
     assert torchserve.archive == MODEL
     assert torchserve.query["model_name"] == ["../a/b?c#d"]
 
 
-def test_refusal_is_told(torchserve: MockTorchServe, model: str) -> None:
+def test_error_of_torchserve_is_reported(torchserve: MockTorchServe, model: str) -> None:
     torchserve.status = 409
-    with pytest.raises(ProgramError, match=r"answered 409 Conflict: .*registered ü"):
+    with pytest.raises(ProgramError, match=r"returned 409 Conflict: .*registered ü"):
         serve.register(model, torchserve.address, {}, port=0)
 
 
-def test_silence_is_told(torchserve: MockTorchServe, model: str) -> None:
+def test_timeout_is_an_error(torchserve: MockTorchServe, model: str) -> None:
     torchserve.is_silent = True
     with pytest.raises(ProgramError, match=r"did not answer within 0.2 s"):
         serve.register(model, torchserve.address, {}, port=0, timeout=0.2)
@@ -192,13 +192,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_nobody_there(model: str) -> None:
+def test_unreachable_api_is_an_error(model: str) -> None:
     api = f"http://localhost:{free_port()}"
     with pytest.raises(ProgramError, match=rf"cannot reach {api}: .*refused"):
         serve.register(model, api, {}, port=0)
 
 
-def test_port_is_taken(torchserve: MockTorchServe, model: str) -> None:
+def test_used_port_is_an_error(torchserve: MockTorchServe, model: str) -> None:
     port = int(torchserve.server_address[1])
     with pytest.raises(ProgramError, match=f"cannot listen on 127.0.0.1 port {port}"):
         serve.register(model, torchserve.address, {}, port=port)
@@ -214,13 +214,13 @@ def test_port_is_taken(torchserve: MockTorchServe, model: str) -> None:
         ("http://no-such-host.invalid:8081", "cannot resolve no-such-host.invalid"),
     ],
 )
-def test_wrong_address(api: str, message: str, model: str) -> None:
+def test_invalid_address_is_an_error(api: str, message: str, model: str) -> None:
     with pytest.raises(ProgramError, match=message):
         serve.register(model, api, {}, port=0)
 
 
 @pytest.mark.parametrize("path", ["nope.mar", "memory://nope.mar", "."])
-def test_model_that_is_no_file(path: str, torchserve: MockTorchServe) -> None:
+def test_missing_model_is_an_error(path: str, torchserve: MockTorchServe) -> None:
     with pytest.raises(ProgramError, match=f"--model_path {path} is not a file"):
         serve.register(path, torchserve.address, {}, port=0)
     assert torchserve.query == {}
@@ -235,7 +235,7 @@ def test_dryrun_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     ("address", "expected"),
     [("http://127.0.0.1:80", "127.0.0.1"), ("https://localhost", "127.0.0.1")],
 )
-def test_routable_ip(address: str, expected: str) -> None:
+def test_get_routable_ip_to(address: str, expected: str) -> None:
     assert serve.get_routable_ip_to(address) in (expected, "::1")
 
 
@@ -247,7 +247,7 @@ def test_rand_id_without_a_user_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert serve.rand_id().startswith("uid")
 
 
-def test_defaults() -> None:
+def test_default_arguments() -> None:
     args = vars(serve.parse_args(["--model_path", "m", "--management_api", "http://x"]))
     unset = dict.fromkeys(serve.TORCHSERVE_PARAMS)
     assert args == {
@@ -269,7 +269,9 @@ def test_defaults() -> None:
         (["--model_path", "m", "--management_api", "x", "--timeout", "0"], "greater than 0"),
     ],
 )
-def test_wrong_arguments(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_an_error(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exited:
         serve.main(argv)
     error = capsys.readouterr().err

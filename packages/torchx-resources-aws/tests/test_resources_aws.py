@@ -31,14 +31,14 @@ def afterwards() -> object:
 
 
 @pytest.mark.parametrize("name", sorted(UPSTREAM))
-def test_every_name_of_upstream_has_the_same_resource(name: str) -> None:
+def test_resources_equal_those_of_earlier_releases(name: str) -> None:
     made = specs.resource(h=name)
     got = [made.cpu, made.gpu, made.memMB, made.capabilities, made.devices, made.tags]
     assert got == UPSTREAM[name]
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_resource_can_be_asked_for(name: str) -> None:
+def test_every_resource_is_registered(name: str) -> None:
     made = specs.resource(h=name)
     assert made.get_resource_name() == name
     assert made.cpu > 0
@@ -64,13 +64,15 @@ def test_every_resource_can_be_asked_for(name: str) -> None:
         ("aws_r7i.2xlarge", 8, 0, 64, {}),
     ],
 )
-def test_newer_types(name: str, cpu: int, gpu: int, memory: int, devices: dict[str, int]) -> None:
+def test_resource_of_a_newer_instance_type(
+    name: str, cpu: int, gpu: int, memory: int, devices: dict[str, int]
+) -> None:
     made = specs.resource(h=name)
     assert (made.cpu, made.gpu, made.devices) == (cpu, gpu, devices)
     assert made.memMB == int(memory * 1024 * aws.MEM_TAX)
 
 
-def test_a_part_has_its_share_of_everything() -> None:
+def test_part_has_a_share_of_everything() -> None:
     whole = specs.resource(h="aws_p5.48xlarge")
     quarter = specs.resource(h="aws_p5.48xlarge_2")
     assert (quarter.cpu, quarter.gpu) == (whole.cpu // 4, 2)
@@ -88,12 +90,12 @@ def test_all_gpus_are_the_whole_instance() -> None:
     assert named.devices == whole.devices
 
 
-def test_a_device_that_cannot_be_shared_is_left_out() -> None:
+def test_device_with_a_share_below_one_is_left_out() -> None:
     assert specs.resource(h="aws_g5.48xlarge").devices == {aws.EFA_DEVICE: 1}
     assert specs.resource(h="aws_g5.48xlarge_4").devices == {}
 
 
-def test_parts_fill_an_instance_and_no_more() -> None:
+def test_parts_do_not_exceed_the_instance() -> None:
     for name in ALL:
         base, _, gpus = name.partition("_")[2].partition("_")
         if gpus:
@@ -104,17 +106,17 @@ def test_parts_fill_an_instance_and_no_more() -> None:
             assert all(times * n <= whole.devices[device] for device, n in one.devices.items())
 
 
-def test_what_has_one_gpu_or_none_has_no_parts() -> None:
+def test_instance_with_at_most_one_gpu_has_no_parts() -> None:
     assert not [name for name in ALL if name.startswith(("aws_p3.2xlarge_", "aws_trn1.32xlarge_"))]
 
 
 @pytest.mark.parametrize("gpus", [0, 9, -1])
-def test_more_gpus_than_there_are_is_an_error(gpus: int) -> None:
+def test_too_many_gpus_are_an_error(gpus: int) -> None:
     with pytest.raises(ValueError, match="has 8 GPUs"):
         aws.part("p5.48xlarge", gpus)
 
 
-def test_each_is_a_function_too() -> None:
+def test_each_resource_is_a_function_of_the_module() -> None:
     assert aws.aws_p6_b200_48xlarge().gpu == 8
     assert aws.aws_p5_48xlarge_2().gpu == 2
     assert "aws_t3_medium" in dir(aws)
@@ -123,21 +125,21 @@ def test_each_is_a_function_too() -> None:
         aws.aws_nope  # noqa: B018
 
 
-def test_the_instance_type_of_a_resource() -> None:
+def test_instance_type_from_resource() -> None:
     assert aws.instance_type_from_resource(specs.resource(h="aws_t3.medium")) == "t3.medium"
-    with pytest.warns(UserWarning, match="names no instance type"):
+    with pytest.warns(UserWarning, match="has no instance type"):
         assert aws.instance_type_from_resource(specs.Resource(1, 0, 1)) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         aws.instance_type_from_resource(specs.resource(h="aws_t3.medium"))
 
 
-def test_a_misspelt_name_gets_the_nearest() -> None:
+def test_misspelt_name_gets_a_hint() -> None:
     with pytest.raises(KeyError, match=r"aws_p5\.48xlarge"):
         specs.resource(h="aws_p5.48xlrge")
 
 
-def test_listing_imports_nothing_heavy() -> None:
+def test_listing_loads_few_modules() -> None:
     code = (
         "import sys\n"
         "from torchx_resources_aws import plugin\n"
@@ -153,7 +155,7 @@ def test_listing_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_registering_loads_no_table() -> None:
+def test_plugin_does_not_import_the_table() -> None:
     code = (
         "import sys, torchx_resources_aws.plugin\n"
         "print([m for m in sys.modules if m.startswith('torchx_resources_aws.')])"

@@ -1,9 +1,9 @@
-"""Evaluates the Booth function, a usual test of optimisers: its minimum is 0 at (1, 3).
+"""Evaluates the Booth function, a common test of optimizers with the minimum 0 at (1, 3).
 
     python -m torchx_apps.booth --x1 1 --x2 3 --tracker_base /tmp/results --trial_idx 0
 
-The value is printed, and stored as ``{"booth_eval": value}`` under the trial's index, where
-:class:`torchx_apps.results.FsspecResultTracker` reads it back.
+The program prints the value and stores it as ``{"booth_eval": value}`` under the trial's index.
+:class:`torchx_apps.results.FsspecResultTracker` can read it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROG = "torchx_apps.booth"
 
 
 def booth(x1: float, x2: float) -> float:
-    """The Booth function at ``(x1, x2)``.
+    """Return the value of the Booth function at ``(x1, x2)``.
 
     >>> booth(1, 3)
     0
@@ -28,14 +28,14 @@ def booth(x1: float, x2: float) -> float:
 
 
 def parse_args(argv: list[str]) -> Namespace:
-    """Reads the program's arguments; exits with code 2 and one line if they are wrong."""
-    parser = ArgumentParser(prog=PROG, description="evaluates the Booth function at (x1, x2)")
+    """Parse the arguments; print one line and exit with code 2 if they are invalid."""
+    parser = ArgumentParser(prog=PROG, description="Evaluate the Booth function at (x1, x2).")
     parser.add_argument("--x1", type=float, required=True, help="first coordinate")
     parser.add_argument("--x2", type=float, required=True, help="second coordinate")
     parser.add_argument(
         "--tracker_base",
-        default="/tmp/torchx-utils-booth",  # noqa: S108 - the default that users' scripts read
-        help="fsspec location to store the result under (default: %(default)s)",
+        default="/tmp/torchx-utils-booth",  # noqa: S108 - user scripts rely on this default
+        help="fsspec URL of the directory for results (default: %(default)s)",
     )
     parser.add_argument(
         "--trial_idx", type=int, default=0, help="key of the result (default: %(default)s)"
@@ -44,7 +44,7 @@ def parse_args(argv: list[str]) -> Namespace:
 
 
 def main(argv: list[str]) -> None:
-    """Evaluates the function, stores the value and prints it."""
+    """Evaluate the function, store the value and print it."""
     args = parse_args(argv)
     value = booth(args.x1, args.x2)
 

@@ -1,10 +1,10 @@
-"""Copies a file or a folder between any two fsspec locations.
+"""Copies a file or directory between fsspec URLs.
 
     python -m torchx_apps.copy --src s3://bucket/data --dst /tmp/data
 
-* A file goes to ``--dst`` itself, or into it if that is a folder or ends with ``/``.
-* The content of a folder goes into the folder ``--dst``, beside what is there; links are followed.
-* Folders above the destination are made. A local file appears whole or not at all.
+* A file is copied to ``--dst``, or into it if ``--dst`` is a directory or ends with ``/``.
+* The content of a directory is added to the directory ``--dst``. Symbolic links are followed.
+* Missing parent directories are created. A local file is replaced only after it is complete.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .locations import Location, joined
+from .locations import Location, join_below
 from .program import ArgumentParser, ProgramError, positive_int, run
 
 if TYPE_CHECKING:
@@ -29,19 +29,17 @@ BUFSIZE = 65536
 
 @dataclass
 class Copied:
-    """What a copy did: how many files, and their size in bytes."""
+    """The number of copied files, and their size in bytes."""
 
     files: int = 0
     size: int = 0
 
 
 def parse_args(argv: list[str]) -> Namespace:
-    """Reads the program's arguments; exits with code 2 and one line if they are wrong."""
-    parser = ArgumentParser(
-        prog=PROG, description="copies a file or a folder between fsspec locations"
-    )
-    parser.add_argument("--src", required=True, help="fsspec location to read from")
-    parser.add_argument("--dst", required=True, help="fsspec location to write to")
+    """Parse the arguments; print one line and exit with code 2 if they are invalid."""
+    parser = ArgumentParser(prog=PROG, description="Copy a file or directory between fsspec URLs.")
+    parser.add_argument("--src", required=True, help="fsspec URL of the source")
+    parser.add_argument("--dst", required=True, help="fsspec URL of the destination")
     parser.add_argument(
         "--bufsize",
         type=positive_int,
@@ -52,7 +50,7 @@ def parse_args(argv: list[str]) -> Namespace:
 
 
 def main(argv: list[str]) -> None:
-    """Copies what the arguments name and prints each file that was copied."""
+    """Copy a file or directory and print each copied file."""
     args = parse_args(argv)
     print(f"copying from {args.src} to {args.dst}", flush=True)
     copied = copy(args.src, args.dst, args.bufsize)
@@ -60,26 +58,25 @@ def main(argv: list[str]) -> None:
 
 
 def copy(src: str, dst: str, bufsize: int = BUFSIZE) -> Copied:
-    """Copies the file or folder ``src`` to ``dst``, both fsspec locations.
+    """Copy the file or directory ``src`` to ``dst``, both fsspec URLs.
 
     Args:
-        src: What to copy.
-        dst: Where to; for a file also the folder to put it into.
-        bufsize: Bytes to read at a time.
+        src: The file or directory to copy.
+        dst: The destination; for a file, also the directory to copy it into.
+        bufsize: Number of bytes to read at a time.
 
     Returns:
-        How much was copied.
+        The number of copied files and their size.
 
     Raises:
-        ProgramError: A location is not valid, ``src`` does not exist, or the copy would land
-            inside its own source.
+        ProgramError: A URL is not valid, ``src`` does not exist, or ``dst`` is inside of ``src``.
         OSError: Reading or writing failed.
     """
     source, target = Location.of(src), Location.of(dst)
     if _is_source_folder(source, src):
         return _copy_folder(source, target, bufsize)
     if dst.endswith("/") or target.is_folder():
-        target = Location(target.fs, joined(target.path, os.path.basename(source.path)))
+        target = Location(target.fs, join_below(target.path, os.path.basename(source.path)))
     if _same_place(source, target):
         raise ProgramError(f"source and destination are the same file: {source}")
     return Copied(1, _copy_file(source, target, bufsize))
@@ -91,7 +88,7 @@ def _is_source_folder(source: Location, src: str) -> bool:
             return stat.S_ISDIR(os.stat(source.path).st_mode)
         return bool(source.fs.info(source.path)["type"] == "directory")
     except FileNotFoundError:
-        raise ProgramError(f"no such file or folder: {src}") from None
+        raise ProgramError(f"no such file or directory: {src}") from None
 
 
 def _same_place(source: Location, target: Location) -> bool:
@@ -111,58 +108,58 @@ def _copy_file(source: Location, target: Location, bufsize: int) -> int:
     with source.fs.open(source.path, "rb") as file, target.writer(mode) as out:
         shutil.copyfileobj(file, out, bufsize)
         size = int(file.tell())
-    return _reported(source, target, size)
+    return _report(source, target, size)
 
 
 def _copy_on_filesystem(source: Location, target: Location) -> int | None:
-    """Lets the filesystem copy by itself, so that no byte travels; None if it cannot."""
+    """Copy within a file system without transferring data; return None if it cannot."""
     target.parent().make_folder()
     try:
         source.fs.cp_file(source.path, target.path)
     except NotImplementedError:
         return None
-    return _reported(source, target, int(source.fs.info(source.path).get("size") or 0))
+    return _report(source, target, int(source.fs.info(source.path).get("size") or 0))
 
 
-def _reported(source: Location, target: Location, size: int) -> int:
+def _report(source: Location, target: Location, size: int) -> int:
     print(f"{source} -> {target} ({size} B)", flush=True)
     return size
 
 
 def _copy_folder(source: Location, target: Location, bufsize: int) -> Copied:
     if target.fs == source.fs and f"{_canonical(target)}/".startswith(f"{_canonical(source)}/"):
-        raise ProgramError(f"cannot copy the folder {source} into itself, to {target}")
+        raise ProgramError(f"cannot copy the directory {source} into itself ({target})")
     if not target.is_folder() and target.fs.exists(target.path):
-        raise ProgramError(f"cannot copy the folder {source} over the file {target}")
-    # Listed as a whole first: nothing is copied if a name in it is not acceptable.
+        raise ProgramError(f"cannot copy the directory {source} over the file {target}")
+    # List everything first, so that nothing is copied if a name is not valid.
     walk = _walk_local if source.is_local else _walk_remote
     entries = list(walk(source))
     copied = Copied()
     target.make_folder()
     for relative, is_folder in entries:
-        destination = Location(target.fs, joined(target.path, relative))
+        destination = Location(target.fs, join_below(target.path, relative))
         if is_folder:
             destination.make_folder()
         else:
-            origin = Location(source.fs, joined(source.path, relative))
+            origin = Location(source.fs, join_below(source.path, relative))
             copied.size += _copy_file(origin, destination, bufsize)
             copied.files += 1
     return copied
 
 
 def _walk_remote(source: Location) -> Iterator[tuple[str, bool]]:
-    """Yields ``(path below source, is it a folder)``, a folder before what is in it."""
+    """Yield ``(path below source, is directory)``; directories come before their content."""
     root = source.path.rstrip("/")
     found = source.fs.find(source.path, withdirs=True, detail=True)
     for name in sorted(found):
         relative = name[len(root) :].strip("/")
-        if relative:  # some filesystems list the folder itself
-            joined(root, relative)  # an archive may hold names such as ../../etc/passwd
+        if relative:  # some file systems list the directory itself
+            join_below(root, relative)  # an archive may contain ../../etc/passwd
             yield relative, found[name]["type"] == "directory"
 
 
 def _walk_local(source: Location) -> Iterator[tuple[str, bool]]:
-    """The same for a local folder; fsspec lists what a link leads to as neither file nor folder."""
+    """Yield the same for a local directory; fsspec does not follow symbolic links."""
     return _walk_folder(source.path, "", (os.path.realpath(source.path),))
 
 
@@ -171,17 +168,17 @@ def _walk_folder(folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[t
         listed = sorted(entries, key=lambda entry: entry.name)
     for entry in listed:
         relative = f"{prefix}{entry.name}"
-        mode = os.stat(entry.path).st_mode  # a link that leads nowhere fails here, by its name
+        mode = os.stat(entry.path).st_mode  # fails with the name of a broken link
         if stat.S_ISDIR(mode):
             real = os.path.realpath(entry.path)
             if real in above:
-                raise ProgramError(f"the link {entry.path} leads back to a folder above it")
+                raise ProgramError(f"the link {entry.path} points to one of its parent directories")
             yield relative, True
             yield from _walk_folder(entry.path, f"{relative}/", (*above, real))
         elif stat.S_ISREG(mode):
             yield relative, False
         else:
-            print(f"skipping {entry.path}: neither a file nor a folder", file=sys.stderr)
+            print(f"skipping {entry.path}: not a file or directory", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Whether this process can use a GPU."""
+"""Detection of usable GPUs."""
 
 from __future__ import annotations
 
 
 def has_cuda_devices() -> bool:
-    """True if torch is installed, was built with CUDA and sees at least one device."""
+    """Return whether torch is installed, was built with CUDA and finds at least one device."""
     try:
         import torch
     except ModuleNotFoundError as error:

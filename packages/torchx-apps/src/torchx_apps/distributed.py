@@ -1,13 +1,13 @@
 """Ranks, devices and the process group of a job, with or without a launcher.
 
-The same script runs under torchrun (``dist.ddp``), under a launcher that sets ``RANK`` and
+The same script runs with torchrun (``dist.ddp``), with a launcher that sets ``RANK`` and
 ``WORLD_SIZE``, and alone::
 
     from torchx_apps import distributed as dist
 
     device = dist.init_pg()
     with dist.on_local_rank0_first():
-        download_dataset()  # once a node; the others find it there
+        download_dataset()  # the first process of each node downloads, the others find the files
     model = Model().to(device)
 
 Importing this module does not import torch.
@@ -29,35 +29,35 @@ if TYPE_CHECKING:
 
 Backend = Literal["nccl", "gloo", "auto"]
 
-# How often each of the two context managers below was entered with this process group's store. All
-# processes enter them in the same order, so the count names the same entry everywhere.
+# How often each context manager below was entered with the current process group's store. All
+# processes enter them in the same order, so the count identifies an entry in all processes.
 _entries: dict[str, int] = {}
 _entries_store: Any = None
 
 
 def local_rank() -> int:
-    """This process's number on its node: ``LOCAL_RANK``, 0 without a launcher."""
+    """Return the rank of this process on its node: ``LOCAL_RANK``, or 0 without a launcher."""
     if "LOCAL_RANK" not in os.environ and _process_group() is not None and world_size() > 1:
         warnings.warn(
-            "a process group exists but LOCAL_RANK is not set, assuming local rank 0;"
-            " start the job with torchrun, or set LOCAL_RANK",
+            "LOCAL_RANK is not set although a process group exists; using local rank 0. Start the"
+            " job with torchrun, or set LOCAL_RANK",
             stacklevel=2,
         )
     return _from_environment("LOCAL_RANK", 0)
 
 
 def local_cuda_device() -> torch.device:
-    """The GPU of this process: ``cuda:<local rank>``."""
+    """Return the GPU of this process, ``cuda:<local rank>``."""
     import torch
 
     return torch.device(f"cuda:{local_rank()}")
 
 
 def local_device() -> torch.device:
-    """The device that this process computes on.
+    """Return the device on which this process computes.
 
-    With a process group it is what the group's backend communicates: this process's GPU for
-    nccl, else the CPU. Without one it is ``cuda`` if there is a GPU, else the CPU.
+    With a process group, it is the device of the group's backend: this process's GPU for nccl, the
+    CPU otherwise. Without a group, it is ``cuda`` if there is a GPU, the CPU otherwise.
     """
     import torch
 
@@ -68,48 +68,48 @@ def local_device() -> torch.device:
 
 
 def rank() -> int:
-    """This process's number in the job: of the process group, else ``RANK``, else 0."""
+    """Return the rank of this process, from the process group or ``RANK``; the default is 0."""
     group = _process_group()
     return int(group.get_rank()) if group is not None else _from_environment("RANK", 0)
 
 
 def world_size() -> int:
-    """How many processes the job has: of the process group, else ``WORLD_SIZE``, else 1."""
+    """Return the number of processes, from the process group or ``WORLD_SIZE``; default 1."""
     group = _process_group()
     return int(group.get_world_size()) if group is not None else _from_environment("WORLD_SIZE", 1)
 
 
 def is_rank0() -> bool:
-    """Whether this is the first process of the job."""
+    """Return whether this is the first process of the job."""
     return rank() == 0
 
 
 def is_local_rank0() -> bool:
-    """Whether this is the first process of its node."""
+    """Return whether this is the first process of its node."""
     return local_rank() == 0
 
 
 def init_pg(backend: Backend = "auto", **kwargs: Any) -> torch.device:
-    """Makes the default process group, whatever started this process.
+    """Create the default process group, with or without a launcher.
 
-    Under torchrun, or with ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT`` set, the
-    group spans the job. Otherwise it is a group of this process alone, so that code written for a
-    job runs in a notebook or a test; ``MASTER_ADDR`` and ``MASTER_PORT`` are then set if they are
-    not, since some libraries insist on them.
+    With torchrun, or with ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT`` set, the
+    group contains all processes of the job. Otherwise it contains this process alone, so that the
+    same code runs in a notebook or a test. In that case ``MASTER_ADDR`` and ``MASTER_PORT`` are set
+    if they are missing, because some libraries require them.
 
     Args:
-        backend: ``auto`` means nccl if this process can use a GPU with it, else gloo.
-        **kwargs: For ``torch.distributed.init_process_group``. With ``init_method``, ``store``,
-            ``rank`` or ``world_size`` among them the group is exactly as they say.
+        backend: ``auto`` is nccl if this process can use it with a GPU, otherwise gloo.
+        **kwargs: Arguments of ``torch.distributed.init_process_group``. If they include
+            ``init_method``, ``store``, ``rank`` or ``world_size``, they define the group.
 
     Returns:
-        The device that the group communicates: this process's GPU for nccl, else the CPU.
+        The device of the group's backend: this process's GPU for nccl, the CPU otherwise.
     """
     import torch.distributed as dist
 
-    # DistributedDataParallel imports this at its first use, and functions in it then take the
-    # process group for a default argument. That keeps gloo's threads alive past
-    # destroy_process_group(), and about one process in twenty aborts when it ends.
+    # Import this before the process group exists. DistributedDataParallel imports it later, and its
+    # functions then hold the process group as a default argument. That keeps gloo's threads alive
+    # after destroy_process_group(), and about one process in twenty aborts at its end.
     import torch.distributed.nn  # noqa: F401
 
     if backend == "auto":
@@ -117,7 +117,7 @@ def init_pg(backend: Backend = "auto", **kwargs: Any) -> torch.device:
     if not (kwargs.keys() & {"init_method", "store", "rank", "world_size"} or _is_launched()):
         os.environ.setdefault("MASTER_ADDR", "localhost")
         os.environ.setdefault("MASTER_PORT", "0")
-        # A store in memory: no port is opened, and the caller's MASTER_ADDR is not contacted.
+        # A store in memory opens no port and does not contact MASTER_ADDR.
         kwargs = {**kwargs, "store": dist.HashStore(), "rank": 0, "world_size": 1}
     dist.init_process_group(backend=backend, **kwargs)
     return _device_of(backend)
@@ -138,10 +138,10 @@ def _is_launched() -> bool:
 
 @contextlib.contextmanager
 def on_rank0_first() -> Iterator[None]:
-    """Runs the body on rank 0, and on the other ranks once rank 0 is through.
+    """Run the body on rank 0 first, then on the other ranks.
 
-    If the body raises on rank 0 the others run it all the same, so that nobody waits for ever.
-    Without a process group the body just runs.
+    If the body raises on rank 0, the other ranks still run it, so that none waits forever. Without
+    a process group, the body simply runs.
     """
     with _first_on(is_first=is_rank0(), scope="job"):
         yield
@@ -149,13 +149,13 @@ def on_rank0_first() -> Iterator[None]:
 
 @contextlib.contextmanager
 def on_local_rank0_first() -> Iterator[None]:
-    """Runs the body on local rank 0 of each node, and then on the other ranks of that node.
+    """Run the body on local rank 0 of each node first, then on the other ranks of the node.
 
-    Nodes do not wait for each other: it suffices that all ranks of one node come here.
-    If the body raises on local rank 0 the others run it all the same, so that nobody waits for
-    ever. Without a process group the body just runs.
+    Nodes do not wait for each other, so it is enough that all ranks of one node enter. If the body
+    raises on local rank 0, the other ranks still run it, so that none waits forever. Without a
+    process group, the body simply runs.
     """
-    # torchrun numbers the nodes. Without it, ranks of a node follow each other.
+    # torchrun sets GROUP_RANK. Without it, use the rank of the node's first process.
     node = os.environ.get("GROUP_RANK", f"at{rank() - local_rank()}")
     with _first_on(is_first=is_local_rank0(), scope=f"node/{node}"):
         yield
@@ -180,7 +180,7 @@ def _first_on(is_first: bool, scope: str) -> Iterator[None]:
 
 def _next_entry(store: Any, scope: str) -> int:
     global _entries_store
-    if store is not _entries_store:  # the process group was made anew
+    if store is not _entries_store:  # there is a new process group
         _entries_store = store
         _entries.clear()
     _entries[scope] = _entries.get(scope, 0) + 1
@@ -188,11 +188,11 @@ def _next_entry(store: Any, scope: str) -> int:
 
 
 def _store() -> Any:
-    """The key-value store that the default process group was made with.
+    """Return the key-value store of the default process group.
 
-    A barrier would do for a whole job, but it deadlocks when only one node comes to it, and a
-    group for each node cannot be made without all nodes taking part. torch has no public name for
-    its store; this one is stable since 1.8.
+    A barrier would deadlock if only one node reached it, and a group for each node needs all nodes
+    to take part in its creation. torch has no public name for the store; this name exists since
+    1.8.
     """
     from torch.distributed import distributed_c10d
 
@@ -200,7 +200,7 @@ def _store() -> Any:
 
 
 def _process_group() -> Any:
-    """``torch.distributed`` if it has a default process group, else None."""
+    """Return ``torch.distributed`` if it has a default process group, otherwise None."""
     try:
         import torch.distributed as dist
     except ModuleNotFoundError as error:

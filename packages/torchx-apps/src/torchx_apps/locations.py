@@ -1,4 +1,4 @@
-"""A place on an fsspec filesystem, and writing there so that no reader meets half a file."""
+"""A path on an fsspec file system, and writes whose results appear only when complete."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-# Where folders are only a way to read names. Asking s3fs or gcsfs to make one makes the bucket if
-# it is missing, so a typing error would not fail but create something that costs money.
+# File systems without directories. Creating a directory with s3fs or gcsfs would create a missing
+# bucket, so a typing error would not fail but cost money.
 _WITHOUT_FOLDERS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https"})
 
-# Names of files that this process has open: they are written to, never replaced.
+# Open files of this process, which are written to and never replaced.
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 class LocationError(ProgramError, ValueError):
-    """A location that cannot be used, whatever is stored there."""
+    """A URL or path that is not valid."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """One path on one filesystem.
+    """A path on a file system.
 
     Attributes:
-        fs: The filesystem.
-        path: The path on it, without protocol; absolute on a local filesystem.
+        fs: The file system.
+        path: The path without a protocol; absolute on the local file system.
     """
 
     fs: AbstractFileSystem
@@ -43,16 +43,15 @@ class Location:
 
     @classmethod
     def of(cls, url: str) -> Location:
-        """Reads an fsspec location: ``data/x``, ``s3://bucket/x``, ``zip://x::/tmp/a.zip``.
+        """Parse an fsspec URL: ``data/x``, ``s3://bucket/x``, ``zip://x::/tmp/a.zip``.
 
         Raises:
-            LocationError: It is empty, the protocol is not known, or needs a library that is not
-                installed.
+            LocationError: The URL is empty, or its protocol is unknown or needs a missing library.
         """
         from fsspec.core import url_to_fs
 
         if not url:
-            raise LocationError("the location is empty")
+            raise LocationError("the URL is empty")
         try:
             fs, path = url_to_fs(url)
         except ImportError as error:
@@ -66,7 +65,7 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether this is a path of this machine, that ``os`` can work on."""
+        """Whether this is a path on the local file system."""
         return "file" in self._protocols
 
     @property
@@ -75,29 +74,31 @@ class Location:
         return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
     def is_folder(self) -> bool:
+        """Return whether this is a directory."""
         return os.path.isdir(self.path) if self.is_local else bool(self.fs.isdir(self.path))
 
     def make_folder(self) -> None:
-        """Makes this folder and those above it, where the filesystem has folders."""
+        """Create this directory and its parents, if the file system has directories."""
         if self.is_local:
             os.makedirs(self.path, exist_ok=True)
         elif _WITHOUT_FOLDERS.isdisjoint(self._protocols):
             self.fs.makedirs(self.path, exist_ok=True)
 
     def parent(self) -> Location:
+        """Return the parent directory."""
         parent = os.path.dirname(self.path) if self.is_local else self.fs._parent(self.path)
         return Location(self.fs, parent)
 
     @contextlib.contextmanager
     def writer(self, mode: int = 0o666) -> Iterator[BinaryIO]:
-        """Opens the file for writing, making folders above it; the whole of it appears at the end.
+        """Open the file for writing; it appears under its name only when it is complete.
 
-        If the body raises, a local file stays as it was. Elsewhere an upload is abandoned if the
-        filesystem can do that, and what is new and incomplete is removed.
+        Missing parent directories are created. If the body raises, a local file stays unchanged. On
+        other file systems, an upload is aborted if possible, and a new incomplete file is removed.
 
         Args:
-            mode: Permission bits for a new local file, before the umask. One that replaces
-                another gets the other's.
+            mode: Permission bits of a new local file, before the umask. A replaced file keeps its
+                own.
         """
         if self.is_local:
             with _local_writer(self.path, mode) as file:
@@ -107,10 +108,10 @@ class Location:
                 yield file
 
 
-def joined(base: str, relative: str) -> str:
-    """``base/relative``, where ``relative`` comes from outside and must stay below ``base``.
+def join_below(base: str, relative: str) -> str:
+    """Return ``base/relative``; ``relative`` is untrusted and must stay below ``base``.
 
-    >>> joined("bucket/results", "a/b")
+    >>> join_below("bucket/results", "a/b")
     'bucket/results/a/b'
 
     Raises:
@@ -124,7 +125,7 @@ def joined(base: str, relative: str) -> str:
 
 @contextlib.contextmanager
 def _local_writer(path: str, mode: int) -> Iterator[BinaryIO]:
-    target = os.path.realpath(path)  # write through a link, rather than replace it
+    target = os.path.realpath(path)  # write to the target of a link, do not replace the link
     if os.path.isdir(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     is_special = os.path.exists(target) and not os.path.isfile(target)  # a named pipe
@@ -165,13 +166,13 @@ def _remote_writer(location: Location) -> Iterator[BinaryIO]:
 
 
 def _abandon(file: Any) -> None:
-    """Ends writing without completing an upload that is under way."""
+    """Close the file without completing its upload."""
     from fsspec.spec import AbstractBufferedFile
 
     with contextlib.suppress(Exception):
         if isinstance(file, AbstractBufferedFile):
             file.discard()
-            file.closed = True  # else garbage collection closes it, which completes the upload
+            file.closed = True  # otherwise garbage collection completes the upload
         else:
             file.close()
 

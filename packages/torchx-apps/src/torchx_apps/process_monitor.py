@@ -1,16 +1,16 @@
-"""Runs a program and ends it when a time is over or a file appears.
+r"""Runs a program and ends it after a timeout or when a file exists.
 
-    python -m torchx_apps.process_monitor --timeout 3600 --exit_on_file s3://bucket/done -- \\
+    python -m torchx_apps.process_monitor --timeout 3600 --exit_on_file s3://bucket/done -- \
         tensorboard --logdir s3://bucket/logs
 
-* The exit code is the program's (as Python counts it: -15 if SIGTERM ended it), or
+* The exit code is the program's (-15 if SIGTERM ended it, as in :mod:`subprocess`), or
   :data:`TIMEOUT_EXIT_CODE` if ``--start_on_file`` did not appear in time.
-* Ending means SIGTERM for the program and all that it started, SIGKILL after ``--kill_timeout``.
-* SIGTERM, SIGINT and SIGHUP are passed on to the program, which then has ``--kill_timeout`` too.
-* Nothing the program started in its process group outlives this monitor.
+* To end the program, its process group gets SIGTERM, and SIGKILL after ``--kill_timeout``.
+* SIGTERM, SIGINT and SIGHUP are passed on to the program, followed by the same SIGKILL.
+* No process of the program's process group outlives this monitor.
 
-The program's exit and signals wake the monitor at once. A file is looked for: every
-``--poll_rate`` seconds, on a local filesystem at least ten times a second.
+The monitor reacts to the program's exit and to signals at once. It polls for files every
+``--poll_rate`` seconds, and at least ten times a second on a local file system.
 """
 
 from __future__ import annotations
@@ -36,49 +36,49 @@ if TYPE_CHECKING:
 
 PROG = "torchx_apps.process_monitor"
 TIMEOUT_EXIT_CODE = 34
-COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE = 127, 126  # as every shell has it
+COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE = 127, 126  # like a shell
 
-_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOCAL_POLL_SECONDS = 0.1
 _GROUP_POLL_SECONDS = 0.02
-# Python 3.10 may wait for ever when a wait so short is over before it has begun.
+# Python 3.10 may wait forever if a shorter timeout is over before the wait begins.
 _SHORTEST_WAIT = 0.001  # seconds
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # from Linux's <sys/prctl.h>
 
 _EXITED = 0
-"""Put among the numbers of signals once the program has exited."""
+"""The event for the exit of the program; other events are numbers of signals."""
 
 
 def parse_args(argv: list[str]) -> Namespace:
-    """Reads the program's arguments; exits with code 2 and one line if they are wrong."""
+    """Parse the arguments; print one line and exit with code 2 if they are invalid."""
     parser = ArgumentParser(
-        prog=PROG, description="runs a program and ends it when a condition is met"
+        prog=PROG, description="Run a program and end it after a timeout or when a file exists."
     )
     parser.add_argument(
         "--timeout",
         type=not_negative_float,
-        help="seconds after which the program is ended, waiting for --start_on_file included",
+        help="end the program after this many seconds, including the wait for --start_on_file",
     )
-    parser.add_argument("--start_on_file", help="fsspec path; start the program once it exists")
-    parser.add_argument("--exit_on_file", help="fsspec path; end the program once it exists")
+    parser.add_argument("--start_on_file", help="start the program when this fsspec URL exists")
+    parser.add_argument("--exit_on_file", help="end the program when this fsspec URL exists")
     parser.add_argument(
         "--poll_rate",
         type=positive_float,
         default=5,
-        help="seconds between looking for a file (default: %(default)s)",
+        help="seconds between two polls for a file (default: %(default)s)",
     )
     parser.add_argument(
         "--kill_timeout",
         type=not_negative_float,
         default=60,
-        help="seconds from asking the program to end until it is killed (default: %(default)s)",
+        help="seconds between SIGTERM and SIGKILL (default: %(default)s)",
     )
     # One positional for both: argparse treats "--" inside the remainder alike in all Pythons.
     parser.add_argument(
         "command",
         nargs="...",
         metavar="entrypoint args",
-        help="the program to run and its arguments, best after --",
+        help="the program to run and its arguments, preferably after --",
     )
     args = parser.parse_args(argv)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
@@ -90,7 +90,7 @@ def parse_args(argv: list[str]) -> Namespace:
 
 
 def main(argv: list[str]) -> None:
-    """Runs the program under watch and exits with its exit code."""
+    """Run the program and exit with its exit code."""
     args = parse_args(argv)
     monitor = Monitor(
         [args.entrypoint, *args.args],
@@ -104,18 +104,18 @@ def main(argv: list[str]) -> None:
 
 
 class Monitor:
-    """One program and the conditions that start and end it.
+    """A program and the conditions that start and end it.
 
     Args:
         command: The program and its arguments.
-        timeout: Seconds after which it is ended, counted from :meth:`run`.
-        start_on_file: An fsspec path; the program starts once it exists. Empty means unset.
-        exit_on_file: An fsspec path; the program is ended once it exists. Empty means unset.
-        poll_rate: Seconds between two looks for a file.
-        kill_timeout: Seconds from asking the program to end until it is killed.
+        timeout: End the program this many seconds after the call of :meth:`run`.
+        start_on_file: fsspec URL; start the program when it exists. Empty means at once.
+        exit_on_file: fsspec URL; end the program when it exists. Empty means never.
+        poll_rate: Time between two polls for a file, in seconds.
+        kill_timeout: Time between SIGTERM and SIGKILL, in seconds.
 
     Raises:
-        ProgramError: One of the files is not a valid fsspec location.
+        ProgramError: One of the URLs is not valid.
     """
 
     def __init__(
@@ -133,37 +133,39 @@ class Monitor:
         self._start_file = AwaitedFile.of(start_on_file, poll_rate)
         self._exit_file = AwaitedFile.of(exit_on_file, poll_rate)
         self._kill_timeout = kill_timeout
-        # Numbers of signals, and _EXITED. A signal handler may put into a SimpleQueue while the
-        # thread that it interrupted waits on that same queue; most of threading does not allow it.
+        # A signal handler may put into a SimpleQueue while the interrupted thread waits on it. Most
+        # of threading does not allow that.
         self._events: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._deadline: float | None = None
 
     def run(self) -> int:
-        """Waits, runs the program, ends it where needed. Call it in the main thread.
+        """Wait for the start, run the program and end it if necessary. Call it in the main thread.
 
         Returns:
-            The program's exit code, negative if a signal ended it; :data:`TIMEOUT_EXIT_CODE` if
-            the file to start on did not appear in time; 128+n if signal n came before the start;
-            127 or 126 if the program cannot be started.
+            The program's exit code, negative for a signal; :data:`TIMEOUT_EXIT_CODE` if the file to
+            start on did not appear in time; 128+n if signal n arrived before the start; 127 or 126
+            if the program cannot be started.
         """
         if self._timeout is not None:
             self._deadline = time.monotonic() + self._timeout
         with _signals_to(self._events):
-            refusal = self._wait_to_start()
-            return self._run_program() if refusal is None else refusal
+            exit_code = self._wait_to_start()
+            return self._run_program() if exit_code is None else exit_code
 
     def _wait_to_start(self) -> int | None:
-        """Returns the code to exit with if the program is not to start at all."""
+        """Wait for the file to start on; return an exit code if the program must not start."""
         if self._start_file is None:
             return None
-        _say(f"waiting for {self._start_file}")
+        _print(f"waiting for {self._start_file}")
         while not self._start_file.exists():
             if self._is_overdue():
-                _say(f"{self._start_file} did not appear within {self._timeout:g} s, not starting")
+                _print(
+                    f"{self._start_file} did not appear within {self._timeout:g} s, not starting"
+                )
                 return TIMEOUT_EXIT_CODE
             signum = self._next_event(self._deadline, self._start_file)
             if signum is not None:
-                _say(f"got {signal.Signals(signum).name} before the start")
+                _print(f"got {signal.Signals(signum).name} before the start")
                 return 128 + signum
         return None
 
@@ -174,66 +176,62 @@ class Monitor:
                 self._command, start_new_session=True, preexec_fn=_die_with_monitor()
             )
         except OSError as error:
-            _say(f"cannot start {self._command[0]}: {error.strerror}")
+            _print(f"cannot start {self._command[0]}: {error.strerror}")
             is_missing = isinstance(error, FileNotFoundError)
             return COMMAND_NOT_FOUND if is_missing else COMMAND_NOT_EXECUTABLE
         except ValueError as error:  # a NUL byte in an argument
             raise ProgramError(f"cannot start {self._command[0]!r}: {error}") from None
         try:
-            _say(f"started {self._command[0]} as process {process.pid}")
+            _print(f"started {self._command[0]} as process {process.pid}")
             threading.Thread(target=self._report_exit, args=(process,), daemon=True).start()
             signum = self._watch()
             self._end_group(process, signum)
         finally:
             _signal_group(process.pid, signal.SIGKILL)
             code = process.wait()
-        _say(f"process exited with exit code {code}")
+        _print(f"process exited with exit code {code}")
         return code
 
     def _report_exit(self, process: subprocess.Popen[bytes]) -> None:
         # Python's handlers run in the main thread, so the kernel must wake that one.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         process.wait()
         self._events.put(_EXITED)
 
     def _watch(self) -> int:
-        """Returns the signal to end the program with, or :data:`_EXITED` if it ended by itself."""
+        """Return the signal to end the program with, or :data:`_EXITED` if it exited."""
         while True:
             event = self._next_event(self._deadline, self._exit_file)
             if event is not None:
                 if event != _EXITED:
-                    _say(f"got {signal.Signals(event).name}, passing it on")
+                    _print(f"got {signal.Signals(event).name}, passing it on")
                 return event
             if self._is_overdue():
-                _say(f"the timeout of {self._timeout:g} s is over, terminating")
+                _print(f"the timeout of {self._timeout:g} s is over, terminating")
                 return signal.SIGTERM
             if self._exit_file is not None and self._exit_file.exists():
-                _say(f"{self._exit_file} exists, terminating")
+                _print(f"{self._exit_file} exists, terminating")
                 return signal.SIGTERM
 
     def _end_group(self, process: subprocess.Popen[bytes], signum: int) -> None:
-        """Asks the whole group to end and waits, for as long as it may take."""
+        """End the process group and wait for it, for at most ``kill_timeout``."""
         deadline = time.monotonic() + self._kill_timeout
         is_running = signum != _EXITED
         while is_running:
             _signal_group(process.pid, signum)
             event = self._next_event(deadline)
             if event is None:
-                _say(f"still running {self._kill_timeout:g} s later, killing")
+                _print(f"still running {self._kill_timeout:g} s later, killing")
                 return
             is_running, signum = event != _EXITED, event
-        # The program is gone. What it started may need the signal still, and nobody reports it.
+        # The program has exited. Its children may not have got the signal, so send it and poll.
         if _group_exists(process.pid):
             _signal_group(process.pid, signal.SIGTERM)
         while _group_exists(process.pid) and time.monotonic() < deadline:
             time.sleep(_GROUP_POLL_SECONDS)
 
     def _next_event(self, deadline: float | None, file: AwaitedFile | None = None) -> int | None:
-        """Waits for an event, at most until ``deadline`` and until it is time to look for a file.
-
-        Returns:
-            The event; None if the time is over.
-        """
+        """Wait for an event; return None at ``deadline`` or at the next poll of ``file``."""
         waits = [] if deadline is None else [max(0.0, deadline - time.monotonic())]
         if file is not None:
             waits.append(file.interval)
@@ -250,14 +248,14 @@ class Monitor:
 
 
 class AwaitedFile:
-    """A file whose appearance means something.
+    """A file whose existence starts or ends the program.
 
     Args:
-        location: Where it will be.
-        poll_rate: Seconds between two looks, if it is not on a local filesystem.
+        location: Location of the file.
+        poll_rate: Time between two polls, in seconds; shorter on a local file system.
 
     Attributes:
-        interval: Seconds to wait before looking again.
+        interval: Time until the next poll, in seconds.
     """
 
     def __init__(self, location: Location, poll_rate: float) -> None:
@@ -267,7 +265,7 @@ class AwaitedFile:
 
     @classmethod
     def of(cls, url: str | None, poll_rate: float) -> AwaitedFile | None:
-        """Reads an fsspec path; None and the empty string mean that no file is awaited."""
+        """Parse an fsspec URL; None and an empty string mean that there is no file to wait for."""
         if not url:
             return None
         from .locations import Location
@@ -278,30 +276,30 @@ class AwaitedFile:
         return str(self._location)
 
     def exists(self) -> bool:
-        """Looks now. A filesystem that fails to answer is reported, and counts as no."""
+        """Return whether the file exists; errors of the file system are printed and count as no."""
         location = self._location
         if location.is_local:
             return os.path.exists(location.path)
         try:
             location.fs.invalidate_cache()
             return bool(location.fs.exists(location.path))
-        except Exception as error:  # a network's hiccup is no reason to end the program
+        except Exception as error:  # do not end the program because of a network error
             problem = one_line(error)
             if problem != self._last_problem:
-                _say(f"cannot look for {self}: {problem}")
+                _print(f"cannot check {self}: {problem}")
             self._last_problem = problem
             return False
 
 
 @contextlib.contextmanager
 def _signals_to(events: queue.SimpleQueue[int]) -> Iterator[None]:
-    """Turns signals into events; one that was ignored at the start (``nohup``) stays ignored."""
+    """Turn signals into events; signals ignored at the start (``nohup``) stay ignored."""
 
     def put(signum: int, frame: FrameType | None) -> None:
         events.put(signum)
 
-    taken = [one for one in _PASSED_ON if signal.getsignal(one) != signal.SIG_IGN]
-    previous = {signum: signal.signal(signum, put) for signum in taken}
+    handled = [signum for signum in _FORWARDED if signal.getsignal(signum) != signal.SIG_IGN]
+    previous = {signum: signal.signal(signum, put) for signum in handled}
     try:
         yield
     finally:
@@ -310,7 +308,7 @@ def _signals_to(events: queue.SimpleQueue[int]) -> Iterator[None]:
 
 
 def _adopt_orphans() -> None:
-    """Has what the program leaves behind become ours, so that we can wait for it to be gone."""
+    """Become the parent of the program's orphans, so that we can wait for their end."""
     if sys.platform == "linux":
         import ctypes
 
@@ -318,12 +316,14 @@ def _adopt_orphans() -> None:
 
 
 def _die_with_monitor() -> Callable[[], None] | None:
-    """What the program does before it starts, so that SIGKILL for the monitor ends it too."""
+    """Return a function for the child process that has the kernel end it with the monitor."""
     if sys.platform != "linux":
         return None
     import ctypes
 
-    prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec little is allowed
+    prctl = ctypes.CDLL(
+        None
+    ).prctl  # resolve it here, because little is allowed between fork and exec
 
     def set_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -332,14 +332,14 @@ def _die_with_monitor() -> Callable[[], None] | None:
 
 
 def _signal_group(group: int, signum: int) -> None:
-    # PermissionError: macOS says so of a group that only has zombies left.
+    # macOS raises PermissionError for a group of zombies.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signum)
 
 
 def _group_exists(group: int) -> bool:
-    """Whether processes of the group are left, once its leader has been waited for."""
-    # Orphans are ours (see _adopt_orphans), and are there until we have waited for them.
+    """Return whether the process group has processes left, after its leader was waited for."""
+    # Orphans are our children (see _adopt_orphans), so wait for them.
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
@@ -352,7 +352,7 @@ def _group_exists(group: int) -> bool:
     return True
 
 
-def _say(message: str) -> None:
+def _print(message: str) -> None:
     print(f"{PROG}: {message}", file=sys.stderr, flush=True)
 
 

@@ -1,6 +1,7 @@
-"""What the programs of this package have in common: arguments in, one line and an exit code out.
+"""Argument parsing, error messages and exit codes of the programs in this package.
 
-Exit codes: 0 done, 1 the work failed, 2 the arguments are wrong, 128+n ended by signal n.
+Exit codes: 0 for success, 1 if the work failed, 2 for invalid arguments, 128+n if signal n ended
+the program.
 """
 
 from __future__ import annotations
@@ -18,28 +19,29 @@ EXIT_INTERRUPTED = 130
 
 
 class ProgramError(Exception):
-    """A program cannot do what it was asked to do; the message is one line for the user."""
+    """A program cannot do its work; the message is one line."""
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """An argument parser whose error is one line: in a job's log a usage text buries it."""
+    """An argument parser with errors of one line, because a usage text would hide them in a log."""
 
     def error(self, message: str) -> NoReturn:
+        """Print the message on one line and exit with code 2."""
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def positive_int(text: str) -> int:
-    """Reads an integer of at least 1, for ``argparse``'s ``type=``."""
+    """Parse an integer of at least 1; a ``type`` for argparse."""
     return int(_positive(text, int))
 
 
 def positive_float(text: str) -> float:
-    """Reads a number greater than 0, for ``argparse``'s ``type=``."""
+    """Parse a number greater than 0; a ``type`` for argparse."""
     return _positive(text, float)
 
 
 def not_negative_float(text: str) -> float:
-    """Reads a number of at least 0, for ``argparse``'s ``type=``."""
+    """Parse a number of at least 0; a ``type`` for argparse."""
     value = _number(text, float)
     if value < 0:
         raise argparse.ArgumentTypeError(f"must not be negative, got {text}")
@@ -58,22 +60,22 @@ def _number(text: str, kind: Callable[[str], float]) -> float:
         value = kind(text)
     except ValueError:
         value = float("nan")
-    if value != value:  # NaN, typed or made above: nothing can be compared with it
+    if value != value:  # NaN
         expected = "an integer" if kind is int else "a number"
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
     return value
 
 
 def run(main: Callable[[list[str]], None], prog: str) -> NoReturn:
-    """Runs a program's ``main`` as a process: an exception becomes one line and exit code 1.
+    """Run a program's ``main`` as a process; print an exception as one line and exit with code 1.
 
-    Set ``TORCHX_DEBUG=1`` to see the traceback instead.
+    Set ``TORCHX_DEBUG=1`` to print the traceback instead.
 
     Args:
         main: The program's ``main(argv)``.
-        prog: Its name in messages, e.g. ``torchx_apps.copy``.
+        prog: Name of the program in messages, for example ``torchx_apps.copy``.
     """
-    for stream in (sys.stdout, sys.stderr):  # a file's name may hold bytes that are not UTF-8
+    for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -90,7 +92,7 @@ def run(main: Callable[[list[str]], None], prog: str) -> NoReturn:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as one line: what it says, and its type where the text alone means little."""
+    """Return an error as one line, with its type if the text alone is not clear."""
     text = " ".join(str(error).split())
     if isinstance(error, ProgramError):
         return text

@@ -1,7 +1,6 @@
-"""Keyed results on any fsspec location, for programs that report a handful of numbers.
+"""Results by key at an fsspec URL, for programs that report a few numbers.
 
-A trial of a hyper-parameter search writes its metrics under its index, and the process that
-searches reads them back:
+A trial of a hyper-parameter search stores its metrics under its index, and the search reads them:
 
 >>> import tempfile
 >>> results = FsspecResultTracker(tempfile.mkdtemp())
@@ -18,7 +17,7 @@ import json
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from .locations import Location, joined
+from .locations import Location, join_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +31,11 @@ class ResultTracker(ABC):
 
     @abstractmethod
     def put(self, key: KeyType, **results: ResultType) -> None:
-        """Stores ``results`` under ``key`` in place of what was there."""
+        """Store ``results`` under ``key``; existing results are replaced."""
 
     @abstractmethod
     def get(self, key: KeyType) -> dict[str, ResultType]:
-        """Returns what is stored under ``key``; empty if nothing is."""
+        """Return the results under ``key``; an empty dictionary if there are none."""
 
     def __getitem__(self, key: KeyType) -> dict[str, ResultType]:
         return self.get(key)
@@ -46,34 +45,34 @@ class ResultTracker(ABC):
 
 
 class FsspecResultTracker(ResultTracker):
-    """Keeps the results of ``key`` as JSON in the file ``<tracker_base>/<key>``.
+    """Stores the results of ``key`` as JSON in the file ``<tracker_base>/<key>``.
 
-    A reader never sees half a file on a local filesystem. Writers of one key must not overlap on
-    other filesystems.
+    On the local file system, readers see only complete files. On others, concurrent writers of one
+    key are not supported.
 
     Args:
-        tracker_base: An fsspec location, e.g. ``/tmp/results`` or ``s3://bucket/results``.
+        tracker_base: An fsspec URL, for example ``/tmp/results`` or ``s3://bucket/results``.
     """
 
     def __init__(self, tracker_base: str) -> None:
         self._tracker_base = tracker_base
 
     def put(self, key: KeyType, **results: ResultType) -> None:
-        """Stores ``results`` under ``key`` in place of what was there.
+        """Store ``results`` under ``key``; existing results are replaced.
 
         Raises:
-            ValueError: ``key`` is empty or would lead out of the tracker's base.
-            TypeError: A value cannot be written as JSON.
+            ValueError: ``key`` is empty or would lead out of ``tracker_base``.
+            TypeError: JSON cannot represent a value.
         """
-        text = json.dumps(results, indent=2)  # before anything on disk is touched
+        text = json.dumps(results, indent=2)
         with self._location(key).writer() as out:
             out.write(text.encode())
 
     def get(self, key: KeyType) -> dict[str, ResultType]:
-        """Returns what is stored under ``key``; empty if nothing is.
+        """Return the results under ``key``; an empty dictionary if there are none.
 
         Raises:
-            ValueError: ``key`` is not valid, or the file does not hold a JSON object.
+            ValueError: ``key`` is not valid, or the file does not contain a JSON object.
         """
         location = self._location(key)
         try:
@@ -85,14 +84,14 @@ class FsspecResultTracker(ResultTracker):
 
     def _location(self, key: KeyType) -> Location:
         base = Location.of(self._tracker_base)
-        return Location(base.fs, joined(base.path, str(key)))
+        return Location(base.fs, join_below(base.path, str(key)))
 
     @staticmethod
     def _decoded(content: bytes, location: Location) -> dict[str, ResultType]:
         try:
             results: Any = json.loads(content)
         except ValueError as error:
-            raise ValueError(f"results in {location} are not JSON: {error}") from None
+            raise ValueError(f"results in {location} are not valid JSON: {error}") from None
         if not isinstance(results, dict):
             raise ValueError(f"results in {location} are not a JSON object")
         return results

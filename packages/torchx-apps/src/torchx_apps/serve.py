@@ -1,11 +1,11 @@
-"""Registers a model archive with a TorchServe instance.
+r"""Registers a model archive with a TorchServe instance.
 
-    python -m torchx_apps.serve --model_path s3://bucket/model.mar \\
+    python -m torchx_apps.serve --model_path s3://bucket/model.mar \
         --management_api http://torchserve:8081 --model_name mymodel --initial_workers 1
 
-TorchServe fetches a model by URL, so this program serves the archive over HTTP while TorchServe
-registers it, and ends. It listens only on the interface that leads to the management API, and
-hands out that one file, under a path nobody can guess.
+TorchServe downloads a model from a URL. So this program serves the archive over HTTP while
+TorchServe registers it, and then exits. It listens only on the interface that leads to the
+management API, and serves only that file, under a secret path.
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def parse_args(argv: list[str]) -> Namespace:
-    """Reads the program's arguments; exits with code 2 and one line if they are wrong."""
-    parser = ArgumentParser(prog=PROG, description="registers a model archive with TorchServe")
+    """Parse the arguments; print one line and exit with code 2 if they are invalid."""
+    parser = ArgumentParser(prog=PROG, description="Register a model archive with TorchServe.")
     parser.add_argument(
-        "--model_path", required=True, help="fsspec location of the model archive (.mar)"
+        "--model_path", required=True, help="fsspec URL of the model archive (.mar)"
     )
     parser.add_argument(
         "--management_api",
         required=True,
-        help="address of TorchServe's management API, e.g. http://localhost:8081",
+        help="address of TorchServe's management API, for example http://localhost:8081",
     )
     parser.add_argument(
         "--timeout",
         type=positive_float,
         default=60,
-        help="seconds that TorchServe may take to answer (default: %(default)s)",
+        help="seconds to wait for TorchServe's response (default: %(default)s)",
     )
-    parser.add_argument("--dryrun", action="store_true", help="say that it works and do nothing")
+    parser.add_argument("--dryrun", action="store_true", help="print a message and exit")
     parser.add_argument(
         "--port",
         type=_port,
         default=PORT,
         help="port to serve the archive on, which TorchServe must be able to reach;"
-        " 0 for any free one (default: %(default)s)",
+        " 0 is any free port (default: %(default)s)",
     )
     for name in TORCHSERVE_PARAMS:
-        parser.add_argument(f"--{name}", help=f"TorchServe's parameter {name}, see {_API_DOCS}")
+        parser.add_argument(f"--{name}", help=f"parameter {name} of TorchServe, see {_API_DOCS}")
     return parser.parse_args(argv)
 
 
@@ -88,7 +88,7 @@ def _port(text: str) -> int:
 
 
 def main(argv: list[str]) -> None:
-    """Registers the model and prints what TorchServe answered."""
+    """Register the model and print TorchServe's response."""
     args = parse_args(argv)
     if args.dryrun:
         print("App serve started successfully")
@@ -105,23 +105,23 @@ def register(
     port: int = PORT,
     timeout: float = 60,
 ) -> str:
-    """Serves the archive until TorchServe has registered it.
+    """Serve the archive until TorchServe has registered it.
 
     Args:
-        model_path: fsspec location of the archive.
+        model_path: fsspec URL of the archive.
         management_api: Address of the management API.
-        params: Parameters of the API's call, by TorchServe's names.
-        port: Port to serve the archive on; 0 for any free one.
-        timeout: Seconds that TorchServe may take to answer.
+        params: Parameters of the request "register model", by TorchServe's names.
+        port: Port to serve the archive on; 0 is any free port.
+        timeout: How long to wait for TorchServe's response, in seconds.
 
     Returns:
-        The text of TorchServe's answer.
+        The text of TorchServe's response.
 
     Raises:
-        ProgramError: An address or location is not valid, the archive does not exist, the API
-            cannot be reached or refuses.
+        ProgramError: A URL is not valid, the archive does not exist, or the management API cannot
+            be reached or returns an error.
     """
-    api = _checked(management_api)
+    api = _check_address(management_api)
     name = f"{params.get('model_name') or 'model'}_{rand_id()}.mar"
     host = get_routable_ip_to(api)
     with _local_copy(model_path) as path, _serving(path, name, host, port) as url:
@@ -129,11 +129,11 @@ def register(
         return _post(f"{api}/models?{urlencode({'url': url, **params})}", api, timeout)
 
 
-def _checked(management_api: str) -> str:
+def _check_address(management_api: str) -> str:
     address = urlsplit(management_api)
     try:
         is_valid = address.scheme in _DEFAULT_PORTS and address.hostname and address.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         is_valid = False
     if not is_valid:
         raise ProgramError(
@@ -143,22 +143,22 @@ def _checked(management_api: str) -> str:
 
 
 def rand_id() -> str:
-    """Names who serves, and is never the same twice: ``<user>_<16 hex digits>``."""
+    """Return a unique name with the current user: ``<user>_<16 hex digits>``."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
+    except (KeyError, OSError):  # a user id without a name, common in containers
         user = f"uid{os.getuid()}"
     return f"{user}_{secrets.token_hex(8)}"
 
 
 def get_routable_ip_to(addr: str) -> str:
-    """The address of the interface that leads to the host of a URL; no packet is sent.
+    """Return the address of the local interface that leads to a host, without sending a packet.
 
     Args:
-        addr: A URL, e.g. ``http://torchserve:8081``.
+        addr: A URL, for example ``http://torchserve:8081``.
 
     Raises:
-        ProgramError: The host's name is not known, or no route leads to it.
+        ProgramError: The host name cannot be resolved, or there is no route to the host.
     """
     url = urlsplit(addr)
     port = url.port or _DEFAULT_PORTS.get(url.scheme, 80)
@@ -181,7 +181,7 @@ def get_routable_ip_to(addr: str) -> str:
 
 @contextlib.contextmanager
 def _local_copy(model_path: str) -> Iterator[str]:
-    """Yields the path of the archive on this machine, copied here only if it is elsewhere."""
+    """Yield the path of the archive on this machine; download it if it is remote."""
     from .locations import Location
 
     source = Location.of(model_path)
@@ -199,7 +199,7 @@ def _local_copy(model_path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _serving(path: str, name: str, host: str, port: int) -> Iterator[str]:
-    """Serves the one file in a thread and yields its URL."""
+    """Serve the file in a thread and yield its URL."""
     url_path = f"/{secrets.token_urlsafe(24)}/{quote(name, safe='')}"
     try:
         server = _OneFileServer(host, port, path, url_path)
@@ -220,7 +220,7 @@ def _bracketed(host: str) -> str:
 
 
 class _OneFileServer(ThreadingHTTPServer):
-    """Answers GET and HEAD for one path; everything else is not found."""
+    """Serves one file at one path; every other path is not found."""
 
     daemon_threads = True
 
@@ -235,7 +235,7 @@ class _OneFileServer(ThreadingHTTPServer):
 class _OneFileHandler(BaseHTTPRequestHandler):
     server: _OneFileServer
     server_version, sys_version = "torchx", ""
-    timeout = 60  # seconds without a byte, so that an idle peer does not hold a thread
+    timeout = 60  # seconds; ends the thread of an idle client
 
     def do_GET(self) -> None:
         self._answer(with_content=True)
@@ -244,8 +244,8 @@ class _OneFileHandler(BaseHTTPRequestHandler):
         self._answer(with_content=False)
 
     def _answer(self, with_content: bool) -> None:
-        asked = self.path.encode("utf-8", "replace")
-        if not hmac.compare_digest(asked, self.server.url_path):
+        path = self.path.encode("utf-8", "replace")
+        if not hmac.compare_digest(path, self.server.url_path):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with open(self.server.file_path, "rb") as file:
@@ -257,18 +257,18 @@ class _OneFileHandler(BaseHTTPRequestHandler):
                 shutil.copyfileobj(file, self.wfile)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: a request's line holds the path that nobody is to know."""
+        """Print nothing, because the request line contains the secret path."""
 
 
 def _post(url: str, api: str, timeout: float) -> str:
     # The scheme was checked: http or https.
     request = urllib.request.Request(url, data=b"", method="POST")  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
-            return str(answer.read().decode("utf-8", "replace")).strip()
+        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
+            return str(response.read().decode("utf-8", "replace")).strip()
     except urllib.error.HTTPError as error:
         text = error.read().decode("utf-8", "replace").strip()
-        raise ProgramError(f"{api} answered {error.code} {error.reason}: {text}") from None
+        raise ProgramError(f"{api} returned {error.code} {error.reason}: {text}") from None
     except TimeoutError:
         raise ProgramError(f"{api} did not answer within {timeout:g} s") from None
     except urllib.error.URLError as error:
@@ -276,7 +276,7 @@ def _post(url: str, api: str, timeout: float) -> str:
             raise ProgramError(f"{api} did not answer within {timeout:g} s") from None
         raise ProgramError(f"cannot reach {api}: {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise ProgramError(f"no answer from {api}: {error}") from None
+        raise ProgramError(f"{api} closed the connection: {error}") from None
 
 
 if __name__ == "__main__":

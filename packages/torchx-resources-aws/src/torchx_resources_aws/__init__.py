@@ -1,6 +1,6 @@
 """AWS instance types as named resources: ``resource(h="aws_p4d.24xlarge")``.
 
-Each is a function here too, its name with ``_`` for what a name cannot hold:
+Each is also a function of this module, with ``_`` for characters that a function name cannot have:
 ``aws_p4d_24xlarge()``.
 """
 

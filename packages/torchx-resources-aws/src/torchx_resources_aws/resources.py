@@ -1,7 +1,7 @@
-"""Named resources from the table of instance types.
+"""Named resources made from the table of instance types.
 
-``aws_p4d.24xlarge`` is the instance, ``aws_p4d.24xlarge_2`` the part of it that goes with two of
-its eight GPUs.
+``aws_p4d.24xlarge`` is the whole instance; ``aws_p4d.24xlarge_2`` is two of its eight GPUs and
+their share of everything else.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from functools import partial
 from torchx_resources_aws.instances import INSTANCES
 from torchx_specs.model.resources import FRACTIONAL_TAG, NAME_TAG, Resource
 
-#: Capability by which schedulers choose the instance type.
+#: Capability that names the instance type, for schedulers.
 K8S_ITYPE = "node.kubernetes.io/instance-type"
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 NEURON_DEVICE = "aws.amazon.com/neurondevice"
-#: How much of an instance's memory a job gets; the system of the host takes the rest.
+#: Fraction of an instance's memory that a job gets; the host needs the rest.
 MEM_TAX = 0.96
 _PREFIX = "aws_"
 
 
 def instance(instance_type: str) -> Resource:
-    """Returns a new resource that is a whole instance.
+    """Return a new resource for a whole instance.
 
     Args:
-        instance_type: ``p4d.24xlarge``
+        instance_type: Name of the instance type, for example ``p4d.24xlarge``.
 
     Raises:
-        KeyError: it is not in the table
+        KeyError: The table has no such instance type.
     """
     cpu, gpu, memory, efa, neuron = INSTANCES[instance_type]
     devices = {EFA_DEVICE: efa, NEURON_DEVICE: neuron}
@@ -43,22 +43,22 @@ def instance(instance_type: str) -> Resource:
 
 
 def part(instance_type: str, gpus: int) -> Resource:
-    """Returns a new resource that is ``gpus`` GPUs of an instance, with their share of the rest.
+    """Return a new resource for some GPUs of an instance and their share of everything else.
 
-    Shares are rounded down; a device of which less than one would be left is left out. All GPUs are
-    the whole instance, by another name.
+    Shares are rounded down; a device is left out if its share is less than one. All GPUs are the
+    whole instance under another name.
 
     Args:
-        instance_type: ``p4d.24xlarge``
-        gpus: how many of its GPUs
+        instance_type: Name of the instance type, for example ``p4d.24xlarge``.
+        gpus: Number of GPUs.
 
     Raises:
-        KeyError: it is not in the table
-        ValueError: the instance has not that many
+        KeyError: The table has no such instance type.
+        ValueError: The instance has fewer GPUs.
     """
     whole = instance(instance_type)
     if not 0 < gpus <= whole.gpu:
-        raise ValueError(f"{instance_type} has {whole.gpu} GPUs, not {gpus}")
+        raise ValueError(f"{instance_type} has {whole.gpu} GPUs; cannot make a part with {gpus}")
     shares = {name: count * gpus // whole.gpu for name, count in whole.devices.items()}
     return Resource(
         cpu=whole.cpu * gpus // whole.gpu,
@@ -74,21 +74,21 @@ def part(instance_type: str, gpus: int) -> Resource:
 
 
 def instance_type_from_resource(resource: Resource) -> str | None:
-    """Returns the instance type that a resource asks for, None and a warning if it names none."""
+    """Return the instance type that a resource names, or None with a warning."""
     instance_type = resource.capabilities.get(K8S_ITYPE)
     if instance_type is None:
         import warnings
 
         warnings.warn(
-            f"the resource names no instance type (capability {K8S_ITYPE}): in a pool of several"
-            " types, and for jobs of several nodes, it may land on another than meant",
+            f"the resource has no instance type (capability {K8S_ITYPE}); the job may run on any"
+            " instance type of its pool or queue",
             stacklevel=2,
         )
     return instance_type
 
 
 def _parts(gpus: int) -> Iterator[int]:
-    """Powers of two up to the number of GPUs, if that is one itself and there is more than one."""
+    """Yield powers of two up to the number of GPUs, if that is a power of two above one."""
     if gpus > 1 and gpus & (gpus - 1) == 0:
         yield from (1 << exponent for exponent in range(gpus.bit_length()))
 
@@ -100,10 +100,10 @@ def _factories() -> Iterator[tuple[str, Callable[[], Resource]]]:
             yield f"{_PREFIX}{instance_type}_{gpus}", partial(part, instance_type, gpus)
 
 
-#: Every named resource: whole instances, and parts of those with several GPUs.
+#: All named resources: instances, and parts of instances with several GPUs.
 NAMED_RESOURCES: dict[str, Callable[[], Resource]] = dict(_factories())
 
 
 def function_names() -> dict[str, str]:
-    """Returns what each is called as a function, and its own name."""
+    """Return the names of the resources by their names as functions."""
     return {name.replace(".", "_").replace("-", "_"): name for name in NAMED_RESOURCES}

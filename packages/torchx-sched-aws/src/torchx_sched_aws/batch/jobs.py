@@ -231,6 +231,7 @@ class _Listed:
 
 
 def definition_name(job: Mapping[str, Any]) -> str:
+    """Return the name of a job's definition, without its revision."""
     name = str(job.get("jobDefinition") or "").rpartition("job-definition/")[2]
     return name.partition(":")[0]
 

@@ -64,6 +64,7 @@ class BatchLog(ReplicaLog):
         return float(last.get("stoppedAt") or 0) / 1000
 
     def stream_names(self) -> Iterator[str]:
+        """Yield the names of the node's log streams, one for each attempt."""
         if not self._polled:
             self.ended_at()
         containers = [a.get("container") or {} for a in self._node.get("attempts") or ()]
