@@ -1,4 +1,4 @@
-"""What the processes of test_distributed_case.py run; they import it."""
+"""Functions that the processes of test_distributed_case.py import and run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each process of test_distributed_gloo.py does: scenes in which it writes down what it sees.
+"""The worker of test_distributed_gloo.py: ``gloo_worker.py FOLDER``.
 
-Not a test itself; run by torchrun, by hand, or alone: ``gloo_worker.py FOLDER``. Every process
-writes ``FOLDER/<rank>.json``.
+torchrun or the test starts it in one process or several. Each process runs the same scenes and
+writes its observations to ``FOLDER/<rank>.json``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import torch.distributed
 
 from torchx_apps import distributed as dist
 
-SLOW = 0.3  # seconds that the first one takes, so that the others would overtake it
+SLOW = 0.3  # seconds that the first process takes; without a barrier, the others would overtake it
 
 
 def node() -> int:
     return int(os.environ.get("GROUP_RANK", "0"))
 
 
-def leaves_first(folder: Path, scene: str, first: bool) -> bool:
-    """The body of a scene: the first leaves a file behind, and everybody looks for it."""
+def create_if_first(folder: Path, scene: str, first: bool) -> bool:
+    """Create a file if this is the first process, and return whether the file exists."""
     file = folder / scene
     if first:
         time.sleep(SLOW)
@@ -34,34 +34,35 @@ def leaves_first(folder: Path, scene: str, first: bool) -> bool:
     return file.exists()
 
 
-def scenes(folder: Path) -> dict[str, Any]:
+def run_scenes(folder: Path) -> dict[str, Any]:
+    """Run the scenes in order, and return this process's observations by scene."""
     seen: dict[str, Any] = {}
 
     with dist.on_rank0_first():
-        seen["job"] = leaves_first(folder, "job", dist.is_rank0())
+        seen["job"] = create_if_first(folder, "job", dist.is_rank0())
 
     with dist.on_local_rank0_first():
-        seen["each node"] = leaves_first(folder, f"each-node{node()}", dist.is_local_rank0())
+        seen["each node"] = create_if_first(folder, f"each-node{node()}", dist.is_local_rank0())
 
     for again in range(3):
         with dist.on_local_rank0_first():
-            seen[f"again{again}"] = leaves_first(
+            seen[f"again{again}"] = create_if_first(
                 folder, f"again{again}-node{node()}", dist.is_local_rank0()
             )
 
     try:
         with dist.on_rank0_first():
             if dist.is_rank0():
-                raise RuntimeError("the first one fails")
-        seen["after failure"] = "through"
+                raise RuntimeError("the first process fails")
+        seen["after failure"] = "passed"
     except RuntimeError as error:
         seen["after failure"] = str(error)
 
-    if node() == 0:  # the other node never comes here, as with `if is_node0: with ...`
+    if node() == 0:  # a barrier of all nodes would never end here
         with dist.on_local_rank0_first():
-            seen["one node only"] = leaves_first(folder, "lonely", dist.is_local_rank0())
+            seen["one node only"] = create_if_first(folder, "lonely", dist.is_local_rank0())
 
-    # A barrier in disguise must not be left open: the group still works as a whole.
+    # If a process had skipped a barrier, this operation of the whole group would not match.
     total = torch.tensor(float(dist.rank()))
     torch.distributed.all_reduce(total)
     seen["sum of ranks"] = total.item()
@@ -71,7 +72,7 @@ def scenes(folder: Path) -> dict[str, Any]:
 def main(folder: Path) -> None:
     before = {"rank": dist.rank(), "world_size": dist.world_size()}
     device = dist.init_pg("gloo" if "GROUP_RANK" in os.environ else "auto")
-    seen = scenes(folder)
+    seen = run_scenes(folder)
     seen |= {
         "before": before,
         "rank": dist.rank(),

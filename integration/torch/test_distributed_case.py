@@ -1,4 +1,4 @@
-"""The test case for distributed code, with PyTorch's processes."""
+"""``DistributedTestCase`` with processes of PyTorch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torchx_testing.distributed import DistributedTestCase
 
 
 class TestDistributed(DistributedTestCase):
-    def test_every_process_answers(self) -> None:
-        found = self.run_ddp(2, ddp_functions.rank_and_sum)(21)
-        assert found == {0: (0, 42.0), 1: (1, 42.0)}
+    def test_every_process_returns_its_result(self) -> None:
+        results = self.run_ddp(2, ddp_functions.rank_and_sum)(21)
+        assert results == {0: (0, 42.0), 1: (1, 42.0)}
 
     def test_a_failure_is_raised(self) -> None:
         with pytest.raises(ChildFailedError, match="fail"):

@@ -1,4 +1,4 @@
-"""torchx_apps.distributed in real processes, with gloo."""
+"""``torchx_apps.distributed`` in real processes, with gloo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAUNCHER_VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK"),
     *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
 )
-PATIENCE = 120  # seconds until a deadlock is taken for one
+PATIENCE = 120  # seconds until the test reports a deadlock
 
 
 def free_port() -> int:
@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run_all(commands: list[tuple[list[str], dict[str, str]]]) -> None:
-    """Runs processes side by side, and fails with the output of one that fails."""
+    """Run processes in parallel; fail with the output of a process that fails."""
     processes = [
         subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -56,13 +56,13 @@ def run_all(commands: list[tuple[list[str], dict[str, str]]]) -> None:
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:
-    """What the processes saw, in the order of their ranks."""
+    """Return the observations of the processes, in the order of their ranks."""
     return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
 
 
 @pytest.fixture(scope="module")
 def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Two agents of torchrun with two processes each."""
+    """Return the observations of four processes: two torchrun agents with two processes each."""
     folder = tmp_path_factory.mktemp("two_nodes")
     agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2"]
     agent += ["--rdzv_backend=c10d", f"--rdzv_endpoint=localhost:{free_port()}"]
@@ -71,10 +71,16 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return reports(folder)
 
 
-def test_ranks(two_nodes: list[dict[str, Any]]) -> None:
+def test_ranks_are_those_of_torchrun(two_nodes: list[dict[str, Any]]) -> None:
     seen = [
-        (one["rank"], one["world_size"], one["local_rank"], one["is_rank0"], one["is_local_rank0"])
-        for one in two_nodes
+        (
+            report["rank"],
+            report["world_size"],
+            report["local_rank"],
+            report["is_rank0"],
+            report["is_local_rank0"],
+        )
+        for report in two_nodes
     ]
     assert seen == [
         (0, 4, 0, True, True),
@@ -82,52 +88,57 @@ def test_ranks(two_nodes: list[dict[str, Any]]) -> None:
         (2, 4, 0, False, True),
         (3, 4, 1, False, False),
     ]
-    assert [one["node"] for one in two_nodes] == [0, 0, 1, 1]
-    assert [one["before"] for one in two_nodes] == [
+    assert [report["node"] for report in two_nodes] == [0, 0, 1, 1]
+    assert [report["before"] for report in two_nodes] == [
         {"rank": rank, "world_size": 4} for rank in range(4)
     ]
 
 
-def test_device_is_the_cpu_with_gloo(two_nodes: list[dict[str, Any]]) -> None:
-    assert {(one["device"], one["local_device"], one["backend"]) for one in two_nodes} == {
-        ("cpu", "cpu", "gloo")
-    }
+def test_the_device_of_gloo_is_the_cpu(two_nodes: list[dict[str, Any]]) -> None:
+    assert {
+        (report["device"], report["local_device"], report["backend"]) for report in two_nodes
+    } == {("cpu", "cpu", "gloo")}
 
 
 @pytest.mark.parametrize("scene", ["job", "each node", "again0", "again1", "again2"])
-def test_the_first_is_through_before_the_others_begin(
+def test_the_first_process_ends_its_block_before_the_others_begin(
     scene: str, two_nodes: list[dict[str, Any]]
 ) -> None:
-    assert [one[scene] for one in two_nodes] == [True] * 4
+    assert [report[scene] for report in two_nodes] == [True] * 4
 
 
-def test_failure_of_the_first_lets_the_others_go_on(two_nodes: list[dict[str, Any]]) -> None:
-    assert [one["after failure"] for one in two_nodes] == ["the first one fails", *["through"] * 3]
+def test_a_failure_of_the_first_process_does_not_block_the_others(
+    two_nodes: list[dict[str, Any]],
+) -> None:
+    assert [report["after failure"] for report in two_nodes] == [
+        "the first process fails",
+        *["passed"] * 3,
+    ]
 
 
-def test_one_node_can_come_alone(two_nodes: list[dict[str, Any]]) -> None:
-    assert [one.get("one node only") for one in two_nodes] == [True, True, None, None]
-    assert {one["sum of ranks"] for one in two_nodes} == {6.0}
+def test_one_node_can_use_the_local_barrier_alone(two_nodes: list[dict[str, Any]]) -> None:
+    assert [report.get("one node only") for report in two_nodes] == [True, True, None, None]
+    assert {report["sum of ranks"] for report in two_nodes} == {6.0}
 
 
-def test_another_launcher(tmp_path: Path) -> None:
-    """RANK and the like in the environment, as srun and mpirun scripts set them."""
+def test_ranks_are_those_of_another_launcher(tmp_path: Path) -> None:
+    """Scripts for srun and mpirun set RANK and the other variables themselves."""
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     command = [sys.executable, WORKER, str(tmp_path)]
     run_all(
         [(command, environment(RANK=str(rank), LOCAL_RANK=str(rank), **job)) for rank in range(2)]
     )
     seen = reports(tmp_path)
-    assert [(one["rank"], one["world_size"], one["sum of ranks"]) for one in seen] == [
+    assert [(report["rank"], report["world_size"], report["sum of ranks"]) for report in seen] == [
         (0, 2, 1.0),
         (1, 2, 1.0),
     ]
-    assert [one["job"] for one in seen] == [True, True]
+    assert [report["job"] for report in seen] == [True, True]
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process, which nobody launched."""
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove the variables of a launcher from this process."""
     for name in LAUNCHER_VARIABLES:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -136,9 +147,11 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.usefixtures("alone")
-def test_group_of_one_opens_no_port_and_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # the caller's, and not to be reached
+@pytest.mark.usefixtures("no_launcher")
+def test_a_group_of_one_process_opens_no_port_and_connects_to_no_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # cannot be reached
     monkeypatch.setenv("MASTER_PORT", "1")
     device = dist.init_pg()
     assert (dist.rank(), dist.world_size()) == (0, 1)
@@ -149,14 +162,14 @@ def test_group_of_one_opens_no_port_and_asks_nobody(monkeypatch: pytest.MonkeyPa
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("192.0.2.1", "1")
 
 
-@pytest.mark.usefixtures("alone")
-def test_master_is_set_if_it_is_not() -> None:
+@pytest.mark.usefixtures("no_launcher")
+def test_init_pg_sets_a_missing_master_address() -> None:
     dist.init_pg("gloo")
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "0")
 
 
-@pytest.mark.usefixtures("alone")
-def test_arguments_of_the_caller_win() -> None:
+@pytest.mark.usefixtures("no_launcher")
+def test_arguments_of_init_pg_override_its_defaults() -> None:
     store = torch.distributed.HashStore()
     dist.init_pg("gloo", store=store, rank=0, world_size=1)
     with dist.on_rank0_first():
@@ -164,8 +177,8 @@ def test_arguments_of_the_caller_win() -> None:
     assert "MASTER_ADDR" not in os.environ
 
 
-@pytest.mark.usefixtures("alone")
-def test_group_can_be_made_again() -> None:
+@pytest.mark.usefixtures("no_launcher")
+def test_init_pg_can_be_called_again_after_the_group_ended() -> None:
     for _ in range(2):
         dist.init_pg("gloo")
         with dist.on_rank0_first(), dist.on_local_rank0_first():
@@ -173,13 +186,13 @@ def test_group_can_be_made_again() -> None:
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.usefixtures("alone")
-def test_local_rank_that_is_only_assumed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_launcher")
+def test_a_guessed_local_rank_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert dist.local_rank() == 0  # no group
         dist.init_pg("gloo")
-        assert dist.local_rank() == 0  # nobody else could have the same
+        assert dist.local_rank() == 0  # the only process
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.warns(UserWarning, match="LOCAL_RANK is not set"):
         assert dist.local_rank() == 0
@@ -200,8 +213,8 @@ print(before, len(os.listdir("/proc/self/task")))
 """
 
 
-def test_gloo_is_gone_with_its_group() -> None:
-    """Threads of it that are left run into the end of the interpreter, and abort the process."""
+def test_no_gloo_thread_is_left_after_the_group_ended() -> None:
+    """A thread that is left at the interpreter's exit aborts the process."""
     env = environment()
     done = subprocess.run(
         [sys.executable, "-c", LEAVES_NO_THREADS], env=env, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""dist.ddp trains a small model for real, with gloo on this machine's CPUs."""
+"""``dist.ddp`` trains a small model with gloo on this machine's CPUs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def free_port() -> int:
     ("j", "processes"),
     [
         ("1x2", 2),
-        ("2x2", 4),  # two agents on one host
+        ("2x2", 4),  # two torchrun agents on one host
     ],
 )
-def test_the_loss_falls(torchx: Torchx, script: Path, j: str, processes: int) -> None:
+def test_training_reduces_the_loss(torchx: Torchx, script: Path, j: str, processes: int) -> None:
     done = torchx(
         *("run", "-s", "local_cwd", "dist.ddp", "-j", j, "--rdzv_port", free_port()),
         *("--script", script, "--", "--epochs", EPOCHS),
@@ -47,7 +47,7 @@ def test_the_loss_falls(torchx: Torchx, script: Path, j: str, processes: int) ->
     assert losses[EPOCHS] < losses[1] / 2
 
 
-def test_training_that_learns_nothing_fails_the_job(torchx: Torchx, script: Path) -> None:
+def test_a_training_script_that_fails_is_a_failed_job(torchx: Torchx, script: Path) -> None:
     done = torchx(
         *("run", "-s", "local_cwd", "dist.ddp", "-j", "1x2", "--script", script),
         *("--", "--epochs", 2, "--batches", 5, "--lr", 0),

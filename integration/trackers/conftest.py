@@ -1,4 +1,4 @@
-"""The services that trackers are tested against, and the released peer."""
+"""Fixtures: an S3 endpoint, an MLflow server, and upstream's release of TorchX (the peer)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PEER = "torchx-nightly==2026.10.26"
 
 
 class Service:
-    """A server of ``integration/services``, on a port of its own.
+    """A server that a script of ``integration/services`` starts on a free port.
 
     Args:
-        script: its name there
-        folder: where it may keep what it has
-        ready: the path that answers once it is up
+        script: The name of the script.
+        folder: The folder of the server's files and its log.
+        ready: The URL path that responds when the server is ready.
     """
 
     def __init__(self, script: str, folder: Path, ready: str) -> None:
@@ -60,11 +60,11 @@ class Service:
                 time.sleep(0.1)
         self.stop()
         pytest.fail(
-            f"{self.url} does not come up:\n{self._log.read_text(errors='replace')[-3000:]}"
+            f"no server started at {self.url}:\n{self._log.read_text(errors='replace')[-3000:]}"
         )
 
     def stop(self) -> None:
-        """Ends it, with the processes it has started; again does nothing."""
+        """Stop the server and the processes that it started; a second call does nothing."""
         if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
@@ -76,7 +76,7 @@ class Service:
 
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """An AWS endpoint."""
+    """Yield an AWS endpoint (moto)."""
     service = Service("moto.sh", tmp_path_factory.mktemp("moto"), "/moto-api/")
     yield service
     service.stop()
@@ -84,7 +84,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """An MLflow tracking server on SQLite."""
+    """Yield an MLflow tracking server that stores runs in SQLite."""
     service = Service("mlflow.sh", tmp_path_factory.mktemp("mlflow"), "/health")
     yield service
     service.stop()
@@ -92,7 +92,7 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials that moto takes, for this process and those it starts."""
+    """Set credentials that moto accepts, for this process and its children."""
     for name in list(os.environ):
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
@@ -104,7 +104,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bucket(moto: Service, aws: None, request: pytest.FixtureRequest) -> str:
-    """A new bucket."""
+    """Create a bucket and return its name."""
     import s3fs
 
     name = f"bucket-{abs(hash(request.node.nodeid)) % 10**12}"
@@ -116,16 +116,19 @@ def bucket(moto: Service, aws: None, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def s3_config(moto: Service, bucket: str) -> str:
-    """The configuration of an fsspec tracker on S3, as a file has it."""
+    """Return the configuration of an fsspec tracker on S3, as the text of a file."""
     return f"protocol=s3\nroot_path={bucket}/runs\nclient_kwargs.endpoint_url={moto.url}\n"
 
 
 @pytest.fixture(scope="session")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python that has the released peer and nothing of ours."""
-    for known in (os.environ.get("TORCHX_BENCH_PEER"), str(ROOT / ".nox" / "benchmarks" / "peer")):
-        if known and (Path(known) / "bin" / "python").exists():
-            return str(Path(known) / "bin" / "python")
+    """Return the Python of an environment with the peer and without our distributions."""
+    for environment in (
+        os.environ.get("TORCHX_BENCH_PEER"),
+        str(ROOT / ".nox" / "benchmarks" / "peer"),
+    ):
+        if environment and (Path(environment) / "bin" / "python").exists():
+            return str(Path(environment) / "bin" / "python")
     folder = tmp_path_factory.mktemp("peer")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin" / "python")

@@ -1,4 +1,4 @@
-"""A component of two roles that report to trackers, and what its replicas run."""
+"""A component with two roles, and the program of its replicas, which record data in trackers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def experiment(
     paths: list[str] | None = None,
     mounts: list[str] | None = None,
 ) -> AppDef:
-    """Trains and evaluates, and records both.
+    """Run trainers and an evaluator that record their results.
 
     Args:
-        out: folder for what it makes
-        replicas: replicas of the trainer
-        image: what it runs in
-        python: the interpreter there
-        paths: where that finds modules, if it does not by itself
-        mounts: folders of this machine that it sees, where it is not on it
+        out: The folder of the artifacts.
+        replicas: The number of trainers.
+        image: The image of both roles.
+        python: The Python interpreter in the image.
+        paths: Folders that are added to ``PYTHONPATH``.
+        mounts: Folders of this machine to mount in a container.
     """
 
     def role(name: str, number: int) -> Role:
@@ -46,7 +46,7 @@ def experiment(
 
 
 def main(role: str, replica: str, out: str) -> None:
-    """What a replica does."""
+    """Record metadata, an artifact and a source of this replica."""
     from torchx_tracker import app_run_from_env
 
     run = app_run_from_env()

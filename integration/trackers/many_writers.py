@@ -1,7 +1,7 @@
 """One of many processes that write to one run: many_writers.py CONFIG NUMBER TIMES FOLDER.
 
-After each turn FOLDER/NUMBER says how many are done, so that a test knows what a process that it
-killed had finished.
+After each turn, the process writes the number of finished turns to FOLDER/NUMBER. From this file, a
+test knows how many turns a killed process had finished.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job whose artifacts and lineage show afterwards, through the command."""
+"""Jobs record artifacts, metadata and lineage; ``torchx tracker`` shows them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ JOB = Path(__file__).with_name("job.py")
 
 
 def handle_in(run: CompletedProcess[str], scheduler: str = "local_cwd") -> str:
-    said = run.stdout + run.stderr
-    assert run.returncode == 0, said
-    handles = set(re.findall(rf"{scheduler}://[^\s/]*/[\w-]+", said))
-    assert len(handles) == 1, said
+    output = run.stdout + run.stderr
+    assert run.returncode == 0, output
+    handles = set(re.findall(rf"{scheduler}://[^\s/]*/[\w-]+", output))
+    assert len(handles) == 1, output
     return handles.pop()
 
 
@@ -49,7 +49,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def configured(torchx: Torchx, tmp_path: Path, root: Path) -> Torchx:
-    """The command, where a tracker on a local disk is configured by a file."""
+    """Return the command, with a tracker on a local disk that a file configures."""
     (tmp_path / "tracker.conf").write_text(f"protocol=file\nroot_path={root}\n")
     (tmp_path / "work" / ".torchxconfig").write_text(
         f"[torchx:tracker]\nfsspec=\n[tracker:fsspec]\nconfig={tmp_path}/tracker.conf\n"
@@ -58,18 +58,18 @@ def configured(torchx: Torchx, tmp_path: Path, root: Path) -> Torchx:
 
 
 def table(done: CompletedProcess[str]) -> list[list[str]]:
-    """The rows of what was printed, without the header."""
+    """Return the rows of a printed table, without its header."""
     assert done.returncode == 0, done.stderr
     return [re.split(r"\s{2,}", line) for line in done.stdout.splitlines()[2:]]
 
 
 @pytest.fixture
 def run(out: Path) -> Callable[..., str]:
-    """Runs the job on this machine to its end; gives its handle."""
+    """Return a function that runs the job on this machine to its end and returns its handle."""
 
-    def call(torchx: Torchx, *words: str) -> str:
+    def call(torchx: Torchx, *options: str) -> str:
         component = (f"{JOB}:experiment", "--out", str(out))
-        return handle_in(torchx("run", *words, "-s", "local_cwd", *component))
+        return handle_in(torchx("run", *options, "-s", "local_cwd", *component))
 
     return call
 
@@ -81,7 +81,7 @@ def on_local_cwd() -> tuple[list[str], list[str]]:
 
 @pytest.fixture
 def on_slurm(environment: dict[str, str]) -> Iterator[tuple[list[str], list[str]]]:
-    """A cluster whose nodes are all this machine."""
+    """Start a Slurm cluster on this machine; yield options of the run and of the component."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
     environment.update(slurm.start(folder))
     yield ["--wait"], []
@@ -93,9 +93,10 @@ def on_slurm(environment: dict[str, str]) -> Iterator[tuple[list[str], list[str]
 def on_local_docker(
     environment: dict[str, str], repository: Path, root: Path, out: Path
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Containers that see this repository, our environment and the two folders, and no more.
+    """Start a Docker Engine; yield options of the run and of the component.
 
-    In particular not the file that configures the tracker.
+    The containers mount this repository, the Python environment and the folders ``root`` and
+    ``out``, but not the file that configures the tracker.
     """
     folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
     modules = sysconfig.get_path("purelib")
@@ -109,7 +110,7 @@ def on_local_docker(
 
 
 @pytest.mark.parametrize("scheduler", ["local_cwd", "local_docker", "slurm"])
-def test_artifacts_metadata_and_lineage_show_afterwards(
+def test_the_command_shows_the_artifacts_metadata_and_lineage_of_a_job(
     scheduler: str, configured: Torchx, out: Path, request: pytest.FixtureRequest
 ) -> None:
     options, arguments = request.getfixturevalue(f"on_{scheduler}")
@@ -132,7 +133,7 @@ def test_artifacts_metadata_and_lineage_show_afterwards(
     assert tree == f"{handle}\n└─ made from\n   └─ dataset/1 (train)\n"
 
 
-def test_a_parent_by_flag_and_by_variable(
+def test_the_parent_run_comes_from_the_flag_or_the_variable(
     configured: Torchx, environment: dict[str, str], run: Callable[..., str]
 ) -> None:
     parent = run(configured)
@@ -148,7 +149,7 @@ def test_a_parent_by_flag_and_by_variable(
     assert {"run_id": "dataset/1", "artifact": "train"} in lineage["sources"]
 
 
-def test_the_configuration_travels_with_the_job(
+def test_the_job_contains_the_configuration_of_the_tracker(
     configured: Torchx, tmp_path: Path, root: Path, out: Path
 ) -> None:
     component = (f"{JOB}:experiment", "--out", out)
@@ -164,7 +165,7 @@ def test_the_configuration_travels_with_the_job(
     assert list(root.iterdir())
 
 
-def test_settings_in_torchxconfig_itself(
+def test_torchxconfig_configures_a_tracker_without_another_file(
     torchx: Torchx, tmp_path: Path, root: Path, run: Callable[..., str]
 ) -> None:
     (tmp_path / "work" / ".torchxconfig").write_text(
@@ -174,7 +175,7 @@ def test_settings_in_torchxconfig_itself(
     assert table(torchx("tracker", "list", "jobs")) == [[handle]]
 
 
-def test_several_trackers_at_once(
+def test_every_configured_tracker_records_the_job(
     s3_config: str,
     torchx: Torchx,
     tmp_path: Path,
@@ -202,10 +203,10 @@ config={tmp_path}/s3.conf
     handle = run(torchx)
     done = torchx("tracker", "list", "metadata", "-o", "json", handle)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["trackers"]
-    assert list(found) == ["fsspec", "mlflow", "torchx_tracker_fsspec:create"]
-    assert found["fsspec"] == found["torchx_tracker_fsspec:create"]
-    assert {key: str(value) for key, value in found["fsspec"].items()} == found["mlflow"]
+    metadata = json.loads(done.stdout)["trackers"]
+    assert list(metadata) == ["fsspec", "mlflow", "torchx_tracker_fsspec:create"]
+    assert metadata["fsspec"] == metadata["torchx_tracker_fsspec:create"]
+    assert {key: str(value) for key, value in metadata["fsspec"].items()} == metadata["mlflow"]
     artifacts = json.loads(torchx("tracker", "list", "artifacts", "-o", "json", handle).stdout)
     for rows in artifacts["trackers"].values():
         assert sorted(row["name"] for row in rows) == ["evaluator/0", "trainer/0", "trainer/1"]
@@ -213,7 +214,7 @@ config={tmp_path}/s3.conf
     assert tree == f"{handle}\n└─ made from\n   └─ dataset/1 (train)\n"
 
 
-def test_trackers_that_fail_do_not_take_the_job_down(
+def test_a_failing_tracker_does_not_fail_the_job(
     torchx: Torchx, tmp_path: Path, environment: dict[str, str], out: Path
 ) -> None:
     (tmp_path / "work" / ".torchxconfig").write_text(
@@ -221,17 +222,17 @@ def test_trackers_that_fail_do_not_take_the_job_down(
     )
     done = torchx("run", "-s", "local_cwd", f"{JOB}:experiment", "--out", out)
     assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
-    assert "'/no/such/tracker.conf' does not exist" in said
-    assert "unknown tracker 'nope'" in said
-    assert "Traceback" not in said
+    output = done.stdout + done.stderr
+    assert "'/no/such/tracker.conf' does not exist" in output
+    assert "unknown tracker 'nope'" in output
+    assert "Traceback" not in output
     environment["TORCHX_TRACKERS"] = "fsspec"
     listed = torchx("tracker", "list", "jobs")
     assert listed.returncode == 2
     assert listed.stderr.count("\n") == 1
 
 
-def test_a_job_that_wants_to_know_fails_with_its_tracker(
+def test_a_failing_tracker_fails_the_job_in_strict_mode(
     torchx: Torchx, tmp_path: Path, environment: dict[str, str], out: Path
 ) -> None:
     (tmp_path / "work" / ".torchxconfig").write_text(
@@ -242,7 +243,7 @@ def test_a_job_that_wants_to_know_fails_with_its_tracker(
     assert done.returncode == 1
 
 
-def test_without_trackers_the_job_runs(torchx: Torchx, run: Callable[..., str]) -> None:
+def test_a_job_runs_without_trackers(torchx: Torchx, run: Callable[..., str]) -> None:
     run(torchx)
     none = torchx("tracker", "list", "jobs")
     assert none.returncode == 2

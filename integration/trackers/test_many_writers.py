@@ -1,4 +1,4 @@
-"""64 processes write to one run, 200 times each; some are killed in the middle."""
+"""64 processes write to one run, 200 times each; a test kills half of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMES = 200
 
 
 def start(config: str, count: int, times: int, folder: Path) -> list[subprocess.Popen[str]]:
-    """Starts writers, all of which wait for the word."""
+    """Start writers that wait for a line on standard input."""
     folder.mkdir()
     started = [
         subprocess.Popen(
@@ -39,7 +39,7 @@ def start(config: str, count: int, times: int, folder: Path) -> list[subprocess.
     return started
 
 
-def say_go(writers: list[subprocess.Popen[str]]) -> None:
+def release(writers: list[subprocess.Popen[str]]) -> None:
     for process in writers:
         assert process.stdin is not None
         process.stdin.write("\n")
@@ -53,8 +53,8 @@ def turns_done(folder: Path, number: int) -> int:
         return 0
 
 
-def check_nothing_else(tracker: TrackerBase, finished: dict[int, int], killed: set[int]) -> None:
-    """Each turn that a process finished is there, whole; of one that was killed perhaps another."""
+def check_records(tracker: TrackerBase, finished: dict[int, int], killed: set[int]) -> None:
+    """Check that the run has every finished turn, and at most one more of each killed process."""
     metadata = tracker.metadata("run")
     artifacts = tracker.artifacts("run")
     sources = {source.artifact_name for source in tracker.sources("run")}
@@ -65,21 +65,23 @@ def check_nothing_else(tracker: TrackerBase, finished: dict[int, int], killed: s
             assert (artifact.path, artifact.metadata) == (f"/{number}/{turn}", {"turn": turn})
             if turn % 20 == 0:
                 assert f"{number}-{turn}" in sources
-    whole = sum(finished.values())
+    turns_in_all = sum(finished.values())
     linked = sum(len(range(0, turns, 20)) for turns in finished.values())
-    assert whole <= len(metadata) <= whole + len(killed)
-    assert whole <= len(artifacts) <= whole + len(killed)
+    assert turns_in_all <= len(metadata) <= turns_in_all + len(killed)
+    assert turns_in_all <= len(artifacts) <= turns_in_all + len(killed)
     assert linked <= len(sources) <= linked + len(killed)
 
 
-def test_none_is_lost_and_none_torn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_concurrent_writers_lose_and_truncate_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tmp_path / "root"
     root.mkdir()
     config = f"protocol=file;root_path={root}"
     folder = tmp_path / "done"
     writers = start(config, WRITERS, TIMES, folder)
     tracker = build_tracker("fsspec", config)
-    say_go(writers)
+    release(writers)
     reads = 0
     with caplog.at_level(logging.WARNING):
         while any(process.poll() is None for process in writers):
@@ -91,12 +93,12 @@ def test_none_is_lost_and_none_torn(tmp_path: Path, caplog: pytest.LogCaptureFix
             assert process.returncode == 0
         assert len(tracker.metadata("run")) == WRITERS * TIMES
         assert len(tracker.artifacts("run")) == WRITERS * TIMES
-        check_nothing_else(tracker, dict.fromkeys(range(WRITERS), TIMES), set())
+        check_records(tracker, dict.fromkeys(range(WRITERS), TIMES), set())
     assert reads > 0
     assert not caplog.records
 
 
-def test_killed_in_the_middle_leaves_the_last_whole_state(
+def test_a_killed_writer_leaves_its_finished_turns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = tmp_path / "root"
@@ -106,21 +108,21 @@ def test_killed_in_the_middle_leaves_the_last_whole_state(
     writers = start(config, WRITERS, TIMES, folder)
     chosen = random.Random(7)  # noqa: S311 - no secret
     killed = set(chosen.sample(range(WRITERS), WRITERS // 2))
-    wanted = {number: chosen.randrange(1, TIMES - 20) for number in killed}
-    say_go(writers)
+    turns_before_kill = {number: chosen.randrange(1, TIMES - 20) for number in killed}
+    release(writers)
     waiting = set(killed)
     deadline = time.monotonic() + 300
     while waiting and time.monotonic() < deadline:
         for number in list(waiting):
-            if turns_done(folder, number) >= wanted[number]:
+            if turns_done(folder, number) >= turns_before_kill[number]:
                 os.kill(writers[number].pid, signal.SIGKILL)
                 waiting.discard(number)
     for process in writers:
         process.communicate()
     ended = {number for number in killed if writers[number].returncode == -signal.SIGKILL}
-    assert len(ended) > WRITERS // 4, "too few were killed before they had finished"
+    assert len(ended) > WRITERS // 4, "too few writers were killed before they finished"
     finished = {number: turns_done(folder, number) for number in range(WRITERS)}
     assert all(finished[number] == TIMES for number in range(WRITERS) if number not in ended)
     with caplog.at_level(logging.WARNING):
-        check_nothing_else(build_tracker("fsspec", config), finished, ended)
+        check_records(build_tracker("fsspec", config), finished, ended)
     assert not caplog.records

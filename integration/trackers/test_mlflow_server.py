@@ -1,4 +1,4 @@
-"""The mlflow tracker on a real tracking server, on SQLite."""
+"""The mlflow tracker on a real tracking server with SQLite."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Optimizer:
     lr: float = 0.1
 
 
-def test_tags_params_artifacts_parents_and_lineage(
+def test_a_new_tracker_reads_tags_params_artifacts_and_lineage(
     tracker: MLflowTracker, config: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "model.pt"
@@ -113,7 +113,7 @@ def _write(config: str, rank: int, barrier: Any) -> None:
     tracker.add_source("run", "parent", str(rank))
 
 
-def test_ranks_that_start_at_once_write_to_one_run(tracker: MLflowTracker, config: str) -> None:
+def test_concurrent_ranks_write_to_one_run(tracker: MLflowTracker, config: str) -> None:
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(8)
     ranks = [context.Process(target=_write, args=(config, rank, barrier)) for rank in range(8)]
@@ -128,7 +128,7 @@ def test_ranks_that_start_at_once_write_to_one_run(tracker: MLflowTracker, confi
     assert list(tracker.run_ids()) == ["run"]
 
 
-def test_lineage_of_a_random_graph_is_that_of_the_fsspec_tracker(
+def test_the_lineage_of_a_random_graph_equals_that_of_the_fsspec_tracker(
     tracker: MLflowTracker, tmp_path: Path
 ) -> None:
     disk = build_tracker("fsspec", f"protocol=file;root_path={tmp_path}")
@@ -143,14 +143,16 @@ def test_lineage_of_a_random_graph_is_that_of_the_fsspec_tracker(
         assert set(ours.links) == set(theirs.links)
 
 
-def test_what_the_server_refuses_is_one_line(tracker: MLflowTracker) -> None:
+def test_a_refusal_of_the_server_is_an_error_of_one_line(tracker: MLflowTracker) -> None:
     tracker.log_params_flat("run", {"lr": 0.1})
     with pytest.raises((TrackerValueError, TrackerBackendError), match="'run'") as raised:
         tracker.log_params_flat("run", {"lr": 0.2})
     assert "\n" not in str(raised.value)
 
 
-def test_the_older_configuration_by_a_folder(mlflow_server: Any, tmp_path: Path) -> None:
+def test_a_folder_with_torchxconfig_configures_the_tracker(
+    mlflow_server: Any, tmp_path: Path
+) -> None:
     text = f"[tracker:mlflow]\ntracking_uri={mlflow_server.url}\nexperiment_name=by-folder\n"
     (tmp_path / ".torchxconfig").write_text(text)
     tracker = build_tracker("torchx.tracker.mlflow:create_tracker", str(tmp_path))
@@ -158,6 +160,6 @@ def test_the_older_configuration_by_a_folder(mlflow_server: Any, tmp_path: Path)
     assert tracker.metadata("run") == {"a": "1"}
 
 
-def test_the_server_is_ours(mlflow_server: Any) -> None:
-    with urllib.request.urlopen(mlflow_server.url + "/version", timeout=10) as answer:  # noqa: S310
-        assert answer.read()
+def test_the_server_responds(mlflow_server: Any) -> None:
+    with urllib.request.urlopen(mlflow_server.url + "/version", timeout=10) as response:  # noqa: S310
+        assert response.read()

@@ -1,4 +1,4 @@
-"""The layout on disk, with the released peer as it is: each reads what the other wrote."""
+"""The fsspec tracker and the peer (upstream's release) read each other's files."""
 
 from __future__ import annotations
 
@@ -46,36 +46,38 @@ def config(tmp_path: Path) -> str:
     return str(file)
 
 
-def by_peer(peer: str, code: str, config: str) -> Any:
+def run_in_peer(peer: str, code: str, config: str) -> Any:
     done = subprocess.run([peer, "-c", code, config], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr.strip().splitlines()[-1:]
     return json.loads(done.stdout) if done.stdout.strip() else None
 
 
-def plain(run: str) -> bool:
-    """Whether the peer can be asked for a run; it lists others too."""
+def peer_can_read(run: str) -> bool:
+    """Return whether the peer can read a run; it lists also runs that it cannot read."""
     return run.isascii() and len(run) < 200
 
 
-def by_us(config: str) -> Any:
+def read_with_ours(config: str) -> Any:
     tracker = build_tracker("fsspec", config)
     return {
         "run_ids": sorted(tracker.run_ids()),
         "children": sorted(tracker.run_ids(parent_run_id="run")),
-        "metadata": {run: dict(tracker.metadata(run)) for run in tracker.run_ids() if plain(run)},
+        "metadata": {
+            run: dict(tracker.metadata(run)) for run in tracker.run_ids() if peer_can_read(run)
+        },
         "artifacts": {n: [a.path, a.metadata] for n, a in sorted(tracker.artifacts("run").items())},
         "sources": sorted([s.source_run_id, s.artifact_name or ""] for s in tracker.sources("run")),
     }
 
 
-def test_we_read_what_the_peer_wrote(peer: str, config: str) -> None:
-    by_peer(peer, WRITE, config)
-    assert by_us(config) == by_peer(peer, READ, config)
+def test_we_read_the_files_of_the_peer(peer: str, config: str) -> None:
+    run_in_peer(peer, WRITE, config)
+    assert read_with_ours(config) == run_in_peer(peer, READ, config)
     assert build_tracker("fsspec", config).lineage("parent").descendants == ["run", "child"]
 
 
 @pytest.mark.parametrize("protocol", ["file", "folders"])
-def test_the_peer_reads_what_we_wrote(peer: str, config: str, protocol: str) -> None:
+def test_the_peer_reads_our_files(peer: str, config: str, protocol: str) -> None:
     tracker = build_tracker("fsspec", config)
     if protocol == "folders":
         from fsspec.implementations.local import LocalFileSystem
@@ -94,34 +96,34 @@ def test_the_peer_reads_what_we_wrote(peer: str, config: str, protocol: str) -> 
         tracker.add_source(run, "parent", "weights")
         tracker.add_source(run, "run", run)
         tracker.add_source(run, "other")
-    ours, theirs = by_us(config), by_peer(peer, READ, config)
+    ours, theirs = read_with_ours(config), run_in_peer(peer, READ, config)
     assert theirs["artifacts"] == ours["artifacts"]
     assert theirs["sources"] == ours["sources"]
-    # runs whose id is no name for a folder have an alias there
+    # the folder of a run has another name if the id is not a valid name of a folder
     short = [run for run in ours["run_ids"] if run in theirs["run_ids"]]
     assert sorted(short) == sorted(["run", "é/ü", "../up", "a\nb"])
     assert len(theirs["run_ids"]) == len(ours["run_ids"]) == 1 + len(odd)
     assert len(theirs["children"]) == len(ours["children"]) == 1 + len(odd)
-    for run in filter(plain, short):
+    for run in filter(peer_can_read, short):
         assert theirs["metadata"][run] == ours["metadata"][run] == {"loss": 0.5, "note": "x é"}
 
 
-def test_both_write_to_one_run(peer: str, config: str) -> None:
+def test_both_can_write_to_one_run(peer: str, config: str) -> None:
     tracker = build_tracker("fsspec", config)
     tracker.add_metadata("run", before=1)
     tracker.add_artifact("run", "before", "/b")
     tracker.add_source("run", "parent", "vocab")
-    by_peer(peer, WRITE, config)
+    run_in_peer(peer, WRITE, config)
     tracker.add_metadata("run", loss=0.25)
     tracker.add_source("run", "parent", "weights")
-    ours, theirs = by_us(config), by_peer(peer, READ, config)
+    ours, theirs = read_with_ours(config), run_in_peer(peer, READ, config)
     assert ours["metadata"]["run"] == {"before": 1, "loss": 0.25, "note": "x é"}
     assert theirs["sources"] == ours["sources"]
     assert theirs["artifacts"] == ours["artifacts"]
     assert theirs["run_ids"] == ours["run_ids"]
 
 
-def test_the_peer_in_a_job_reads_an_inlined_configuration(peer: str, config: str) -> None:
+def test_the_peer_reads_an_inlined_configuration(peer: str, config: str) -> None:
     inlined = to_data_uri(Path(config).read_text())
-    by_peer(peer, WRITE, inlined)
-    assert by_us(config) == by_us(inlined) == by_peer(peer, READ, inlined)
+    run_in_peer(peer, WRITE, inlined)
+    assert read_with_ours(config) == read_with_ours(inlined) == run_in_peer(peer, READ, inlined)

@@ -1,4 +1,4 @@
-"""The fsspec tracker on an S3 endpoint, over HTTP, through s3fs."""
+"""The fsspec tracker on an S3 endpoint, through s3fs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchx_specs.trackers.api import (
 from torchx_specs.trackers.inline import from_data_uri
 from torchx_specs.trackers.lookup import build_tracker, inline_config
 
-#: What ``integration/services/moto.sh`` lists at once.
+#: The number of keys in a page of a listing; see ``integration/services/moto.sh``.
 PAGE = 100
 WRITER = Path(__file__).with_name("many_writers.py")
 ODD = [
@@ -42,7 +42,7 @@ def tracker(s3_config: str) -> TrackerBase:
     return build_tracker("fsspec", s3_config.replace("\n", ";"))
 
 
-def test_what_is_written_is_read(tracker: TrackerBase, s3_config: str) -> None:
+def test_another_tracker_object_reads_all_records(tracker: TrackerBase, s3_config: str) -> None:
     tracker.add_metadata("run", a=1, note="é")
     tracker.add_metadata("run", a=2)
     tracker.add_artifact("run", "model", "/m", {"epoch": 1})
@@ -63,7 +63,9 @@ def test_what_is_written_is_read(tracker: TrackerBase, s3_config: str) -> None:
         assert lineage.descendants == ["run", "child"]
 
 
-def test_what_others_write_is_seen_at_once(tracker: TrackerBase, s3_config: str) -> None:
+def test_another_tracker_object_sees_changes_immediately(
+    tracker: TrackerBase, s3_config: str
+) -> None:
     other = build_tracker("fsspec", s3_config.replace("\n", ";"))
     for number in range(5):
         assert len(other.metadata("run")) == number
@@ -71,7 +73,7 @@ def test_what_others_write_is_seen_at_once(tracker: TrackerBase, s3_config: str)
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_ids_and_names(odd: str, tracker: TrackerBase, bucket: str, moto: Any) -> None:
+def test_odd_ids_and_names_are_kept(odd: str, tracker: TrackerBase, bucket: str, moto: Any) -> None:
     tracker.add_metadata(odd, **{odd: odd})
     tracker.add_artifact(odd, odd, odd)
     tracker.add_source(odd, "parent" + odd, odd)
@@ -86,15 +88,15 @@ def test_odd_ids_and_names(odd: str, tracker: TrackerBase, bucket: str, moto: An
     assert all(key.startswith(f"{bucket}/runs/") for key in fs.find(bucket))
 
 
-def test_a_thousand_artifacts(tracker: TrackerBase) -> None:
+def test_a_thousand_artifacts_are_read_in_order(tracker: TrackerBase) -> None:
     for number in range(1000):
         tracker.add_artifact("run", f"a{number}", f"/{number}", {"n": number})
-    found = tracker.artifacts("run")
-    assert list(found) == [f"a{number}" for number in range(1000)]
-    assert found["a999"] == TrackerArtifact("a999", "/999", {"n": 999})
+    artifacts = tracker.artifacts("run")
+    assert list(artifacts) == [f"a{number}" for number in range(1000)]
+    assert artifacts["a999"] == TrackerArtifact("a999", "/999", {"n": 999})
 
 
-def test_more_runs_than_a_page_has(tracker: TrackerBase, bucket: str, moto: Any) -> None:
+def test_listing_reads_every_page(tracker: TrackerBase, bucket: str, moto: Any) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     import s3fs
@@ -114,7 +116,9 @@ def test_more_runs_than_a_page_has(tracker: TrackerBase, bucket: str, moto: Any)
     assert sorted(tracker.lineage("parent-3").descendants) == chosen
 
 
-def test_many_writers_lose_nothing(s3_config: str, tracker: TrackerBase, tmp_path: Path) -> None:
+def test_concurrent_writers_lose_nothing(
+    s3_config: str, tracker: TrackerBase, tmp_path: Path
+) -> None:
     config = s3_config.replace("\n", ";")
     writers = [
         subprocess.Popen(
@@ -134,7 +138,7 @@ def test_many_writers_lose_nothing(s3_config: str, tracker: TrackerBase, tmp_pat
     }
 
 
-def test_a_forked_worker_goes_on_with_its_parents_tracker(tracker: TrackerBase) -> None:
+def test_a_forked_process_can_use_the_tracker_of_its_parent(tracker: TrackerBase) -> None:
     tracker.add_metadata("run", parent=1)
     pid = os.fork()
     if pid == 0:
@@ -142,13 +146,13 @@ def test_a_forked_worker_goes_on_with_its_parents_tracker(tracker: TrackerBase) 
         try:
             tracker.add_metadata("run", child=1)
             code = 0
-        finally:  # a child must never become a second pytest
+        finally:  # the child must not continue as a second pytest
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert tracker.metadata("run") == {"parent": 1, "child": 1}
 
 
-def test_the_configuration_may_lie_there_too(
+def test_the_configuration_may_be_in_the_bucket(
     s3_config: str, bucket: str, moto: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import s3fs
@@ -161,7 +165,7 @@ def test_the_configuration_may_lie_there_too(
     assert tracker.metadata("run") == {"a": 1}
 
 
-def test_a_file_is_inlined_whole(s3_config: str, tmp_path: Path) -> None:
+def test_a_configuration_file_is_inlined_completely(s3_config: str, tmp_path: Path) -> None:
     file = tmp_path / "tracker.conf"
     file.write_text(s3_config)
     inlined = inline_config("fsspec", str(file))
@@ -170,7 +174,7 @@ def test_a_file_is_inlined_whole(s3_config: str, tmp_path: Path) -> None:
     build_tracker("fsspec", inlined).add_metadata("run", a=1)
 
 
-def test_a_missing_bucket_is_named(moto: Any, aws: None) -> None:
+def test_the_error_of_a_missing_bucket_names_it(moto: Any, aws: None) -> None:
     config = f"protocol=s3;root_path=no-such-bucket/runs;client_kwargs.endpoint_url={moto.url}"
     tracker = build_tracker("fsspec", config)
     with pytest.raises(TrackerBackendError, match="no-such-bucket"):
@@ -179,7 +183,7 @@ def test_a_missing_bucket_is_named(moto: Any, aws: None) -> None:
         list(tracker.run_ids())
 
 
-def test_missing_credentials_are_told(
+def test_missing_credentials_are_an_error(
     s3_config: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -192,14 +196,14 @@ def test_missing_credentials_are_told(
         tracker.metadata("run")
 
 
-def test_an_endpoint_that_is_gone_is_told(aws: None) -> None:
+def test_the_error_of_an_unreachable_endpoint_names_it(aws: None) -> None:
     config = "protocol=s3;root_path=bucket/runs;client_kwargs.endpoint_url=http://127.0.0.1:9"
     tracker = build_tracker("fsspec", config)
     with pytest.raises(TrackerBackendError, match=r"127\.0\.0\.1:9"):
         tracker.add_metadata("run", a=1)
 
 
-def test_random_graphs_have_the_same_lineage_as_on_a_disk(
+def test_the_lineage_of_a_random_graph_equals_that_on_disk(
     tracker: TrackerBase, tmp_path: Path
 ) -> None:
     disk = build_tracker("fsspec", f"protocol=file;root_path={tmp_path}")

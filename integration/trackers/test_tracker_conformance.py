@@ -1,4 +1,4 @@
-"""The conformance suite of trackers, on the real stores."""
+"""The conformance suite of trackers on a disk, in memory, on S3 and on an MLflow server."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ class TestMLflowServer(TrackerConformance):
         return make
 
     def same_path(self, given: str, found: str) -> bool:
-        # it was uploaded, to a folder of the artifact's name
+        # the file was uploaded to a folder with the artifact's name
         return found.endswith("/" + Path(given).name) and "/artifacts/" in found
