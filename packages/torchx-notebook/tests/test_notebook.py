@@ -1,4 +1,4 @@
-"""Notebooks that are executed, each in a kernel of its own."""
+"""Tests that execute notebooks, each in its own kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchx_specs.workspace import Workspace
 
 Execute = Callable[..., "list[str]"]
 
-# Runs each job as a process, in the folder that the workspace was copied to.
+# A scheduler that runs each job as a process, in the folder to which the workspace was copied.
 SCHEDULER = """
 import subprocess
 from torchx_runner import Runner
@@ -53,13 +53,13 @@ def launch(*args):
 
 @pytest.fixture
 def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
-    """Executes cells as a notebook; gives what each of them has printed."""
+    """Return a function that executes cells as a notebook and returns the output of each cell."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
 
     def run(*cells: str) -> list[str]:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-        # not a kernel spec of whoever runs this: the Python that runs the tests
+        # The kernel is the Python of the tests, not one of the user's kernel specs.
         client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}})
         client.create_kernel_manager()
         client.km.kernel_cmd = [
@@ -80,7 +80,7 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
     return run
 
 
-def test_a_job_reads_what_a_cell_says(execute: Execute) -> None:
+def test_a_job_reads_the_file_of_a_cell(execute: Execute) -> None:
     out = execute(
         SCHEDULER,
         "%%workspacefile app/data.txt\nfirst: é ${app_id} $$",
@@ -98,16 +98,16 @@ def test_a_job_reads_what_a_cell_says(execute: Execute) -> None:
 
 
 @pytest.mark.parametrize("code", ["%load_ext torchx_notebook", "from torchx_notebook import *"])
-def test_the_magic_comes_with_the_import(execute: Execute, code: str) -> None:
+def test_the_import_and_load_ext_add_the_magic(execute: Execute, code: str) -> None:
     out = execute(code, "%%workspacefile ' a b.txt'\nx")
     assert out[-1] == "Added  a b.txt to workspace memory://torchx-workspace/\n"
 
 
-def test_a_bad_path_is_one_line_below_the_cell(execute: Execute) -> None:
+def test_an_invalid_path_is_an_error_of_one_line(execute: Execute) -> None:
     with pytest.raises(CellExecutionError) as failed:
         execute("import torchx_notebook", "%%workspacefile ../x\nprint(1)")
     assert failed.value.ename == "UsageError"
-    assert "workspace file '../x': must be below the workspace" in str(failed.value)
+    assert "workspace file '../x': not in the workspace" in str(failed.value)
     assert "Traceback" not in str(failed.value)
 
 
@@ -120,20 +120,20 @@ def empty_workspace() -> None:
 
 @pytest.mark.usefixtures("empty_workspace")
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
-        ("", "name a file"),
-        (".", "name a file"),
-        ("folder/", "name a file"),
-        ("/etc/x", "below the workspace"),
-        ("..", "below the workspace"),
-        ("a/../../x", "below the workspace"),
+        ("", "not the path of a file"),
+        (".", "not the path of a file"),
+        ("folder/", "not the path of a file"),
+        ("/etc/x", "not in the workspace"),
+        ("..", "not in the workspace"),
+        ("a/../../x", "not in the workspace"),
         ("folder", "is a folder"),
     ],
 )
-def test_paths_that_are_no_file_of_the_workspace(path: str, says: str) -> None:
+def test_write_file_refuses_invalid_paths(path: str, message: str) -> None:
     write_file("folder/file", "")
-    with pytest.raises(WorkspaceError, match=says):
+    with pytest.raises(WorkspaceError, match=message):
         write_file(path, "text")
     assert fsspec.filesystem("memory").find("/torchx-workspace") == [
         "/torchx-workspace/folder/file"
@@ -141,15 +141,15 @@ def test_paths_that_are_no_file_of_the_workspace(path: str, says: str) -> None:
 
 
 @pytest.mark.usefixtures("empty_workspace")
-def test_a_copy_of_the_workspace_has_the_files(tmp_path: Path) -> None:
+def test_a_copy_of_the_workspace_contains_its_files(tmp_path: Path) -> None:
     assert write_file("./a/../b/c.txt", "x\n") == "b/c.txt"
     write_file("b/c.txt", "new\n")
     copy_workspace(Workspace.from_str(get_workspace()), str(tmp_path / "out"))
-    found = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert [(p.name, p.read_text()) for p in found] == [("c.txt", "new\n")]
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert [(p.name, p.read_text()) for p in files] == [("c.txt", "new\n")]
 
 
-def test_importing_it_elsewhere_needs_no_shell(tmp_path: Path) -> None:
+def test_the_import_without_a_shell_loads_neither_ipython_nor_fsspec(tmp_path: Path) -> None:
     code = "import sys, torchx_notebook; print(sorted({'IPython', 'fsspec'} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path

@@ -1,7 +1,7 @@
-"""Jobs from files that exist only in a notebook.
+"""Launch jobs with files that exist only in a notebook.
 
-Importing this in IPython or Jupyter adds the cell magic ``%%workspacefile``; ``get_workspace()`` is
-the workspace that such cells have filled. Elsewhere importing it adds nothing.
+In IPython and Jupyter, the import adds the cell magic ``%%workspacefile``, which writes files to
+the workspace that :func:`get_workspace` returns. In other programs, the import adds no magic.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = [
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Adds the magics to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
+    """Add the magic to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
     shell.register_magic_function(workspacefile, magic_kind="cell", magic_name="workspacefile")
 
 
 def _running_shell() -> Any:
-    # a process that has not imported IPython runs in no shell of it
+    # A process in a shell of IPython has imported IPython.
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
 

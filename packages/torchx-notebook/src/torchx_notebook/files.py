@@ -1,4 +1,4 @@
-"""The notebook's workspace: files in this process's memory, which fsspec serves."""
+"""The notebook's workspace: a memory file system of fsspec."""
 
 from __future__ import annotations
 
@@ -10,41 +10,43 @@ WORKSPACE = "memory://torchx-workspace/"
 
 
 def get_workspace() -> str:
-    """Returns the workspace that ``%%workspacefile`` writes to, for ``workspace=`` of a runner.
+    """Return the URL of the workspace to which ``%%workspacefile`` writes.
 
-    It is in the memory of this process: only a runner in the same kernel finds it.
+    Pass it to a runner as ``workspace=``. The workspace is in the memory of this process, so the
+    runner must be in the same kernel.
     """
     return WORKSPACE
 
 
 def write_file(path: str, text: str) -> str:
-    """Writes ``text`` to the file ``path`` of the workspace, in place of what was there.
+    """Write ``text`` to the file ``path`` of the workspace; replace an existing file.
 
     Args:
-        path: relative to the workspace; missing folders are made
-        text: its content
+        path: The path relative to the workspace. Missing folders are created.
+        text: The content of the file.
 
     Returns:
-        the path, without detours
+        The normalized path: ``a/b`` for ``./a/c/../b``.
 
     Raises:
-        WorkspaceError: the path is empty, absolute, leads out of the workspace, or names a folder
+        WorkspaceError: The path is empty or absolute, leads out of the workspace, or is a folder.
     """
     import fsspec
 
     name = posixpath.normpath(path) if path else ""
     if not path or name == "." or path.endswith("/"):
         raise WorkspaceError(
-            f"workspace file '{path}': name a file, such as `%%workspacefile src/train.py`"
+            f"workspace file '{path}': not the path of a file; give one, such as"
+            " `%%workspacefile src/train.py`"
         )
     if name == ".." or name.startswith(("/", "../")):
         raise WorkspaceError(
-            f"workspace file '{path}': must be below the workspace; give a relative path"
+            f"workspace file '{path}': not in the workspace; give a relative path without '..'"
         )
     fs, root = fsspec.core.url_to_fs(WORKSPACE)
     target = posixpath.join(root, name)
     if fs.isdir(target):
-        raise WorkspaceError(f"workspace file '{path}': is a folder")
+        raise WorkspaceError(f"workspace file '{path}': is a folder; give the path of a file")
     fs.makedirs(posixpath.dirname(target), exist_ok=True)
     with fs.open(target, "w", encoding="utf-8") as file:
         file.write(text)
@@ -52,7 +54,7 @@ def write_file(path: str, text: str) -> str:
 
 
 def workspacefile(line: str, cell: str) -> None:
-    """Adds the cell's text to the workspace, as the file named behind the magic.
+    """Write the cell's text to the file that follows the magic's name.
 
     ::
 
@@ -64,7 +66,7 @@ def workspacefile(line: str, cell: str) -> None:
     try:
         name = write_file(_unquoted(line.strip()), cell)
     except WorkspaceError as e:
-        # one line below the cell, where any other error is a traceback
+        # IPython prints a UsageError in one line, and other exceptions with a traceback.
         raise UsageError(str(e)) from None
     print(f"Added {name} to workspace {WORKSPACE}")
 
