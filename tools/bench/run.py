@@ -224,7 +224,7 @@ def page(results: list[Result], missing: list[Row]) -> str:
         "limit (*at most*) applies to the ratio ours / peer.",
         "",
         f"- {date.today().isoformat()}, {os.cpu_count()} × {processor()}",
-        f"- 5-minute load average at the end: {os.getloadavg()[1]:.1f} (of the benchmarks: about 1)",
+        f"- 5-minute load average at the end: {os.getloadavg()[1]:.1f} (benchmarks: about 1)",
         f"- Python {platform.python_version()}, {platform.system()} {platform.release()}",
         f"- ours {version()} from wheels, peer `{PEER[0]}`",
         "",
