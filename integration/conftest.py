@@ -1,4 +1,4 @@
-"""What every story needs: the command, as a user calls it, with a home of its own."""
+"""Fixtures of all integration tests: the ``torchx`` command with an empty home directory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ Torchx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The docker library forgets sockets with which it could not reach an engine that is down:
-    whatever test runs when they are collected is not the cause."""
+    """Ignore the docker library's warnings about sockets that it does not close.
+
+    The library leaks a socket when no engine listens. Python warns when it collects the socket, in
+    the middle of another test.
+    """
     never_connected = r"unclosed <socket\.socket fd=\d+, family=1, type=1, proto=0>"
     config.addinivalue_line("filterwarnings", f"ignore:{never_connected}:ResourceWarning")
 
@@ -35,7 +38,7 @@ def repository() -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The variables of a user who has nothing configured, and our environment activated."""
+    """Return the command's environment: an empty home, and this Python's programs on PATH."""
     home = tmp_path / "home"
     home.mkdir()
     variables = {key: value for key, value in os.environ.items() if not key.startswith("TORCHX")}
@@ -46,13 +49,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def torchx(environment: dict[str, str], tmp_path: Path) -> Torchx:
-    """Calls ``torchx`` with some words, in an empty folder; gives what came of it."""
+    """Return a function that runs ``torchx`` with arguments in an empty folder."""
     folder = tmp_path / "work"
     folder.mkdir()
 
-    def call(*words: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(BIN / "torchx"), *map(str, words)],
+            [str(BIN / "torchx"), *map(str, arguments)],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -67,17 +70,17 @@ def torchx(environment: dict[str, str], tmp_path: Path) -> Torchx:
 
 @pytest.fixture
 def ended(scheduler: Scheduler[Any]) -> Callable[[str], DescribeAppResponse]:
-    """Waits until an app of the folder's scheduler has ended, and describes it."""
+    """Return a function that waits for the end of an app of ``scheduler`` and describes it."""
     from torchx_specs import is_terminal
 
     def wait(app_id: str) -> DescribeAppResponse:
         deadline = time.monotonic() + 40
         while time.monotonic() < deadline:
-            found = scheduler.describe(app_id)
-            assert found is not None
-            if is_terminal(found.state):
-                return found
+            description = scheduler.describe(app_id)
+            assert description is not None
+            if is_terminal(description.state):
+                return description
             time.sleep(0.05)
-        raise AssertionError(f"{app_id} does not end: {found}")
+        raise AssertionError(f"{app_id} did not end within 40 s: {description}")
 
     return wait

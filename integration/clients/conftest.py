@@ -1,4 +1,4 @@
-"""What every client's tests need: a home of its own, and programs of the client's environment."""
+"""Fixtures of all clients: an empty home directory, and the client's programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(autouse=True)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty working directory and home, and the client's environment activated."""
+    """Use an empty working directory and home, and the programs of the client's environment."""
     for name in [name for name in os.environ if name.startswith("TORCHX")]:
         monkeypatch.delenv(name)
     home, work = tmp_path / "home", tmp_path / "work"
@@ -33,11 +33,13 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def call() -> Call:
-    """Calls a program of the client's environment, in the working directory."""
+    """Return a function that runs a program of the client's environment."""
 
-    def run(*words: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(
+        program: str, *arguments: object, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(Path(sys.prefix) / "bin" / str(words[0])), *map(str, words[1:])],
+            [str(Path(sys.prefix) / "bin" / program), *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -50,14 +52,14 @@ def call() -> Call:
 
 @pytest.fixture
 def script(call: Call) -> Call:
-    """Runs the text of a program, as a user who wrote it to a file; gives its standard output.
+    """Return a function that runs Python source as a script and returns its standard output.
 
-    It has to end with 0.
+    The script must exit with 0.
     """
 
-    def run(text: str, *words: object, timeout: float = 120) -> str:
-        Path("script.py").write_text(textwrap.dedent(text), "utf-8")
-        done = call("python", "script.py", *words, timeout=timeout)
+    def run(source: str, *arguments: object, timeout: float = 120) -> str:
+        Path("script.py").write_text(textwrap.dedent(source), "utf-8")
+        done = call("python", "script.py", *arguments, timeout=timeout)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -65,8 +67,8 @@ def script(call: Call) -> Call:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ours() -> None:
-    """Nothing of upstream's is in the environment: ``torchx`` is this repository's."""
+def check_torchx_is_ours() -> None:
+    """Fail if ``torchx`` is upstream's distribution instead of this repository's."""
     import torchx
 
     assert Path(__file__).resolve().parents[2] in Path(torchx.__file__).resolve().parents

@@ -1,12 +1,12 @@
-"""Measures the design's figures beside the released peer: ``nox -s bench -- [ROW ...]``.
+"""Compare speed and memory with upstream's release of TorchX: ``nox -s bench -- [ROW ...]``.
 
-Both sides are installed as users install them: wheels of ours in one environment, the peer from
-PyPI in another, the same Python. Each row runs one side and the other in turn, so that whatever
-else the machine does falls on both, and compares medians. Without rows named, all are measured and
-``docs/benchmarks.md`` is written; the exit code says whether every limit was kept.
+Upstream's release is called the peer. Both sides are installed as users install them: our wheels in
+one environment, the peer from PyPI in another, with the same Python. Each row runs the two sides in
+turn, so that other load on the machine affects both, and compares the medians.
 
-``TORCHX_BENCH_PEER`` names an environment that has the peer already. All rows together want 15 GB
-in ``TMPDIR``.
+Without names of rows, measures all of them and writes ``docs/benchmarks.md``. Exits with 1 if a row
+exceeds its limit. ``TORCHX_BENCH_PEER`` may name an environment that already has the peer. All rows
+together need 15 GB in ``TMPDIR``.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from table import ROWS, Row  # noqa: E402
 from workspace import ROOT  # noqa: E402
 
 PEER = ("torchx-nightly==2026.10.26", "kubernetes")
-# integration/trackers looks for the peer here.
+# integration/trackers uses the peer of this folder.
 WORK = ROOT / ".nox" / "benchmarks"
 WHEELS = ROOT / ".nox" / "dist"
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 class Failed(Exception):
-    """Why a row could not be measured."""
+    """A row could not be measured; the message has the reason."""
 
 
 @dataclass
 class Result:
-    """What a row gave: one value per round and side, and what its script said beside the time."""
+    """The measurements of a row: one value for each round and side, and remarks of its script."""
 
     row: Row
     ours: list[float] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Result:
 
     @property
     def value(self) -> float:
-        """What the limit is for: a ratio of medians, or the value itself."""
+        """The value that the limit applies to: the ratio of the medians, or our median in MB."""
         ours = statistics.median(self.ours)
         return ours if self.row.absolute else ours / statistics.median(self.peer)
 
@@ -67,7 +67,7 @@ def uv(*arguments: object) -> None:
     """Run uv.
 
     Raises:
-        Failed: With uv's last line.
+        Failed: uv failed; the message is the last line of its output.
     """
     command = [str(Path(sys.prefix) / "bin" / "uv"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -76,21 +76,21 @@ def uv(*arguments: object) -> None:
 
 
 def both_environments(version: str) -> tuple[Path, Path]:
-    """Make two environments of a version of Python: one with our wheels, and one with the peer.
+    """Create an environment with our wheels and one with the peer, and return their folders.
 
-    Ours is always made anew; the peer's is kept.
+    The first one is always created again; an existing environment of the peer is reused.
 
     Args:
-        version: Such as ``"3.10"``; empty for the one that runs this.
+        version: The version of Python, such as ``"3.10"``; empty for that of this process.
 
     Raises:
-        Failed: There is no such Python, or a package cannot be installed.
+        Failed: This Python is not installed, or a package cannot be installed.
     """
     python = version or sys.executable
     ours, peer = (WORK / "-".join(filter(None, (side, version))) for side in ("ours", "peer"))
     print(f"installing our wheels into {ours.name}", flush=True)
     uv("venv", "--clear", "--python", python, ours)
-    # pip compiles what it installs, so that a first start is not slower than the others.
+    # As pip does, compile all modules, so that the first start is not slower than the others.
     install = ("pip", "install", "--compile-bytecode", "--python")
     uv(*install, ours, *sorted(WHEELS.glob("*.whl")))
     named = os.environ.get("TORCHX_BENCH_PEER")
@@ -103,28 +103,28 @@ def both_environments(version: str) -> tuple[Path, Path]:
     return ours, peer
 
 
-def once(row: Row, environment: Path, words: tuple[str, ...], home: str) -> tuple[float, str]:
-    """Runs one side of a row once; its value, and what its script printed beside that.
+def run_once(row: Row, environment: Path, argv: tuple[str, ...], home: str) -> tuple[float, str]:
+    """Run one side of a row once; return its value (seconds or MB) and the script's remarks.
 
     Args:
-        row: What is measured.
-        environment: Of the side.
-        words: The command.
-        home: A new folder, where it runs.
+        row: The row.
+        environment: The environment of the side.
+        argv: The command of the side.
+        home: A new folder: the home and the working directory of the command.
 
     Raises:
-        Failed: It exited with something else than 0.
+        Failed: The command did not exit with 0.
     """
-    if words[0].endswith(".py"):
-        command = [str(environment / "bin" / "python"), str(HERE / "rows" / words[0])]
+    if argv[0].endswith(".py"):
+        command = [str(environment / "bin" / "python"), str(HERE / "rows" / argv[0])]
     else:
-        command = [str(environment / "bin" / words[0])]
+        command = [str(environment / "bin" / argv[0])]
     keep = {key: os.environ[key] for key in ("LANG", "TMPDIR") if key in os.environ}
     path = f"{environment / 'bin'}{os.pathsep}{os.defpath}"
     variables = {**keep, "PATH": path, "HOME": home, "TORCHX_HOME": f"{home}/torchx"}
     begun = time.perf_counter()
     done = subprocess.run(
-        [*command, *words[1:]],
+        [*command, *argv[1:]],
         cwd=home,
         env=variables,
         stdin=subprocess.DEVNULL,
@@ -134,8 +134,8 @@ def once(row: Row, environment: Path, words: tuple[str, ...], home: str) -> tupl
     )
     seconds = time.perf_counter() - begun
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["nothing said"]
-        raise Failed(f"exit code {done.returncode}: {said[-1]}")
+        output = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
+        raise Failed(f"exit code {done.returncode}: {output[-1]}")
     if row.clock == "process":
         return seconds, ""
     printed = ast.literal_eval(done.stdout.strip().splitlines()[-1])
@@ -146,15 +146,15 @@ def once(row: Row, environment: Path, words: tuple[str, ...], home: str) -> tupl
 
 
 def measure(row: Row, ours: Path, peer: Path, rounds: int | None, homes: str) -> Result:
-    """Runs both sides in turn.
+    """Run both sides of a row in turn, in several rounds.
 
     Args:
-        row: What is measured.
+        row: The row.
         ours: Our environment.
-        peer: The peer's.
-        rounds: How often, instead of the row's own number.
-        homes: Gets a folder for each run. They are kept to the end of all: for a minute after many
-            files were deleted, a file system may be slow to make new ones.
+        peer: The environment of the peer.
+        rounds: The number of rounds (default: the row's).
+        homes: The folder in which each run gets a new folder. The caller deletes them after all
+            measurements, because after many deletions a file system creates files more slowly.
     """
     result = Result(row)
     sides = [("ours", ours, row.ours, result.ours)]
@@ -162,10 +162,10 @@ def measure(row: Row, ours: Path, peer: Path, rounds: int | None, homes: str) ->
         sides.append(("peer", peer, row.peer, result.peer))
     try:
         for number in range((rounds or row.rounds) + 1):
-            for name, environment, words, values in sides:
+            for name, environment, argv, values in sides:
                 home = tempfile.mkdtemp(dir=homes)
-                value, remark = once(row, environment, words, home)
-                # The first round fills the file cache, and isn't counted where there are more.
+                value, remark = run_once(row, environment, argv, home)
+                # The first of several rounds only fills the file cache.
                 if number or row.rounds == 1:
                     values.append(value)
                 result.remarks[name] = remark
@@ -183,8 +183,8 @@ def shown(values: list[float], row: Row) -> str:
     return f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
 
 
-def line(result: Result) -> str:
-    """A row of the table."""
+def table_line(result: Result) -> str:
+    """Return the line of a row in the table."""
     row = result.row
     if result.failure:
         limit = "" if row.limit is None else f"{row.limit:g}"
@@ -205,7 +205,7 @@ def line(result: Result) -> str:
 
 
 def processor() -> str:
-    """The machine's processor, as far as it says."""
+    """Return the name of the machine's processor, or its architecture if the name is unknown."""
     try:
         for text in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if text.startswith("model name"):
@@ -219,33 +219,36 @@ def page(results: list[Result], missing: list[Row]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `nox -s bench`; don't edit. Each figure is the median of several runs, ours",
-        "and the peer's in turn on one machine in one go; what counts is the ratio, ours / peer.",
+        "Written by `nox -s bench`; do not edit. The peer is upstream's release of TorchX. Each",
+        "figure is the median of several runs on one machine, in which both sides took turns. The",
+        "limit (*at most*) applies to the ratio ours / peer.",
         "",
         f"- {date.today().isoformat()}, {os.cpu_count()} × {processor()}",
-        f"- load of the machine at the end: {os.getloadavg()[1]:.1f} (5 minutes; ours is about 1)",
+        f"- 5-minute load average at the end: {os.getloadavg()[1]:.1f} (benchmarks: about 1)",
         f"- Python {platform.python_version()}, {platform.system()} {platform.release()}",
         f"- ours {version()} from wheels, peer `{PEER[0]}`",
         "",
         "| work | ours | peer | ratio | at most | kept |",
         "|---|---|---|---|---|---|",
-        *map(line, results),
+        *map(table_line, results),
     ]
     if missing:
-        lines += ["", "Not measured, because the distribution doesn't exist yet:", ""]
+        lines += ["", "Not measured, because a distribution has no wheel in `.nox/dist`:", ""]
         lines += [f"- {row.work} ({', '.join(row.needs)})" for row in missing]
     return "\n".join([*lines, ""])
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description="Measures ours beside the released peer.")
+    parser = argparse.ArgumentParser(description="Compare with upstream's release.")
     known = [row.name for row in ROWS]
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(known)}")
-    parser.add_argument("--rounds", type=int, help="rounds of each row, instead of its own number")
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help=f"row to measure (default: all): {', '.join(known)}"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of each row (default: the row's number)")
     arguments = parser.parse_args(argv)
     unknown = [name for name in arguments.rows if name not in known]
     if unknown:
-        parser.error(f"no row named {', '.join(unknown)}; there are {', '.join(known)}")
+        parser.error(f"unknown row {', '.join(unknown)}; choose from {', '.join(known)}")
     present = {path.name.partition("-")[0].replace("_", "-") for path in WHEELS.glob("*.whl")}
     rows = [row for row in ROWS if row.name in arguments.rows or not arguments.rows]
     missing = [row for row in rows if not present.issuperset(row.needs)]
@@ -262,7 +265,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="torchx-bench-") as homes:
         for row in measured:
             results.append(measure(row, *sides[row.python], arguments.rounds, homes))
-            print(line(results[-1]), flush=True)
+            print(table_line(results[-1]), flush=True)
     if not arguments.rows:
         PAGE.write_text(page(results, missing), "utf-8")
         print(f"wrote {PAGE.relative_to(ROOT)}")

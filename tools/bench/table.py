@@ -1,4 +1,4 @@
-"""What is measured: one row for each of the design's figures, in its order."""
+"""The rows of the benchmarks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One figure.
+    """One measurement of both sides.
 
     Attributes:
-        name: What selects it on the command line.
-        work: What is done, for the table.
-        limit: Ours divided by the peer's, at most; for ``absolute`` rows the value itself; None
-            where it is told and not judged.
-        ours: The command, its program looked up in the environment; a ``.py`` is one of ``rows/``.
-        peer: The same for the peer; None where it has nothing to compare.
-        clock: ``process`` takes the time of the whole process, ``script`` what it prints.
-        rounds: How often each side runs, in turn.
-        needs: Distributions of ours beyond what ``torchx`` needs.
-        python: The version that both sides run on, empty for the one that measures.
+        name: Selects the row on the command line.
+        work: The description in the table.
+        limit: The largest valid ratio ours / peer; for ``absolute`` rows, the largest valid value
+            in MB. None for a row that has no limit.
+        ours: Our command: a program of the environment, or a script of ``rows/`` (``.py``).
+        peer: The command of the peer; None if only our side is measured.
+        clock: ``process`` measures the whole process; ``script`` takes the value that it prints.
+        rounds: The number of rounds in which both sides run.
+        needs: Our distributions that the row needs beside ``torchx`` and its dependencies.
+        python: The Python version of both sides; empty for that of the measuring process.
     """
 
     name: str
@@ -46,18 +46,18 @@ def script(
     needs: str = "",
     python: str = "",
 ) -> Row:
-    """A row whose script is the same for both and takes its own time."""
+    """Return a row whose script is the same on both sides and prints its own measurement."""
     distributions = (needs,) if needs else ()
     return Row(name, work, limit, command, command, "script", rounds, distributions, python)
 
 
-def command(name: str, limit: float, *words: str) -> Row:
-    """A row that is one call of the command, the whole process."""
-    return Row(name, f"`{' '.join(words)}`", limit, words, words)
+def command(name: str, limit: float, *argv: str) -> Row:
+    """Return a row that measures the process of one command."""
+    return Row(name, f"`{' '.join(argv)}`", limit, argv, argv)
 
 
 ECHO = ("-s", "local_cwd", "utils.echo", "--msg", "hi")
-# The peer would ask a cluster whether the request is valid, also in a dry run.
+# Without this option, the peer contacts a cluster to validate the request, even in a dry run.
 NO_CLUSTER = "queue=default,validate_spec=False"
 KUBERNETES = ("-s", "kubernetes", "-cfg", NO_CLUSTER, "utils.echo", "--msg", "hi")
 
@@ -73,8 +73,8 @@ ROWS = (
     command("help", 0.50, "torchx", "--help"),
     command("dryrun", 0.45, "torchx", "run", "--dryrun", *ECHO),
     command("run", 0.45, "torchx", "run", "--wait", *ECHO),
-    # On Python 3.10 the peer takes what the design says. On newer ones it takes anything from 1.7
-    # to 9 s, and the limit would come close to what 256 bare spawns take here, 0.21 s.
+    # On Python 3.10, the peer's time is stable. On newer versions it varies from 1.7 to 9 s; a
+    # ratio of 0.06 could then require less than the 0.21 s that starting 256 processes takes.
     script(
         "replicas",
         "`local_cwd`, one role × 256 replicas of `/bin/true`, `run` to `wait` returned "
@@ -144,7 +144,7 @@ ROWS = (
         ("tracker_write.py",),
     ),
     script("tracker-runs", "10,000 runs listed", 0.20, 5, "tracker_runs.py", "all"),
-    # Told and not judged: what both have to ask the file system for each run takes most of ours.
+    # No limit: reading each run's files, which both sides must do, takes most of our time.
     script(
         "tracker-children",
         "10,000 runs listed by parent",

@@ -1,4 +1,4 @@
-"""Ax 1.3.1: its TorchX runner and metric, by its own tests and by an experiment."""
+"""Ax 1.3.1: the tests of its TorchX runner and metric pass, and an experiment runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_its_own_tests(call: Call) -> None:
+def test_the_torchx_tests_of_ax_pass(call: Call) -> None:
     tests = Path(str(importlib.util.find_spec("ax").origin)).parent / "runners/tests/test_torchx.py"
-    # the one left out takes as long as everything else here, most of it Ax fitting its models
+    # The excluded test takes as long as all others together; most of that is Ax fitting its models.
     options = ("-q", "-p", "no:cacheprovider", "--rootdir", tests.parent, "-k", "not in_batches")
     done = call("pytest", *options, tests, timeout=300)
     assert done.returncode == 0, done.stdout
@@ -57,8 +57,8 @@ print(json.dumps({
 """
 
 
-def test_an_experiment_on_local_cwd(script: Callable[..., str], tmp_path: Path) -> None:
+def test_an_experiment_runs_on_local_cwd(script: Callable[..., str], tmp_path: Path) -> None:
     shown = json.loads(script(EXPERIMENT, tmp_path / "results").splitlines()[-1])
     assert shown["states"] == {"COMPLETED": [0, 1]}
-    # Booth's function has its minimum, 0, at (1, 3)
+    # Booth's function has its minimum 0 at (1, 3).
     assert shown["means"] == [0.0, 74.0]

@@ -1,4 +1,4 @@
-"""monarch 0.7.0: its tools, by their own tests and on a real local job."""
+"""monarch 0.7.0: the tests of its tools pass, and its tools manage a local job."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Call = Callable[..., "subprocess.CompletedProcess[str]"]
 SITE = Path(str(importlib.util.find_spec("monarch").origin)).parents[1]
 
 
-@pytest.mark.parametrize(("folder", "least"), [("tests/_src/tools", 25), ("tests/tools", 66)])
-def test_its_own_tests(call: Call, folder: str, least: int) -> None:
-    # its conftest.py loads plugins that its wheel does not have
+@pytest.mark.parametrize(("folder", "minimum"), [("tests/_src/tools", 25), ("tests/tools", 66)])
+def test_the_tests_of_monarch_tools_pass(call: Call, folder: str, minimum: int) -> None:
+    # --noconftest, because monarch's conftest.py loads plugins that its wheel does not contain.
     done = call(
         "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "--rootdir", SITE, SITE / folder
     )
     assert done.returncode == 0, done.stdout
     passed = int(done.stdout.rstrip().splitlines()[-1].split(" passed")[0].split()[-1])
-    assert passed >= least
+    assert passed >= minimum
 
 
 CREATE = """
@@ -78,9 +78,11 @@ print(info("local_cwd:///server-nobody"))
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "k8s"])
-def test_a_dry_run_for_a_cluster(script: Callable[..., str], scheduler: str) -> None:
+def test_a_dry_run_shows_the_request_to_a_cluster(
+    script: Callable[..., str], scheduler: str
+) -> None:
     if scheduler == "k8s":
-        pytest.importorskip("torchx_sched_k8s", reason="torchx-sched-k8s is not there yet")
+        pytest.importorskip("torchx_sched_k8s", reason="torchx-sched-k8s is not installed")
     arguments = {"slurm": {"partition": "prod"}, "k8s": {"queue": "q", "namespace": "ns"}}
     shown = script(
         CREATE
@@ -113,7 +115,7 @@ config = Config(
     scheduler="slurm", scheduler_args={"job_dir": "job"}, appdef=app(),
     workspace=Workspace(dirs=[Path("one"), Path("two")]),
 )
-# as monarch's own tests do, at the older path
+# monarch's own tests patch this path too
 from unittest import mock
 with mock.patch(
     "torchx.schedulers.slurm_scheduler.SlurmScheduler.schedule", return_value="77"

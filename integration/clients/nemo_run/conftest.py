@@ -1,4 +1,4 @@
-"""A Docker Engine for the session, with an image that has what NeMo-Run's containers need: bash."""
+"""A Docker Engine with an image that has bash, which NeMo-Run's containers need."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BASH = "torchx-test/bash:1"
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[dict[str, str]]:
-    """The variables with which clients find the engine."""
+    """Yield the environment variables with which clients find the engine."""
     missing = [name for name in ("dockerd", "busybox", "bash") if _program(name) is None]
     if (missing or os.getuid()) and not os.environ.get("CI"):
-        what = f"no {', '.join(missing)}" if missing else "not root"
-        pytest.skip(f"no Docker Engine can be started here: {what}; see integration/install.sh")
+        reason = f"{', '.join(missing)} not installed" if missing else "not root"
+        pytest.skip(f"cannot start a Docker Engine: {reason}; see integration/install.sh")
     folder = Path(tempfile.mkdtemp(prefix="torchx-nemo-"))
     try:
         variables = docker_engine.start(folder, addresses="10.214.0.0/16")
@@ -40,7 +40,7 @@ def _program(name: str) -> str | None:
 
 
 def import_bash(variables: dict[str, str]) -> None:
-    """Adds a bash, with what it links to, to the engine's image of busybox."""
+    """Build an image from the busybox image, bash and its shared libraries."""
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
         bash = Path("/bin/bash").resolve()
@@ -63,7 +63,7 @@ def import_bash(variables: dict[str, str]) -> None:
 
 @pytest.fixture
 def image(engine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """The image's id: NeMo-Run pulls names, and takes ids as they are."""
+    """Return the image's id, because NeMo-Run pulls an image that is given by name."""
     for name, value in engine.items():
         monkeypatch.setenv(name, value)
     command = ["docker", "images", "--no-trunc", "-q", BASH]

@@ -1,4 +1,4 @@
-"""NeMo-Run 0.11.1: experiments on its executors, whose schedulers subclass ours."""
+"""NeMo-Run 0.11.1: experiments on its executors, whose schedulers are subclasses of ours."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def states(shown: str) -> dict[str, str]:
     return dict(json.loads(line.removeprefix("STATES ")))
 
 
-def test_two_tasks_on_the_local_executor(script: Script) -> None:
+def test_the_local_executor_runs_two_tasks(script: Script) -> None:
     shown = script(
         EXPERIMENT
         + """
@@ -71,7 +71,7 @@ def test_two_tasks_on_the_local_executor(script: Script) -> None:
     assert [line for line in lines if line.startswith("two/0 ")] == ["two/0 $HOME ${app_id}"]
 
 
-def test_tasks_that_depend_on_each_other_and_one_that_fails(script: Script) -> None:
+def test_a_dependent_task_runs_second_and_a_failed_task_is_reported(script: Script) -> None:
     shown = script(
         EXPERIMENT
         + """
@@ -118,7 +118,7 @@ def test_another_process_finds_the_experiment(script: Script, call: Call) -> Non
     assert "one/0 from the first process" in (done.stdout + done.stderr).splitlines()
 
 
-def test_a_function_with_arguments_as_a_task(script: Script) -> None:
+def test_a_task_may_be_a_function_with_arguments(script: Script) -> None:
     Path("work_module.py").write_text(
         "def double(x: int, label: str = 'n'):\n    print(label, 2 * x)\n", "utf-8"
     )
@@ -137,7 +137,7 @@ def test_a_function_with_arguments_as_a_task(script: Script) -> None:
     assert "double/0 answer 42" in shown.splitlines()
 
 
-def test_cancelling_a_task(script: Script) -> None:
+def test_cancel_ends_the_process_of_a_task(script: Script) -> None:
     shown = script(
         EXPERIMENT
         + """
@@ -158,7 +158,9 @@ def test_cancelling_a_task(script: Script) -> None:
     assert states(shown)["sleeps"] in ("CANCELLED", "FAILED")
 
 
-def test_the_slurm_executors_dry_run(script: Script, tmp_path: Path) -> None:
+def test_a_dry_run_of_the_slurm_executor_writes_batch_scripts(
+    script: Script, tmp_path: Path
+) -> None:
     shown = script(
         EXPERIMENT
         + """
@@ -187,7 +189,7 @@ def test_the_slurm_executors_dry_run(script: Script, tmp_path: Path) -> None:
     assert group.read_text().count("srun --output ") == 2
 
 
-def test_the_docker_executor_on_a_real_engine(script: Script, image: str) -> None:
+def test_the_docker_executor_runs_containers(script: Script, image: str) -> None:
     shown = script(
         EXPERIMENT
         + """
@@ -206,29 +208,29 @@ def test_the_docker_executor_on_a_real_engine(script: Script, image: str) -> Non
     assert "hello container" in shown
 
 
-def test_its_schedulers_hide_none_of_ours(call: Call) -> None:
+def test_nemo_schedulers_hide_no_other_scheduler(call: Call) -> None:
     done = call("torchx", "plugins", "-o", "json")
     assert done.returncode == 0, done.stderr
     schedulers = {row["name"] for row in json.loads(done.stdout)["schedulers"]}
     assert schedulers == EXECUTORS | OURS
     assert {"local_cwd", "local_docker", "slurm", "lsf"} <= schedulers
-    # the default is what it was
+    # the default scheduler is still local_cwd
     done = call("torchx", "run", "--", "utils.echo", "--msg", "hello")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("local_cwd://")
 
 
-def test_its_schedulers_by_name_in_our_command(call: Call) -> None:
+def test_runopts_lists_the_options_of_nemo_schedulers(call: Call) -> None:
     done = call("torchx", "runopts")
     heads = [line for line in done.stdout.splitlines() if line and not line.startswith(" ")]
-    told = {head.partition(":")[0]: head.partition(":")[2] for head in heads}
-    assert set(told) == EXECUTORS | OURS
-    # SkyPilot is an extra of NeMo-Run that is not installed here; all others have their options
-    assert {name for name, problem in told.items() if problem} == {"skypilot", "skypilot_jobs"}
-    assert "Skypilot is not installed" in told["skypilot"]
+    errors = {head.partition(":")[0]: head.partition(":")[2] for head in heads}
+    assert set(errors) == EXECUTORS | OURS
+    # only the SkyPilot extra of NeMo-Run is not installed
+    assert {name for name, error in errors.items() if error} == {"skypilot", "skypilot_jobs"}
+    assert "Skypilot is not installed" in errors["skypilot"]
 
 
-def test_its_runner_is_ours_with_its_schedulers_keywords() -> None:
+def test_the_runner_of_nemo_passes_keywords_to_its_schedulers() -> None:
     from nemo_run.run.torchx_backend.runner import get_runner
     from nemo_run.run.torchx_backend.schedulers.local import PersistentLocalScheduler
 

@@ -1,4 +1,4 @@
-"""Builds and installs distributions of plugins, the way their authors' users do."""
+"""Build distributions of plugins and install them with pip."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ PLUGINS = Path(__file__).parent / "plugins"
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Builds a wheel of a distribution with setuptools, and pip installs it.
+    """Return a function that builds a distribution with setuptools and installs it with pip.
 
-    Modules are taken from ``plugins``; ``torchx_plugins`` is the namespace package of that name.
+    Its modules are copied from the folder ``plugins``. ``torchx_plugins`` is a namespace package.
     """
     target = tmp_path / "installed"
-    path = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(target), path])))
+    python_path = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(target), python_path])))
 
     def run(name: str, groups: Groups, modules: Sequence[str] = ()) -> None:
         source = tmp_path / f"source-{name}"
         source.mkdir()
         for module in modules:
-            found = PLUGINS / module
-            if found.is_dir():
+            path = PLUGINS / module
+            if path.is_dir():
                 ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(found, source / module, ignore=ignored)
+                shutil.copytree(path, source / module, ignore=ignored)
             else:
-                shutil.copy(found.with_suffix(".py"), source)
+                shutil.copy(path.with_suffix(".py"), source)
         files = [m for m in modules if not (PLUGINS / m).is_dir()]
         (source / "setup.py").write_text(
             "from setuptools import find_namespace_packages, setup\n"

@@ -1,4 +1,4 @@
-"""Upstream's distribution beside ours, in one environment: ``torchx plugins`` tells."""
+"""``torchx plugins`` reports upstream's distribution and ours in one environment."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Pip = Callable[..., None]
 
 
 @pytest.fixture
-def both(tmp_path: Path) -> tuple[Path, Pip]:
-    """An environment that sees what this one has, and a pip for it."""
-    folder = tmp_path / "both"
+def python_and_pip(tmp_path: Path) -> tuple[Path, Pip]:
+    """Return the Python and the pip of an environment that also sees this one's packages."""
+    folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(subprocess.check_output([str(python), "-c", code], text=True).strip())
-    (seen,) = site.getsitepackages()
-    (packages / "zz_seen.pth").write_text(f"import site; site.addsitedir({seen!r})\n")
+    (outer,) = site.getsitepackages()
+    (packages / "zz_outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n")
 
-    def pip(*words: str) -> None:
-        command = [sys.executable, "-m", "pip", "--python", str(python), *words]
+    def pip(*arguments: str) -> None:
+        command = [sys.executable, "-m", "pip", "--python", str(python), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -47,15 +47,15 @@ def plugins(python: Path) -> dict[str, Any]:
     return shown
 
 
-def told(python: Path) -> list[str]:
+def install_problems(python: Path) -> list[str]:
     return [p["message"] for p in plugins(python)["problems"] if p["stage"] == "install"]
 
 
-def test_upstream_hides_ours(both: tuple[Path, Pip]) -> None:
-    python, pip = both
-    assert told(python) == []
+def test_upstream_installed_after_ours_is_reported(python_and_pip: tuple[Path, Pip]) -> None:
+    python, pip = python_and_pip
+    assert install_problems(python) == []
     pip("install", "--no-deps", UPSTREAM)
-    (message,) = told(python)
+    (message,) = install_problems(python)
     ours = f"torchx {__version__}"
     assert message.startswith(
         f"torchx-nightly 2026.10.26 and {ours} both install the module 'torchx': that of"
@@ -65,19 +65,19 @@ def test_upstream_hides_ours(both: tuple[Path, Pip]) -> None:
         "; run: pip uninstall torchx-nightly; pip install --force-reinstall --no-deps"
         f" torchx=={__version__} torchx-cli=={__version__}"
     )
-    # what registers itself with ours goes on working, and upstream's tracker is no second fsspec
+    # plugins for ours still work, and upstream's tracker fsspec is no conflict
     shown = plugins(python)
     assert "local_cwd" in [row["name"] for row in shown["schedulers"]]
     assert shown["conflicts"] == []
     pip("uninstall", "-y", "torchx-nightly")
-    assert told(python) == []
+    assert install_problems(python) == []
 
 
-def test_ours_over_upstreams(both: tuple[Path, Pip]) -> None:
-    python, pip = both
+def test_ours_installed_after_upstream_is_reported(python_and_pip: tuple[Path, Pip]) -> None:
+    python, pip = python_and_pip
     pip("install", "--no-deps", UPSTREAM)
     pip("install", "--no-deps", "--no-index", "--no-build-isolation", str(FACADE))
-    (message,) = told(python)
+    (message,) = install_problems(python)
     assert "their files are mixed in " in message
     shown = plugins(python)
     assert shown["conflicts"] == []

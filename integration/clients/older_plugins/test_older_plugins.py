@@ -1,4 +1,4 @@
-"""Plugins in every older entry-point group and namespace package, as installed distributions."""
+"""Installed plugins for upstream's releases, in each entry-point group and namespace package."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def problems(call: Call) -> list[tuple[str, str]]:
 # -- torchx.schedulers
 
 
-def test_a_scheduler_of_0_7_0(install: Install, call: Call, script: Script) -> None:
+def test_a_scheduler_of_0_7_0_runs_jobs(install: Install, call: Call, script: Script) -> None:
     install("acme-torchx", SCHEDULERS, ["acme_schedulers"])
     shown = succeeded(
         call(
@@ -56,12 +56,12 @@ def test_a_scheduler_of_0_7_0(install: Install, call: Call, script: Script) -> N
     assert succeeded(done).strip() == "acme://torchx/job-1"
     refused = call("torchx", "run", "-s", "acme", "utils.echo", "--num_replicas", "5")
     assert refused.returncode == 2
-    assert "acme: four replicas at most" in refused.stderr
+    assert "acme: more than four replicas" in refused.stderr
     assert "Traceback" not in refused.stderr
     listed = json.loads(succeeded(call("torchx", "list", "-s", "acme", "-o", "json")))
     assert [row["app_id"] for row in listed] == ["job-0"]
     assert "queue=QUEUE" in succeeded(call("torchx", "runopts", "acme"))
-    # and the library, which no command stands between
+    # the same through the library
     assert (
         script(
             """
@@ -81,13 +81,13 @@ def test_a_scheduler_of_0_7_0(install: Install, call: Call, script: Script) -> N
     )
 
 
-def test_its_workspace_is_built_by_the_method_of_0_7_0(install: Install, call: Call) -> None:
+def test_a_workspace_is_built_by_the_method_of_0_7_0(install: Install, call: Call) -> None:
     install("acme-torchx", SCHEDULERS, ["acme_schedulers"])
     run = ("torchx", "run", "--dryrun", "-s", "acme_workspace", "-cfg", "copy_to=/x", *ECHO)
     assert f"echo: {Path.cwd()}@/x" in succeeded(call(*run))
 
 
-def test_variables_reach_factories_that_take_them(
+def test_environment_variables_reach_factories_that_accept_them(
     install: Install, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("acme-torchx", SCHEDULERS, ["acme_schedulers"])
@@ -98,36 +98,36 @@ def test_variables_reach_factories_that_take_them(
         assert "pool=blue" in shown
 
 
-def test_it_adds_and_never_hides(install: Install, call: Call) -> None:
+def test_a_plugin_scheduler_hides_no_other_scheduler(install: Install, call: Call) -> None:
     before = {row["name"] for row in plugins(call)["schedulers"]}
     install("acme-torchx", SCHEDULERS, ["acme_schedulers"])
-    given = {row["name"]: row["distribution"] for row in plugins(call)["schedulers"]}
-    assert set(given) == before | {"acme", "acme_strict", "acme_workspace"}
-    assert given["acme"] == "acme_torchx"
+    distributions = {row["name"]: row["distribution"] for row in plugins(call)["schedulers"]}
+    assert set(distributions) == before | {"acme", "acme_strict", "acme_workspace"}
+    assert distributions["acme"] == "acme_torchx"
     assert succeeded(call("torchx", "run", *ECHO)).startswith("local_cwd://")
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         ("acme_schedulers:create_none", "takes 0 positional arguments but"),
         ("acme_schedulers:nothing", "has no attribute 'nothing'"),
         ("no_such_module:create", "No module named 'no_such_module'"),
     ],
 )
-def test_a_scheduler_that_cannot_be_made(
-    install: Install, call: Call, value: str, says: str
+def test_a_scheduler_that_cannot_be_created_is_an_error(
+    install: Install, call: Call, value: str, message: str
 ) -> None:
     install("acme-torchx", {"torchx.schedulers": [f"acme = {value}"]}, ["acme_schedulers"])
     done = call("torchx", "run", "--dryrun", "-s", "acme", *ECHO)
     assert done.returncode == 2
     assert "acme_torchx 1.2" in done.stderr
-    assert says in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert succeeded(call("torchx", "run", "--dryrun", *ECHO))
 
 
-def test_two_of_one_name(install: Install, call: Call) -> None:
+def test_two_schedulers_with_one_name_are_a_conflict(install: Install, call: Call) -> None:
     install("acme-torchx", SCHEDULERS, ["acme_schedulers"])
     install("other-torchx", {"torchx.schedulers": ["acme = elsewhere:create"]})
     (conflict,) = plugins(call)["conflicts"]
@@ -141,7 +141,9 @@ def test_two_of_one_name(install: Install, call: Call) -> None:
 # -- torchx.schedulers.orchestrator
 
 
-def test_a_section_for_what_is_only_configured(install: Install, script: Script) -> None:
+def test_an_orchestrator_has_a_section_of_the_configuration(
+    install: Install, script: Script
+) -> None:
     groups = {"torchx.schedulers.orchestrator": ["orch = acme_schedulers:create_scheduler"]}
     install("acme-torchx", groups, ["acme_schedulers"])
     Path(".torchxconfig").write_text("[orch]\nqueue = mine\n")
@@ -152,7 +154,7 @@ def test_a_section_for_what_is_only_configured(install: Install, script: Script)
 # -- torchx.named_resources
 
 
-def test_a_named_resource(install: Install, call: Call) -> None:
+def test_a_named_resource_is_found(install: Install, call: Call) -> None:
     groups = {"torchx.named_resources": ["gpu_x2 = acme_parts:gpu_x2"]}
     install("acme-torchx", groups, ["acme_parts"])
     run = ("torchx", "run", "--dryrun", "--json", "utils.sh", "-h", "gpu_x2", "--", "true")
@@ -163,14 +165,14 @@ def test_a_named_resource(install: Install, call: Call) -> None:
     assert "Did you mean `gpu_x2`?" in done.stderr
 
 
-# -- torchx.components: the outcomes that upstream's page shows
+# -- torchx.components: the results that upstream's page shows
 
 
 def builtins(call: Call) -> list[str]:
     return [row["name"] for row in json.loads(succeeded(call("torchx", "builtins", "-o", "json")))]
 
 
-def test_components_replace_the_built_ins(install: Install, call: Call) -> None:
+def test_plugin_components_replace_the_built_in_ones(install: Install, call: Call) -> None:
     install("my-project", {"torchx.components": ["foo = my_project.bar"]}, ["my_project"])
     shown = succeeded(call("torchx", "builtins"))
     assert shown.splitlines()[0] == "Found 1 builtin components:"
@@ -181,29 +183,31 @@ def test_components_replace_the_built_ins(install: Install, call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "mine", "echo"),
+    ("entries", "trainer", "prefix"),
     [
         (["foo = my_project.bar", "torchx = torchx.components"], "foo.baz.trainer", "torchx."),
         (["_0 = my_project.bar", "_1 = torchx.components"], "baz.trainer", ""),
         (["_ = my_project.bar", "_x = torchx.components"], "baz.trainer", ""),
     ],
 )
-def test_the_built_ins_are_added_back(
-    install: Install, call: Call, entries: list[str], mine: str, echo: str
+def test_built_in_components_can_be_added_back(
+    install: Install, call: Call, entries: list[str], trainer: str, prefix: str
 ) -> None:
     before = builtins(call)
     install("my-project", {"torchx.components": entries}, ["my_project"])
-    assert sorted(builtins(call)) == sorted([mine, *(f"{echo}{name}" for name in before)])
-    assert succeeded(call("torchx", "run", "--dryrun", f"{echo}utils.echo"))
+    assert sorted(builtins(call)) == sorted([trainer, *(f"{prefix}{name}" for name in before)])
+    assert succeeded(call("torchx", "run", "--dryrun", f"{prefix}utils.echo"))
 
 
-def test_overlapping_groups(install: Install, call: Call) -> None:
+def test_component_groups_may_overlap(install: Install, call: Call) -> None:
     groups = {"torchx.components": ["foo = my_project.bar", "test = my_project"]}
     install("my-project", groups, ["my_project"])
     assert sorted(builtins(call)) == ["foo.baz.trainer", "test.bar.baz.trainer"]
 
 
-def test_components_that_name_nothing(install: Install, call: Call) -> None:
+def test_a_missing_component_module_is_reported_without_a_traceback(
+    install: Install, call: Call
+) -> None:
     install("my-project", {"torchx.components": ["foo = my_projekt.bar"]}, ["my_project"])
     done = call("torchx", "builtins")
     assert "my_projekt" in done.stdout + done.stderr
@@ -216,7 +220,7 @@ def test_components_that_name_nothing(install: Install, call: Call) -> None:
 # -- torchx.tracker
 
 
-def test_a_tracker(
+def test_a_tracker_stores_data_that_the_command_lists(
     install: Install, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     install("acme-torchx", {"torchx.tracker": ["acme = acme_parts:create_tracker"]}, ["acme_parts"])
@@ -238,7 +242,7 @@ def test_a_tracker(
 # -- torchx.event_handlers
 
 
-def test_an_event_handler(
+def test_an_event_handler_gets_the_events_of_the_runner(
     install: Install, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     groups = {"torchx.event_handlers": ["null = acme_parts:event_handler"]}
@@ -254,17 +258,17 @@ def test_an_event_handler(
 # -- torchx.cli.cmds
 
 
-def test_an_argparse_command(install: Install, call: Call) -> None:
+def test_an_argparse_command_is_a_sub_command(install: Install, call: Call) -> None:
     groups = {"torchx.cli.cmds": ["quota = acme_parts:CmdQuota", "gone = acme_parts:CmdGone"]}
     install("acme-torchx", groups, ["acme_parts"])
     help_ = succeeded(call("torchx", "--help"))
-    assert "  quota      Shows a team's quota.\n" in help_
+    assert "  quota      Show the quota of a team.\n" in help_
     assert "gone       (broken: " in help_
     assert "  run " in help_
     assert succeeded(call("torchx", "quota", "--team", "ml", "a")) == "quota of ml: ['a']\n"
-    own = succeeded(call("torchx", "quota", "--help"))
-    assert "usage: torchx quota" in own
-    assert "whose quota" in own
+    help_ = succeeded(call("torchx", "quota", "--help"))
+    assert "usage: torchx quota" in help_
+    assert "the name of the team" in help_
     assert call("torchx", "quota").returncode == 2
     done = call("torchx", "gone")
     assert done.returncode == 2
@@ -274,7 +278,7 @@ def test_an_argparse_command(install: Install, call: Call) -> None:
 # -- torchx.file and torchx.version
 
 
-def test_component_files_from_elsewhere(install: Install, call: Call) -> None:
+def test_a_plugin_reads_component_files(install: Install, call: Call) -> None:
     groups = {"torchx.file": ["get_file_contents = acme_parts:get_file_contents"]}
     install("acme-torchx", groups, ["acme_parts"])
     run = ("torchx", "run", "--dryrun", "--json", "store://train.py:job", "--name", "n2")
@@ -284,7 +288,7 @@ def test_component_files_from_elsewhere(install: Install, call: Call) -> None:
     assert "store://nothing.py" in done.stderr
 
 
-def test_the_image_of_a_site(install: Install, call: Call, script: Script) -> None:
+def test_a_plugin_sets_the_default_image(install: Install, call: Call, script: Script) -> None:
     groups = {"torchx.version": ["get_torchx_image = acme_parts:get_torchx_image"]}
     install("acme-torchx", groups, ["acme_parts"])
     image, by_component = script(
@@ -303,7 +307,7 @@ def test_the_image_of_a_site(install: Install, call: Call, script: Script) -> No
 # -- torchx_plugins
 
 
-def test_namespace_packages(
+def test_plugins_in_namespace_packages_are_found(
     install: Install, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     install("site", {}, ["torchx_plugins", "acme_schedulers", "acme_parts"])

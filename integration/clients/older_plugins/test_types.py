@@ -1,4 +1,4 @@
-"""What a type checker sees of the installed facade."""
+"""Types of the installed facade, as mypy infers them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def mypy(source: str) -> list[str]:
-    """Checks a user's file; gives the lines that mypy prints but the last."""
+    """Run mypy on source code; return its output without the summary."""
     Path("user_code.py").write_text(source)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", "user_code.py"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -22,7 +22,7 @@ def mypy(source: str) -> list[str]:
     return done.stdout.splitlines()[:-1]
 
 
-def test_every_public_name_of_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mypy_finds_every_public_name_of_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     import public_names
 
@@ -31,15 +31,15 @@ def test_every_public_name_of_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
         try:
             value = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
-            continue  # of an extra that is not here, or docs/public-names.md has the reason
+            continue  # in an extra that is not installed, or docs/public-names.md says why
         if not isinstance(value, ModuleType) and "._" not in module:
             lines.append(f"from {module} import {name} as n{len(lines)}")
     assert len(lines) > 800
     assert mypy("\n".join(lines)) == []
 
 
-def test_what_is_revealed() -> None:
-    told = mypy(
+def test_mypy_infers_the_types_of_our_modules() -> None:
+    output = mypy(
         "import torchx.specs as specs\n"
         "from torchx.components import dist\n"
         "from torchx.runner import get_runner\n"
@@ -53,7 +53,7 @@ def test_what_is_revealed() -> None:
         "AppDef(nme='x')\n"
         "specs.Rol\n"
     )
-    texts = [line.split(": ", 2)[2] for line in told if "defined in" not in line]
+    texts = [line.split(": ", 2)[2] for line in output if "defined in" not in line]
     assert texts == [
         'Revealed type is "dict[str, str]"',
         'Revealed type is "int"',

@@ -1,4 +1,4 @@
-"""torchft 0.2.0: its component file, its examples' configuration, its launcher for Slurm."""
+"""torchft 0.2.0: its component file, the configuration of an example, its Slurm launcher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTALLED = Path(str(importlib.util.find_spec("torchft").origin)).parent
 COMPONENTS = INSTALLED / "torchx.py"
 
 
-def test_the_component_file(call: Call) -> None:
+def test_the_component_file_describes_one_role_for_each_replica_group(call: Call) -> None:
     done = call(
         *("torchx", "run", "--dryrun", "--json", "-s", "local_cwd", f"{COMPONENTS}:hsdp"),
         *("--replicas", 3, "--env", "A=1,B=x=y", "--script", "train.py", "--", "--lr", "0.1"),
@@ -41,8 +41,8 @@ def test_the_component_file(call: Call) -> None:
     assert last["env"]["REPLICA_GROUP_ID"] == "2"
 
 
-def test_the_default_component_of_a_torchxconfig(call: Call, monkeypatch: Any) -> None:
-    # as in torchft's repository: examples/diloco/.torchxconfig beside torchft/torchx.py
+def test_a_torchxconfig_sets_the_default_component(call: Call, monkeypatch: Any) -> None:
+    # the layout of torchft's repository
     Path("torchft").symlink_to(INSTALLED)
     example = Path("examples/diloco")
     example.mkdir(parents=True)
@@ -80,26 +80,26 @@ ARGUMENTS = Namespace(
 )
 
 
-def test_what_its_slurm_launcher_submits() -> None:
+def test_the_slurm_launcher_submits_a_batch_script() -> None:
     app = example("runner")._make_app(1, ARGUMENTS)
     with torchx.runner.get_runner() as runner:
         info = runner.dryrun(app, "slurm")
     (role,) = info.app.roles
     assert role.name == "ft_1"
     assert (role.num_replicas, role.resource.gpu) == (2, 4)
-    # its launcher sets a name with a `=` in it
+    # the launcher sets a variable whose value has a "="
     assert role.env["TORCH_CUDA_SANITIZER"] == "1=1"
     script = str(info)
     assert "#SBATCH --job-name=ft_1\n" in script
     assert "--fault_tolerance.replica_id=1" in script
 
 
-def test_its_launcher_and_its_punisher_on_what_is_listed(
+def test_the_launcher_and_the_punisher_act_on_listed_jobs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The calls are patched where torchft's own code finds them; jobs are in integration/slurm."""
+    """The runner's methods are patched; integration/slurm runs real jobs."""
 
-    def listed(self: Runner, scheduler: str, cfg: object = None) -> list[ListAppResponse]:
+    def list_apps(self: Runner, scheduler: str, cfg: object = None) -> list[ListAppResponse]:
         assert scheduler == "slurm"
         states = {"ft_0-x": AppState.RUNNING, "ft_1": AppState.CANCELLED, "ft_2": AppState.RUNNING}
         return [
@@ -109,7 +109,7 @@ def test_its_launcher_and_its_punisher_on_what_is_listed(
 
     launched: list[str] = []
     cancelled: list[str] = []
-    monkeypatch.setattr("torchx.runner.Runner.list", listed)
+    monkeypatch.setattr("torchx.runner.Runner.list", list_apps)
     monkeypatch.setattr(
         "torchx.runner.Runner.run", lambda self, app, scheduler: launched.append(app.name)
     )

@@ -1,4 +1,4 @@
-"""Installs older-style plugins for one test."""
+"""The fixture ``install``, which installs plugins for one test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Install = Callable[..., Path]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Returns a function that installs a distribution: entry points by group, modules by name."""
+    """Yield a function that installs a distribution with entry points and modules.
+
+    The entry points are given by group, the source of modules by path.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
     loaded = set(sys.modules)
 
@@ -36,7 +39,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             file = tmp_path / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(source)
-        _forget()
+        _clear_caches()
         return tmp_path
 
     yield add
@@ -47,10 +50,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             del sys.modules[module]
     for module in [m for m in sys.modules if m.split(".")[0] == "torchx_plugins"]:
         del sys.modules[module]
-    _forget()
+    _clear_caches()
 
 
-def _forget() -> None:
+def _clear_caches() -> None:
     import importlib
 
     from torchx.plugins import registry

@@ -1,4 +1,4 @@
-"""What real clients rely on beyond documented names; they themselves run in ``nox -s clients``."""
+"""Undocumented behaviour on which clients rely; ``nox -s clients`` runs the clients themselves."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "work")
 
 
-def app(script: str = "echo hi", name: str = "job", **words: Any) -> AppDef:
+def app(script: str = "echo hi", name: str = "job", **fields: Any) -> AppDef:
     resource = Resource(cpu=1, gpu=0, memMB=1)
-    role = Role("main", "", entrypoint="sh", args=["-c", script], resource=resource, **words)
+    role = Role("main", "", entrypoint="sh", args=["-c", script], resource=resource, **fields)
     return AppDef(name, [role])
 
 
 class Persistent(LocalScheduler):
-    """As NeMo-Run subclasses it: no ``super().__init__()``, a dict as options."""
+    """A subclass like NeMo-Run's: no ``super().__init__()``, and a dict as options."""
 
     def __init__(self, session_name: str) -> None:
         self.backend = "local"
@@ -83,14 +83,14 @@ class Persistent(LocalScheduler):
         return AppDryRunInfo(self._to_popen_request(app, {"log_dir": cfg, "other": None}), repr)
 
 
-def finished(describe: Any) -> DescribeAppResponse:
+def wait_for_end(describe: Any) -> DescribeAppResponse:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        found: DescribeAppResponse = none_throws(describe())
-        if is_terminal(found.state):
-            return found
+        description: DescribeAppResponse = none_throws(describe())
+        if is_terminal(description.state):
+            return description
         time.sleep(0.02)
-    raise AssertionError("it does not end")
+    raise AssertionError("the app did not end within 30 s")
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_local_scheduler_subclass_may_skip_the_constructor(
     info = persistent.submit_dryrun(app("echo out; echo err >&2"), str(tmp_path / "logs"))
     app_id = persistent.schedule(info)
     assert app_id in persistent._apps
-    response = finished(lambda: persistent.describe(app_id))
+    response = wait_for_end(lambda: persistent.describe(app_id))
     assert response.state == AppState.SUCCEEDED
     log = tmp_path / "logs" / "nemo" / app_id / "main" / "0" / COMBINED_LOG
     assert persistent._apps[app_id].log_dir == str(log.parents[2])
@@ -117,10 +117,12 @@ def test_a_local_scheduler_subclass_may_skip_the_constructor(
     assert list(out) == ["out\n"]
 
 
-def test_kill_ends_the_apps_of_such_a_scheduler(persistent: Persistent, tmp_path: Path) -> None:
+def test_kill_ends_an_app_of_a_local_scheduler_subclass(
+    persistent: Persistent, tmp_path: Path
+) -> None:
     app_id = persistent.schedule(persistent.submit_dryrun(app("sleep 60"), str(tmp_path / "logs")))
     persistent._apps[app_id].kill()
-    assert finished(lambda: persistent.describe(app_id)).state in (
+    assert wait_for_end(lambda: persistent.describe(app_id)).state in (
         AppState.CANCELLED,
         AppState.FAILED,
     )
@@ -138,7 +140,7 @@ def test_a_log_iterator_subclass_may_override_constructor_and_end(tmp_path: Path
     file = tmp_path / "log"
     file.write_text("a\nb\n")
 
-    class Own(LogIterator):
+    class CountingIterator(LogIterator):
         def __init__(self, app_id: str, log_file: str, scheduler: Any) -> None:
             self._app_id = app_id
             self._log_file = log_file
@@ -151,13 +153,13 @@ def test_a_log_iterator_subclass_may_override_constructor_and_end(tmp_path: Path
             self.checks += 1
             self._app_finished = self.checks > 1
 
-    iterator = Own("x", str(file), None)
+    iterator = CountingIterator("x", str(file), None)
     assert [line.rstrip("\n") for line in iterator] == ["a", "b"]
     assert iterator.checks > 0
 
 
-class Own(Runner):
-    """As NeMo-Run subclasses it: checks take two arguments, the options are anything."""
+class OverridingRunner(Runner):
+    """A subclass like NeMo-Run's: ``_validate`` has two parameters, options may be any object."""
 
     def dryrun(self, app: AppDef, scheduler: str, cfg: Any = None, *args: Any) -> Any:
         with log_event("dryrun", scheduler) as ctx:
@@ -177,7 +179,9 @@ def test_a_runner_subclass_may_override_dryrun(tmp_path: Path) -> None:
         return Persistent(session_name)
 
     factories: Any = {"persistent": create}
-    with Own("nemo", factories, {"c": {"a": "b"}}, scheduler_params={"experiment": 7}) as runner:
+    with OverridingRunner(
+        "nemo", factories, {"c": {"a": "b"}}, scheduler_params={"experiment": 7}
+    ) as runner:
         assert runner._name == "nemo"
         handle = runner.schedule(runner.dryrun(app(), "persistent", str(tmp_path / "logs")))
         assert parse_app_handle(handle)[:2] == ("persistent", "nemo")
@@ -198,7 +202,7 @@ def test_factories_ignore_unknown_keywords(create: str) -> None:
     scheduler.close()
 
 
-def test_dryrun_info_has_the_older_attributes() -> None:
+def test_dryrun_info_has_private_attributes_of_older_releases() -> None:
     info: AppDryRunInfo[list[int]] = AppDryRunInfo([1], lambda request: f"<{request}>")
     info._app, info._cfg, info._scheduler = app(), {"a": 1}, "s"
     assert str(info) == "<[1]>"
@@ -207,7 +211,7 @@ def test_dryrun_info_has_the_older_attributes() -> None:
     assert (none_throws(info.app).name, info.cfg) == ("job", {"a": 1})
 
 
-def test_the_result_of_a_dry_run_has_the_older_attributes() -> None:
+def test_a_dry_run_sets_the_private_attributes_of_its_result() -> None:
     with get_runner() as runner:
         info = runner.dryrun(app(), "local_cwd", {"log_dir": "/x"})
     assert (none_throws(info._app).name, info._scheduler) == ("job", "local_cwd")
@@ -225,7 +229,7 @@ def test_states_have_an_order() -> None:
     )
 
 
-def test_handles_with_an_empty_session() -> None:
+def test_a_handle_may_have_an_empty_session() -> None:
     assert parse_app_handle("slurm:///name") == ("slurm", "", "name")
     assert make_app_handle("slurm", "", "name") == "slurm:///name"
     with Runner("") as runner:
@@ -264,7 +268,7 @@ def test_colours_are_empty_without_a_terminal() -> None:
     assert done.stdout == "['', '']\n"
 
 
-def test_the_log_command_has_its_older_helpers() -> None:
+def test_the_log_command_has_helpers_of_older_releases() -> None:
     made = AppDef("a", [Role("x", "i", num_replicas=2), Role("y", "i")])
     assert find_role_replicas(made, None) == [("x", 0), ("x", 1), ("y", 0)]
     assert find_role_replicas(made, "y") == [("y", 0)]
@@ -274,7 +278,7 @@ def test_the_log_command_has_its_older_helpers() -> None:
         validate("nonsense")
 
 
-def test_schedulers_have_their_older_helpers() -> None:
+def test_schedulers_have_helpers_of_older_releases() -> None:
     assert _to_str(b"text") == _to_str("text") == "text"
     assert SLURM_STATES["COMPLETED"] == AppState.SUCCEEDED
     assert LocalOpts(log_dir="/x")["log_dir"] == "/x"
@@ -283,8 +287,8 @@ def test_schedulers_have_their_older_helpers() -> None:
     assert SlurmScheduler("s").backend == "slurm"
 
 
-def test_components_have_their_older_helpers() -> None:
-    # recorded from torchx 0.7.0 and torchx-nightly 2026.10.26, as is all of this
+def test_components_have_helpers_of_older_releases() -> None:
+    # recorded from torchx 0.7.0 and torchx-nightly 2026.10.26
     assert parse_nnodes("1:2x8") == (1, 2, 8, "1:2")
     assert parse_nnodes("2") == (1, 1, 2, "1")
     assert _args_join(["a", "b c"]) == "a 'b c'"
@@ -297,7 +301,7 @@ def test_components_have_their_older_helpers() -> None:
     assert ddp(script="train.py", j="2x4").roles[0].num_replicas == 2
 
 
-def test_configuration_from_folders(tmp_path: Path) -> None:
+def test_apply_reads_the_configuration_of_given_folders(tmp_path: Path) -> None:
     (tmp_path / ".torchxconfig").write_text("[slurm]\npartition = gpu\ntime = 1\n")
     cfg: Any = {"time": "2"}
     apply("slurm", cfg, dirs=[str(tmp_path)])

@@ -1,4 +1,4 @@
-"""Modules that forward their attributes to another module."""
+"""Modules that forward their attributes to other modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torchx
 import torchx_specs
 from torchx._forward import _ForwardingModule
 
-# Faces of distributions that are not part of this one's dependencies.
+# Modules that forward to distributions on which torchx does not depend.
 OPTIONAL = ("torchx.testing.", "torchx.notebook", "torchx.tracker.mlflow")
 
 
@@ -74,7 +74,7 @@ def test_a_patch_at_the_older_path_takes_effect_and_is_undone() -> None:
     assert importlib.import_module("torchx_kit.names.ids").make_unique is plain
 
 
-def test_pytests_monkeypatch_is_undone_too() -> None:
+def test_monkeypatch_of_pytest_is_undone() -> None:
     from torchx_kit.names import ids
 
     plain = ids.make_unique
@@ -109,7 +109,7 @@ def test_importing_specs_loads_no_plugin() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_dry_run_info_serves_both_generations() -> None:
+def test_dry_run_info_has_public_and_private_attributes() -> None:
     from torchx.specs import AppDef, AppDryRunInfo
 
     info: AppDryRunInfo[str] = AppDryRunInfo("request", str)
@@ -138,7 +138,7 @@ def test_a_missing_distribution_is_named_with_its_install_command(
         _ = module.AbsentScheduler
 
 
-def test_the_image_is_that_of_the_plugin_or_the_environment(
+def test_the_default_image_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code = "import torchx; print(torchx.IMAGE)"

@@ -1,7 +1,7 @@
-"""Every example on upstream's pages, under its own names, as users have it in their code.
+"""Every example of upstream's documentation runs with the imports that it has there.
 
-The examples themselves are beside the tests of ``torchx-specs``, which run those that need neither
-runner nor command with ``torchx_specs`` in the place of ``torchx.specs``.
+The examples are in a file of the tests of ``torchx-specs``. Those tests run the examples that need
+neither the runner nor the command, with ``torchx_specs`` instead of ``torchx.specs``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from torchx.specs import (
 PACKAGES = Path(__file__).parents[2]
 EXAMPLES = PACKAGES / "torchx-specs" / "tests" / "mission" / "examples.txt"
 
-#: Examples that cannot run as they stand; torchx-specs' tests say why, line by line.
+#: Examples with errors; the tests of torchx-specs give the reason for each.
 ERRATA = {
     "specs-reference:292",
     "specs-reference:572",
@@ -69,7 +69,7 @@ RUNNABLE = [e for e in read_examples() if e.kind in ("python", "doctest") and e.
 
 
 class FakeCluster(Scheduler[Mapping[str, CfgVal]]):
-    """A fake backend whose jobs succeed at once; it keeps what was submitted."""
+    """A fake scheduler that records submitted apps; its jobs succeed immediately."""
 
     submitted: list[tuple[AppDef, Mapping[str, CfgVal]]] = []
     cancelled: list[str] = []
@@ -114,7 +114,7 @@ class FakeCluster(Scheduler[Mapping[str, CfgVal]]):
         return [f"{role_name}/{k} of {app_id}\n"]
 
 
-#: What the pages take for granted: imports, and things defined elsewhere on them.
+#: Names that the examples use without defining them.
 PRELUDE = """
 import torchx.specs as specs
 from torchx.specs import *
@@ -130,7 +130,7 @@ app_handle = "kubernetes://torchx/given_1"
 def cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[list[tuple[AppDef, Mapping[str, CfgVal]]]]:
-    """Runners whose ``kubernetes`` and ``local_cwd`` are fakes, and a folder with ``train.py``."""
+    """Fake the schedulers ``kubernetes`` and ``local_cwd``; yield their submissions."""
     monkeypatch.setitem(sys.modules, "examples", types.ModuleType("examples"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
@@ -156,7 +156,7 @@ def fake_setuptools() -> types.ModuleType:
 def run(example: Example, names: dict[str, Any]) -> None:
     text = example.text
     if example.where == "quick-reference:298":
-        # as it says itself, the first part is a file of its own
+        # The first part is the content of my_component.py.
         Path("my_component.py").write_text(text.partition("# Launch it:")[0])
     if example.kind == "doctest":
         parsed = doctest.DocTestParser().get_doctest(text, names, example.where, None, example.line)
@@ -182,14 +182,14 @@ def names_before(example: Example) -> dict[str, Any]:
     return names
 
 
-#: Has ``roles=[...]`` in it; :meth:`TestWhatTheExamplesDo.test_submit` puts roles there.
+#: An example with ``roles=[...]``; :meth:`TestResultsOfExamples.test_submit` inserts roles.
 PLACEHOLDER = "quick-reference:117"
 
 
 @pytest.mark.parametrize(
     "example", [e for e in RUNNABLE if e.where != PLACEHOLDER], ids=lambda e: e.where
 )
-def test_example(example: Example) -> None:
+def test_the_example_runs(example: Example) -> None:
     run(example, names_before(example))
 
 
@@ -198,14 +198,14 @@ def example_at(where: str) -> Example:
     return example
 
 
-def test_all_are_there() -> None:
+def test_no_example_is_missing() -> None:
     assert len(RUNNABLE) == 59
 
 
 Submitted = list[tuple[AppDef, Mapping[str, CfgVal]]]
 
 
-class TestWhatTheExamplesDo:
+class TestResultsOfExamples:
     def test_submit(self, cluster: Submitted) -> None:
         example = example_at(PLACEHOLDER)
         names = names_before(example)
@@ -221,7 +221,7 @@ class TestWhatTheExamplesDo:
         example = example_at("quick-reference:198")
         names = names_before(example)
         run(example, names)
-        # it has succeeded already, so there is nothing to cancel, only something to delete
+        # The app has succeeded, so cancel does nothing; delete cancels once.
         assert FakeCluster.cancelled == ["given_1"]
 
     def test_log_lines(self, capsys: pytest.CaptureFixture[str]) -> None:

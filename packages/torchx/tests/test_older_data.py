@@ -1,6 +1,7 @@
-"""Files that upstream's releases wrote can still be read.
+"""Files of upstream's releases can still be read.
 
-Upstream's releases wrote ``older/*.json``; each file names the commands that wrote it.
+Each ``older/*.json`` contains the files that one release wrote, and names the commands that wrote
+them.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ OLDER = sorted((Path(__file__).parent / "older").glob("*.json"))
 def older(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Any]:
-    """What one release has left; its files are in ``root``, the working directory."""
+    """Write the files of one release to the working directory; return its data, with ``root``."""
     root = tmp_path / "root"
-    left: dict[str, Any] = json.loads(request.param.read_text("utf-8"))
-    for name, text in left["files"].items():
+    data: dict[str, Any] = json.loads(request.param.read_text("utf-8"))
+    for name, text in data["files"].items():
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text.replace("@ROOT@", str(root)), "utf-8")
@@ -42,14 +43,14 @@ def older(
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
     monkeypatch.delenv("TORCHXCONFIG", raising=False)
     monkeypatch.chdir(root)
-    return {**left, "root": root}
+    return {**data, "root": root}
 
 
 def test_data_of_both_releases_exists() -> None:
     assert [path.stem for path in OLDER] == ["0.7.0", "nightly-2026.10.26"]
 
 
-def test_torchxconfig(older: dict[str, Any]) -> None:
+def test_torchxconfig_is_read(older: dict[str, Any]) -> None:
     root = older["root"]
     assert [Path(path).resolve() for path in find_configs()] == [root / ".torchxconfig"]
     local: dict[str, Any] = {}
@@ -68,7 +69,7 @@ def run_of(older: dict[str, Any], pattern: str) -> str:
     return folder.name
 
 
-def test_log_folders(older: dict[str, Any]) -> None:
+def test_log_folders_are_read(older: dict[str, Any]) -> None:
     app_id = run_of(older, "torchx_utils_python-*")
     folder = older["root"] / "logs/torchx" / app_id
     scheduler = create_scheduler("torchx")
@@ -77,7 +78,7 @@ def test_log_folders(older: dict[str, Any]) -> None:
     assert sorted(line.rstrip("\n") for line in lines) == ["err", "job é"]
 
 
-def test_new_records_have_the_same_names_and_keys(older: dict[str, Any]) -> None:
+def test_our_log_folders_have_the_same_files_and_keys(older: dict[str, Any]) -> None:
     role = Role("sh", "", entrypoint="sh", args=["-c", "exit 127"], resource=Resource(1, 0, 1))
     scheduler = create_scheduler("torchx")
     info = scheduler.submit_dryrun(AppDef("sh", [role]), {"log_dir": str(older["root"] / "now")})
@@ -104,7 +105,7 @@ def test_new_records_have_the_same_names_and_keys(older: dict[str, Any]) -> None
     assert ends["roles"]["sh"][0]["exitcode"] == ended["roles"]["sh"][0]["exitcode"] == 127
 
 
-def test_tracker_data(older: dict[str, Any]) -> None:
+def test_tracker_data_is_read_and_extended(older: dict[str, Any]) -> None:
     tracker = create_tracker(str(older["root"] / "tracker.conf"))
     run = f"local_cwd://torchx/{run_of(older, 'torchx_utils_python-*')}"
     assert list(tracker.run_ids()) == [run]
@@ -118,7 +119,7 @@ def test_tracker_data(older: dict[str, Any]) -> None:
     assert dict(tracker.metadata(run)) == {"lr": 0.1, "name": "é"}
 
 
-def test_torchxignore(older: dict[str, Any]) -> None:
+def test_torchxignore_excludes_the_same_files(older: dict[str, Any]) -> None:
     tree, copy = older["root"] / "tree", older["root"] / "copy"
     for name in older["ignored"]["tree"]:
         file = tree / name
@@ -128,13 +129,13 @@ def test_torchxignore(older: dict[str, Any]) -> None:
     role = Role("r", "", workspace=Workspace({str(tree): ""}))
     DirWorkspaceMixin().caching_build_workspace_and_update_role(role, {"job_dir": str(copy)}, {})
     copied = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
-    # the one thing added here: a `!` brings back what is below a folder that is left out
+    # the only difference: here a "!" rule includes a file of an excluded folder
     assert copied == {*older["ignored"]["copied"], "keep/me.txt"}
 
 
-def test_slurm_job_folders(older: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_job_folders_are_read(older: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     root = older["root"]
-    # doubles of Slurm's commands, which have forgotten the job
+    # doubles of Slurm's commands; they print nothing, as if Slurm had forgotten the job
     for name in ("squeue", "sacct", "scontrol"):
         double = root / "bin" / name
         double.parent.mkdir(exist_ok=True)
@@ -145,7 +146,7 @@ def test_slurm_job_folders(older: dict[str, Any], monkeypatch: pytest.MonkeyPatc
     job.mkdir()
     text = older["slurm_job_dirs"].replace("@ROOT@", str(root))
     (root / ".torchxslurmjobdirs").write_text(text)
-    # the names that its batch script gave to srun
+    # the file names that the batch script of the release gave to srun
     (job / "slurm-4242-echo-0.out").write_text("said\n")
     (job / "slurm-4242-echo-0.err").write_text("complained\n")
     scheduler = SlurmScheduler("torchx")

@@ -1,4 +1,4 @@
-"""Older-style plugins reach the hooks."""
+"""Plugins for upstream's releases are offered to the hooks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def strict(session_name, foo="default"):
 """
 
 
-def test_scheduler_gets_the_environment_as_keywords(
+def test_a_scheduler_gets_torchx_variables_as_keywords(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(
@@ -68,7 +68,7 @@ def test_a_scheduler_with_a_strict_signature_gets_only_its_keywords(
 
 OWN_METHODS = """
 class Named(Acme):
-    def wait(self, seconds):  # not the contract's
+    def wait(self, seconds):  # another signature than Scheduler.wait
         return "waited"
     def kill(self, app_id, force=False):
         return "killed"
@@ -84,7 +84,7 @@ def create_named(session_name, **kwargs):
 """
 
 
-def test_scheduler_method_of_another_signature_is_replaced_by_the_default(
+def test_a_scheduler_method_with_another_signature_is_replaced_by_the_default(
     install: Install,
 ) -> None:
     install(
@@ -97,7 +97,7 @@ def test_scheduler_method_of_another_signature_is_replaced_by_the_default(
     assert scheduler.lives_in_client({}) is False
     assert list(scheduler.submit_many([])) == []
     assert list(scheduler.log_blocks("app", [])) == []
-    assert scheduler.kill("app") == "killed"  # has the contract's parameters
+    assert scheduler.kill("app") == "killed"  # has the parameters of Scheduler.kill
     assert type(scheduler).wait(scheduler, 1) == "waited"
 
 
@@ -116,7 +116,7 @@ def test_a_plugin_scheduler_does_not_hide_ours(install: Install) -> None:
 def test_an_orchestrator_scheduler_can_be_configured_but_not_run_on(
     install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # recorded from torchx-nightly 2026.10.26, but for the class of the error
+    # recorded from torchx-nightly 2026.10.26, except for the class of the error
     source = SCHEDULER.replace(
         "    def _submit_dryrun",
         "    def _run_opts(self):\n"
@@ -154,7 +154,7 @@ def test_an_orchestrator_scheduler_can_be_configured_but_not_run_on(
             runner.dryrun(AppDef("a", [role]), "orch")
 
 
-def test_schedulers_are_listed_as_older_code_had_them(install: Install) -> None:
+def test_scheduler_factories_are_listed_in_the_order_of_upstream(install: Install) -> None:
     from torchx.schedulers import DEFAULT_SCHEDULER_MODULES, get_scheduler_factories
 
     install("acme-torchx", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
@@ -193,7 +193,7 @@ def test_two_plugins_with_one_name_are_an_error_that_names_both(install: Install
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         ("no_such_module:create", "No module named 'no_such_module'"),
         ("acme_sched:nothing", "has no attribute 'nothing'"),
@@ -201,7 +201,7 @@ def test_two_plugins_with_one_name_are_an_error_that_names_both(install: Install
     ],
 )
 def test_an_entry_point_of_a_missing_object_fails_when_used(
-    install: Install, value: str, says: str
+    install: Install, value: str, message: str
 ) -> None:
     install(
         "acme-torchx",
@@ -209,11 +209,11 @@ def test_an_entry_point_of_a_missing_object_fails_when_used(
         {"acme_sched.py": SCHEDULER, "raises.py": "raise RuntimeError('broken on import')"},
     )
     assert "acme" in get_manager().schedulers()
-    with pytest.raises(PluginError, match=f"acme_torchx 1.2.*{says}"):
+    with pytest.raises(PluginError, match=f"acme_torchx 1.2.*{message}"):
         get_manager().schedulers()["acme"].load()("session")
 
 
-def test_named_resource(install: Install) -> None:
+def test_a_named_resource_is_found(install: Install) -> None:
     install(
         "acme-torchx",
         {"torchx.named_resources": ["gpu_x2 = acme_res:gpu_x2"]},
@@ -224,13 +224,13 @@ def test_named_resource(install: Install) -> None:
     )
     from torchx.specs import resource
 
-    found = resource(h="GPU_X2")
-    assert (found.cpu, found.gpu, found.memMB) == (16, 2, 122_000)
-    assert found.get_resource_name() == "gpu_x2"
+    gpu_x2 = resource(h="GPU_X2")
+    assert (gpu_x2.cpu, gpu_x2.gpu, gpu_x2.memMB) == (16, 2, 122_000)
+    assert gpu_x2.get_resource_name() == "gpu_x2"
     assert resource(h="gpu.small").gpu == 1
 
 
-def test_components_replace_the_built_ins(install: Install) -> None:
+def test_plugin_components_replace_the_built_in_ones(install: Install) -> None:
     install(
         "acme-torchx", {"torchx.components": ["foo = acme_comp", "_0 = torchx.components.dist"]}
     )
@@ -241,7 +241,7 @@ def test_components_replace_the_built_ins(install: Install) -> None:
     ]
 
 
-def test_components_may_be_named_by_a_function(install: Install) -> None:
+def test_a_function_may_return_the_module_of_components(install: Install) -> None:
     install(
         "acme-torchx",
         {"torchx.components": ["a = acme_comp:by_name", "b = acme_comp:by_module"]},
@@ -251,11 +251,11 @@ def test_components_may_be_named_by_a_function(install: Install) -> None:
             "def by_module():\n    return json\n"
         },
     )
-    found = {c.group: c.module for c in get_manager().components() if c.replaces_builtins}
-    assert found == {"a": "json", "b": "json"}
+    modules = {c.group: c.module for c in get_manager().components() if c.replaces_builtins}
+    assert modules == {"a": "json", "b": "json"}
 
 
-def test_trackers_and_event_handlers(install: Install) -> None:
+def test_trackers_and_event_handlers_are_found(install: Install) -> None:
     install(
         "acme-torchx",
         {
@@ -276,15 +276,15 @@ COMMAND = '''
 from torchx.cli.cmd_base import SubCommand
 
 class CmdQuota(SubCommand):
-    """Shows the quota.
+    """Show the quota.
 
-    At length.
+    A longer description.
     """
     def add_arguments(self, subparser):
         subparser.add_argument("--team", default="none")
-        subparser.add_argument("words", nargs="*")
+        subparser.add_argument("users", nargs="*")
     def run(self, args):
-        print(f"quota of {args.team} {args.words}")
+        print(f"quota of {args.team} {args.users}")
 
 def not_a_command():
     return object()
@@ -300,7 +300,7 @@ def test_argparse_commands_become_click_commands(install: Install) -> None:
         {"acme_cmd.py": COMMAND},
     )
     commands = get_manager().commands()
-    assert commands["quota"].summary_text() == "Shows the quota."
+    assert commands["quota"].summary_text() == "Show the quota."
     command = commands["quota"].load()()
     done = CliRunner().invoke(command, ["--team", "ml", "a", "b"])
     assert (done.exit_code, done.output) == (0, "quota of ml ['a', 'b']\n")

@@ -1,4 +1,4 @@
-"""``torchx_plugins.*`` packages and ``@register``."""
+"""Plugins that ``@register`` registers in packages ``torchx_plugins.*``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def plugins(install: Install) -> None:
 
 
 @pytest.mark.usefixtures("plugins")
-def test_resources_with_aliases_and_slices() -> None:
+def test_a_resource_has_aliases_and_fractions() -> None:
     from torchx.specs import resource
 
     assert set(registry().get(PluginType.NAMED_RESOURCE)) >= {
@@ -84,7 +84,7 @@ def test_resources_with_aliases_and_slices() -> None:
 
 
 @pytest.mark.usefixtures("plugins")
-def test_schedulers_reach_the_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_schedulers_are_offered_to_the_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_FOO", "7")
     catalog = get_manager().schedulers()
     assert "deep" in catalog
@@ -93,7 +93,7 @@ def test_schedulers_reach_the_hook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("plugins")
-def test_errors_are_recorded_and_shown() -> None:
+def test_errors_are_recorded_and_become_problems() -> None:
     errors = registry().load_errors()
     assert RegistrationError("torchx_plugins.schedulers.broken", "RuntimeError: x") in errors
     wrong = next(e for e in errors if e.name == "wrong")
@@ -104,7 +104,7 @@ def test_errors_are_recorded_and_shown() -> None:
 
 
 @pytest.mark.usefixtures("plugins")
-def test_the_report_is_yaml() -> None:
+def test_the_text_of_the_registry_is_yaml() -> None:
     report = yaml.safe_load(str(registry()))
     assert report["scheduler"] == [
         {"name": "deep", "module": "torchx_plugins.schedulers.folder.deep"},
@@ -145,7 +145,7 @@ def test_an_invalid_source_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     registry.cache_clear()
 
 
-def test_the_first_of_two_names_wins(install: Install) -> None:
+def test_the_first_registration_of_a_name_wins(install: Install) -> None:
     install(
         "acme-plugins",
         modules={
@@ -159,7 +159,7 @@ def test_the_first_of_two_names_wins(install: Install) -> None:
     )
 
 
-def test_equal_resources_may_be_registered_twice(install: Install) -> None:
+def test_a_resource_may_be_registered_twice(install: Install) -> None:
     install(
         "acme-plugins",
         modules={
@@ -172,22 +172,22 @@ def test_equal_resources_may_be_registered_twice(install: Install) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "slices"),
+    ("gpus", "fractions"),
     [(8, {1.0: "8", 0.5: "4", 0.25: "2", 0.125: "1"}), (1, {1.0: "1"})],
 )
-def test_powers_of_two(gpus: int, slices: dict[float, str]) -> None:
-    assert powers_of_two_gpus(Resource(1, gpus, 1024)) == slices
+def test_powers_of_two_gpus_halves_the_gpus(gpus: int, fractions: dict[float, str]) -> None:
+    assert powers_of_two_gpus(Resource(1, gpus, 1024)) == fractions
 
 
 @pytest.mark.parametrize("gpus", [0, 3, -1])
-def test_powers_of_two_refuses(gpus: int) -> None:
+def test_powers_of_two_gpus_refuses_other_numbers(gpus: int) -> None:
     with pytest.raises(ValueError, match="power of two"):
         powers_of_two_gpus(Resource(1, gpus, 1024))
 
 
 # recorded from torchx-nightly 2026.10.26
 @pytest.mark.parametrize(
-    ("gib", "least", "slices"),
+    ("gib", "minimum", "fractions"),
     [
         (8, 1, {1.0: "8", 0.5: "4", 0.25: "2", 0.125: "1"}),
         (8, 3, {1.0: "8", 0.5: "4"}),
@@ -196,17 +196,19 @@ def test_powers_of_two_refuses(gpus: int) -> None:
         (5, 5, {1.0: "5"}),
     ],
 )
-def test_halving_memory(gib: int, least: int, slices: dict[float, str]) -> None:
-    assert halve_mem_down_to(minGiB=least)(Resource(1, 0, gib * 1024)) == slices
+def test_halve_mem_stops_at_the_minimum(
+    gib: int, minimum: int, fractions: dict[float, str]
+) -> None:
+    assert halve_mem_down_to(minGiB=minimum)(Resource(1, 0, gib * 1024)) == fractions
 
 
-@pytest.mark.parametrize(("memory", "least"), [(6 * 1024, 1), (6 * 1024, 2), (1000, 1), (0, 1)])
-def test_halving_memory_refuses(memory: int, least: int) -> None:
+@pytest.mark.parametrize(("memory", "minimum"), [(6 * 1024, 1), (6 * 1024, 2), (1000, 1), (0, 1)])
+def test_halve_mem_refuses_other_amounts(memory: int, minimum: int) -> None:
     with pytest.raises(ValueError, match="GiB"):
-        halve_mem_down_to(minGiB=least)(Resource(1, 0, memory))
+        halve_mem_down_to(minGiB=minimum)(Resource(1, 0, memory))
 
 
-def test_after_clear_plugins_are_searched_again(install: Install) -> None:
+def test_clear_makes_the_registry_search_again(install: Install) -> None:
     own = PluginRegistry()
     assert "late" not in own.get(PluginType.SCHEDULER)
     install("late-dist", {"torchx.schedulers": ["late = x:y"]})

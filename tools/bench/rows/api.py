@@ -1,4 +1,4 @@
-"""What the measured scripts use of either project, under one name."""
+"""The names of either project that the measured scripts use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["app", "get_runner", "specs"]
 
 
 def app(roles: int, replicas: int, entrypoint: str, *args: str) -> specs.AppDef:
-    """An app of ``roles`` equal roles."""
+    """Return an app with ``roles`` equal roles."""
     return specs.AppDef(
         name="bench",
         roles=[

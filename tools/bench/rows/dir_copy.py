@@ -1,4 +1,4 @@
-"""20,000 small files of a workspace copied to a job's folder."""
+"""Copy a workspace of 20,000 small files to a job's folder."""
 
 from __future__ import annotations
 

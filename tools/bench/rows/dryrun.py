@@ -1,4 +1,4 @@
-"""A dry run of many roles: dryrun.py SCHEDULER ROLES REPLICAS [KEY=VALUE ...]."""
+"""Dry-run an app with many roles: dryrun.py SCHEDULER ROLES REPLICAS [KEY=VALUE ...]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ scheduler, roles, replicas, *options = sys.argv[1:]
 cfg: dict[str, object] = dict(option.split("=", 1) for option in options)
 cfg.update({key: False for key, value in cfg.items() if value == "False"})
 with get_runner() as runner:
-    # The scheduler's modules are loaded before the clock starts, as in any longer-lived process.
+    # Load the scheduler's modules before the measurement, as a long-lived process would have.
     runner.dryrun(app(1, 1, "/bin/true"), scheduler, cfg)
     job = app(int(roles), int(replicas), "python", *ARGUMENTS)
     for role in job.roles:

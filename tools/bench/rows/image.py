@@ -1,8 +1,8 @@
-"""A workspace of 2,000 files and 100 MB in an image: image.py engine|push first|changed|same.
+"""Build an image from a workspace of 2,000 files and 100 MB: image.py engine|push KIND.
 
-``engine`` makes it runnable on a Docker Engine, ``push`` puts it into a registry; both are started
-here, and the base image is in the registry. ``changed`` and ``same`` take the time of a second
-time, one small file later or none.
+``engine`` builds the image on a Docker Engine, ``push`` puts it into a registry. The script starts
+both; the base image is in the registry. KIND ``first`` measures the first build; ``changed`` and
+``same`` measure a second build, with one small file changed or none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ except ModuleNotFoundError:  # the peer
 
 
 def fill(folder: Path) -> None:
-    """Writes the workspace; half of it is like text, the other half like weights."""
+    """Write the workspace; half of each file compresses like text, the other half like weights."""
     source = random.Random(1)  # noqa: S311 - the same content in each run
     for number in range(FILES):
         path = folder / f"package{number % 40}" / f"module{number}.py"
@@ -56,8 +56,8 @@ def fill(folder: Path) -> None:
         path.write_bytes(noise + noise[: SIZE // 8].hex().encode() * 2)
 
 
-def docker(*words: str, text: str = "") -> None:
-    subprocess.run(["docker", *words], input=text, text=True, capture_output=True, check=True)
+def docker(*arguments: str, text: str = "") -> None:
+    subprocess.run(["docker", *arguments], input=text, text=True, capture_output=True, check=True)
 
 
 kind, moment = sys.argv[1:]
@@ -68,11 +68,11 @@ with services.engine(), services.container_registry() as name:
     docker("build", "-q", "-t", base, "-", text=f"FROM {services.BUSYBOX}\nWORKDIR /app\n")
     docker("push", "-q", base)
     repository = f"{name}/jobs" if kind == "push" else ""
-    import docker as client  # loaded before the clock runs, on either side
+    import docker as client  # load the library before the measurement, on both sides
 
     client.from_env().close()
-    os.sync()  # what was written to get here is not to be written while the clock runs
-    time.sleep(2.5)  # workspaces are older than a moment
+    os.sync()  # write the files to the disk before the measurement
+    time.sleep(2.5)  # digests of files that are younger than 2 s are not cached
     begun = time.perf_counter()
     image = make(base, folder, repository)
     if moment != "first":

@@ -1,4 +1,4 @@
-"""Reading the 200,000 lines of a job that has ended."""
+"""Read the 200,000 log lines of a finished job."""
 
 from __future__ import annotations
 

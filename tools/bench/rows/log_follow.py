@@ -1,4 +1,4 @@
-"""Following 200,000 lines while the job writes them, from run to the last line."""
+"""Follow a log of 200,000 lines, from ``run`` to the last line."""
 
 from __future__ import annotations
 

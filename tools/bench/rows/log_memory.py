@@ -1,4 +1,4 @@
-"""How much memory following a log of 2 GB takes, above what the process has before."""
+"""Measure the memory that following a log of 2 GB needs, beyond that of the idle process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE = "a line of a log that is long enough to be like one, and that comes again
 
 
 def memory(key: str) -> float:
-    """This process's memory in MB. Not ru_maxrss: that begins with what the parent process had."""
+    """Return this process's memory in MB; ru_maxrss would include the parent's."""
     found = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found.group(1)) / 1024
@@ -24,12 +24,12 @@ def memory(key: str) -> float:
 folder = tempfile.mkdtemp(prefix="torchx-bench-")
 try:
     with get_runner() as runner:
-        # What a process has loaded before it follows anything: one short job, followed.
+        # Follow a short job first, so that all modules are loaded.
         cfg = {"log_dir": folder}
         handle = runner.run(app(1, 1, "/bin/echo", "hello"), "local_cwd", cfg)
         assert list(runner.log_lines(handle, "role0", 0, should_tail=True))
         idle = memory("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak (proc(5))
         job = app(1, 1, "/bin/sh", "-c", f"yes '{LINE}' | head -c {SIZE}")
         handle = runner.run(job, "local_cwd", cfg)
         size = sum(len(line) for line in runner.log_lines(handle, "role0", 0, should_tail=True))

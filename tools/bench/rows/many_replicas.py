@@ -1,4 +1,4 @@
-"""256 replicas of /bin/true on this machine, from run to finished."""
+"""Run 256 replicas of /bin/true on this machine and wait for their end."""
 
 from __future__ import annotations
 

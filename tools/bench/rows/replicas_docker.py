@@ -1,7 +1,7 @@
-"""16 containers, from run to all of them started; starts an engine of its own.
+"""Start 16 containers on a separate Docker Engine.
 
-Tells beside the time how long the machine's processors were busy meanwhile: nearly all of that is
-the engine's work, the same on both sides, and a machine with two of them takes half of it at least.
+Prints also the CPU time of the whole machine. Nearly all of it is the engine's work, which is the
+same on both sides. On a machine with two CPUs, the containers need at least half of that time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from api import get_runner, specs
 REPLICAS = 16
 
 
-def busy() -> float:
-    """For how long the machine's processors were busy, all together, in seconds."""
+def cpu_seconds() -> float:
+    """Return the CPU time of the whole machine in seconds."""
     # proc_stat(5): user, nice, system, idle, iowait, irq, softirq, ...
-    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:8]]
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:8]]
     return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -32,12 +32,12 @@ role = specs.Role(
     resource=specs.Resource(cpu=0, gpu=0, memMB=64),
 )
 with services.engine(), get_runner() as runner:
-    assert runner.list("local_docker") == []  # the client is loaded, and has met the engine
-    os.sync()  # nor is what was written to get here to be written while the clock runs
-    was_busy, begun = busy(), time.perf_counter()
+    assert runner.list("local_docker") == []  # load the client and connect
+    os.sync()  # write the files to the disk before the measurement
+    cpu_before, begun = cpu_seconds(), time.perf_counter()
     handle = runner.run(specs.AppDef(name="bench", roles=[role]), "local_docker", {})
-    seconds, processors = time.perf_counter() - begun, busy() - was_busy
+    seconds, cpu = time.perf_counter() - begun, cpu_seconds() - cpu_before
     status = runner.status(handle)
     assert status is not None and status.state.name == "RUNNING", status
     assert len(status.roles[0].replicas) == REPLICAS
-print({"seconds": seconds, "CPU seconds": round(processors, 1)})
+print({"seconds": seconds, "CPU seconds": round(cpu, 1)})

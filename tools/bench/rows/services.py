@@ -1,4 +1,4 @@
-"""The services that rows need, started for one run of a script."""
+"""Start the services that measured scripts need."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ import registry
 from service_process import environment
 
 BUSYBOX = docker_engine.BUSYBOX
-_DISK_BYTES = 16 << 30  # of which no more is taken than is written
+_DISK_BYTES = 16 << 30  # of a sparse file
 
 
 @contextmanager
 def engine() -> Iterator[None]:
-    """A Docker Engine, to which the environment points; ends the script if there is none."""
+    """Start a Docker Engine and set DOCKER_HOST; exit the script if it does not start."""
     with disk(Path.cwd() / "engine") as folder:
         try:
             try:
                 os.environ.update(docker_engine.start(folder))
             except (docker_engine.ServiceError, OSError) as e:
-                raise SystemExit(f"no Docker Engine: {' '.join(str(e).split())}") from None
+                raise SystemExit(
+                    f"cannot start a Docker Engine: {' '.join(str(e).split())}"
+                ) from None
             yield
         finally:
             docker_engine.destroy(folder, keep_files=True)
@@ -35,10 +37,10 @@ def engine() -> Iterator[None]:
 
 @contextmanager
 def disk(folder: Path) -> Iterator[Path]:
-    """Makes a folder that is a disk of its own, where that can be.
+    """Create a folder, and mount a new ext4 file system on it if possible.
 
-    ext4 takes no inode that was deleted in the last minutes, and looks for another one by one: what
-    one side has deleted would take the other's time.
+    ext4 does not reuse an inode for some minutes after its deletion, and searches for another one.
+    On a shared file system, the files that one side deleted would slow down the other side.
     """
     folder.mkdir()
     image = folder.with_suffix(".ext4")
@@ -65,12 +67,12 @@ def _succeeds(command: list[str]) -> bool:
 
 @contextmanager
 def container_registry() -> Iterator[str]:
-    """A container registry, of which the name is given; ends the script if there is none."""
+    """Start a container registry and yield its name; exit the script if it does not start."""
     with tempfile.TemporaryDirectory(prefix="torchx-bench-") as name:
         try:
             try:
                 yield registry.start(Path(name))
             except (registry.ServiceError, OSError) as e:
-                raise SystemExit(f"no registry: {' '.join(str(e).split())}") from None
+                raise SystemExit(f"cannot start a registry: {' '.join(str(e).split())}") from None
         finally:
             registry.stop(Path(name))

@@ -1,6 +1,6 @@
-"""The list of jobs on Slurm with 10,000 that have ended in its accounting: slurm_list.py COUNT.
+"""List the jobs of a Slurm cluster whose accounting has COUNT ended jobs: slurm_list.py COUNT.
 
-Starts a cluster with accounting of its own; the jobs are written into its database.
+Starts a separate cluster with accounting, and writes the jobs into its database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ count = int(sys.argv[1])
 
 
 def fill(folder: Path) -> None:
-    """Writes the jobs: one a minute, ended, of this user."""
+    """Write ended jobs of this user into the database, two in each minute."""
     now = int(time.time())
     mariadb = ["mariadb", f"--socket={slurm.database_socket(folder)}", "slurm_acct"]
     described = subprocess.run(
@@ -30,7 +30,7 @@ def fill(folder: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    there = {line.split("\t")[0] for line in described.splitlines()}
+    columns = {line.split("\t")[0] for line in described.splitlines()}
     fixed = {
         "account": "'research'",
         "`partition`": "'main'",
@@ -54,7 +54,7 @@ def fill(folder: Path) -> None:
         "state_reason_prev": "0",
         "timelimit": "60",
     }
-    fixed = {key: value for key, value in fixed.items() if key.strip("`") in there}
+    fixed = {key: value for key, value in fixed.items() if key.strip("`") in columns}
     names = [*fixed, "job_name", "id_job", "time_submit", "time_eligible", "time_start", "time_end"]
     rows = []
     for number in range(count):
@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory(prefix="torchx-slurm-") as name:
         os.environ.update(slurm.start(folder, accounting=True))
         fill(folder)
         with get_runner() as runner:
-            runner.scheduler_run_opts("slurm")  # the scheduler's modules are loaded
+            runner.scheduler_run_opts("slurm")  # load the scheduler's modules
             begun = time.perf_counter()
             found = len(runner.list("slurm"))
             seconds = time.perf_counter() - begun

@@ -1,4 +1,4 @@
-"""First use of the data model, the whole process."""
+"""Import the data model and create an app."""
 
 from torchx import specs
 

@@ -1,4 +1,4 @@
-"""Reading the 1,000 artifacts of a run."""
+"""Read the 1,000 artifacts of a run."""
 
 from __future__ import annotations
 

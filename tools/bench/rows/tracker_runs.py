@@ -1,4 +1,4 @@
-"""Listing 10,000 runs: tracker_runs.py [all | PARENT]."""
+"""List 10,000 runs, or those with one parent: tracker_runs.py all|PARENT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One piece of metadata from inside a job, the whole process."""
+"""Record one value of metadata from inside a job."""
 
 from __future__ import annotations
 

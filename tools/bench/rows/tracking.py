@@ -1,4 +1,4 @@
-"""What the scripts about trackers use of either project, under one name."""
+"""The configuration of the tracker that the measured scripts use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CONFIG = os.path.join(os.environ["HOME"], "tracker.conf")
 
 
 def configure() -> None:
-    """Makes an empty root, and a configuration that names it."""
+    """Create an empty root folder and the configuration file of the tracker."""
     os.mkdir(ROOT)
     with open(CONFIG, "w", encoding="utf-8") as file:
         file.write(f"protocol=file\nroot_path={ROOT}\n")

@@ -1,4 +1,4 @@
-"""What else a site registered: a resource, a tracker, an event handler, a command, an image."""
+"""A site's plugins: a named resource, a tracker, an event handler, a command, files, an image."""
 
 import argparse
 import json
@@ -19,9 +19,9 @@ class FileTracker(TrackerBase):
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def _write(self, **what: object) -> None:
+    def _write(self, **record: object) -> None:
         with open(self.path, "a") as f:
-            f.write(json.dumps(what) + "\n")
+            f.write(json.dumps(record) + "\n")
 
     def _read(self) -> Iterable[Mapping[str, Any]]:
         with open(self.path) as f:
@@ -33,18 +33,18 @@ class FileTracker(TrackerBase):
         self._write(run=run_id, name=name, path=path)
 
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
-        found = [w for w in self._read() if w["run"] == run_id and "name" in w]
-        return {w["name"]: TrackerArtifact(w["name"], w["path"], None) for w in found}
+        records = [r for r in self._read() if r["run"] == run_id and "name" in r]
+        return {r["name"]: TrackerArtifact(r["name"], r["path"], None) for r in records}
 
     def add_metadata(self, run_id: str, **kwargs: object) -> None:
         self._write(run=run_id, data=kwargs)
 
     def metadata(self, run_id: str) -> Mapping[str, object]:
-        found = {}
-        for w in self._read():
-            if w["run"] == run_id:
-                found.update(w.get("data", {}))
-        return found
+        data = {}
+        for record in self._read():
+            if record["run"] == run_id:
+                data.update(record.get("data", {}))
+        return data
 
     def add_source(
         self, run_id: str, source_id: str, artifact_name: Optional[str] = None
@@ -57,7 +57,7 @@ class FileTracker(TrackerBase):
         return Lineage()
 
     def run_ids(self, **kwargs: str) -> Iterable[str]:
-        return sorted({w["run"] for w in self._read()})
+        return sorted({record["run"] for record in self._read()})
 
 
 def create_tracker(config: Optional[str]) -> TrackerBase:
@@ -70,14 +70,14 @@ def event_handler() -> logging.Handler:
 
 
 class CmdQuota(SubCommand):
-    """Shows a team's quota."""
+    """Show the quota of a team."""
 
     def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
-        subparser.add_argument("--team", required=True, help="whose quota")
-        subparser.add_argument("words", nargs="*")
+        subparser.add_argument("--team", required=True, help="the name of the team")
+        subparser.add_argument("users", nargs="*")
 
     def run(self, args: argparse.Namespace) -> None:
-        print(f"quota of {args.team}: {args.words}")
+        print(f"quota of {args.team}: {args.users}")
 
 
 def get_file_contents(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Schedulers as they were written for release 0.7.0: dicts as options, two-argument checks."""
+"""Schedulers for release 0.7.0: options are a dict, and ``_validate`` has two parameters."""
 
 from typing import Dict, Iterable, List, Mapping, Optional
 
@@ -16,8 +16,8 @@ class AcmeScheduler(Scheduler[Mapping[str, CfgVal]]):
 
     def _run_opts(self) -> runopts:
         opts = runopts()
-        opts.add("queue", type_=str, default="main", help="which queue")
-        opts.add("labels", type_=List[str], default=None, help="labels")
+        opts.add("queue", type_=str, default="main", help="the queue of the job")
+        opts.add("labels", type_=List[str], default=None, help="the labels of the job")
         return opts
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[str]:
@@ -28,7 +28,7 @@ class AcmeScheduler(Scheduler[Mapping[str, CfgVal]]):
 
     def _validate(self, app: AppDef, scheduler: str) -> None:
         if any(role.num_replicas > 4 for role in app.roles):
-            raise ValueError(f"{scheduler}: four replicas at most")
+            raise ValueError(f"{scheduler}: more than four replicas")
 
     def schedule(self, dryrun_info: AppDryRunInfo[str]) -> str:
         app_id = f"job-{len(self.jobs) + 1}"
@@ -70,11 +70,11 @@ class AcmeScheduler(Scheduler[Mapping[str, CfgVal]]):
 
 
 class WorkspaceScheduler(WorkspaceMixin[None], AcmeScheduler):
-    """Its workspaces are copied in the dry run, by the method that 0.7.0 called."""
+    """A scheduler that builds workspaces in the dry run, by the method that 0.7.0 called."""
 
     def workspace_opts(self) -> runopts:
         opts = runopts()
-        opts.add("copy_to", type_=str, default=None, help="where workspaces go")
+        opts.add("copy_to", type_=str, default=None, help="the destination of workspaces")
         return opts
 
     def build_workspace_and_update_role(

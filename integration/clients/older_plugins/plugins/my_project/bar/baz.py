@@ -2,11 +2,11 @@ import torchx.specs as specs
 
 
 def trainer(name: str = "test app", resource: str = "gpu.small") -> specs.AppDef:
-    """Trains.
+    """Train a model.
 
     Args:
-        name: of the app
-        resource: a named resource
+        name: The name of the app.
+        resource: A named resource.
     """
     return specs.AppDef(
         name=name,
