@@ -266,7 +266,10 @@ def get_disabled_plugins(dirs: list[str] | None = None) -> list[str]:
     names: list[str] = []
     for path in find_configs(dirs):
         text = read_config(path).sections.get("plugins", {}).get("disabled", "")
-        names += (name.strip() for name in text.replace("\n", ",").split(","))
+        if text:
+            from torchx_specs.text_values import split_list
+
+            names += split_list(text.replace("\n", ","))
     return [name for name in names if name]
 
 
