@@ -123,7 +123,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy --strict over everything that ships and the tools; stubtest over the facade's stubs."""
+    """Mypy --strict over everything that ships and the tools; stubtest over the facade's stubs."""
     session.install(*editable(), "--group", "dev")
     sources = [f"packages/{name}/src/{name.replace('-', '_')}" for name in PROJECTS]
     # Each src/ is a root of its own: a module is checked under the name it is imported by.

@@ -10,7 +10,7 @@ from moto.server import main
 
 
 def quick(module: types.ModuleType) -> None:
-    """Makes what a module of moto sleeps a tenth."""
+    """Divide the time that a module of moto sleeps by ten."""
     clock = types.SimpleNamespace(**vars(time))
     clock.sleep = lambda seconds: time.sleep(seconds / 10)
     vars(module).update(time=clock, sleep=clock.sleep)

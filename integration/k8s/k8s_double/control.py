@@ -162,7 +162,6 @@ class Control:
 
     def capacity(self, **amounts: str) -> None:
         """Change the capacity of the node."""
-
         self._capacity({**self.cluster.capacity, **amounts})
 
     def _capacity(self, amounts: dict[str, str]) -> None:

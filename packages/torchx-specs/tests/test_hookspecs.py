@@ -41,7 +41,7 @@ METHODS = {
 
 
 def example(hook: str) -> str:
-    """Returns the code block in the documentation of a hook."""
+    """Return the code block in the documentation of a hook."""
     text = inspect.getdoc(getattr(hookspecs, hook)) or ""
     block: list[str] = []
     _, _, after = text.partition("::\n")

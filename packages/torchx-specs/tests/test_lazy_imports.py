@@ -31,7 +31,7 @@ HEAVY = [
 
 
 def loaded_by(code: str, *names: str) -> set[str]:
-    """Runs code in a fresh interpreter and returns which of the modules are loaded afterwards."""
+    """Run code in a fresh interpreter and return which of the modules are loaded afterwards."""
     program = (
         f"import sys; sys.path.insert(0, {SOURCE!r})\n"
         f"{code}\n"

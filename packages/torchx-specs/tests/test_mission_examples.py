@@ -89,7 +89,7 @@ RUN_HERE = [
 
 
 def run(example: Example, names: dict[str, Any]) -> None:
-    """Runs an example; of statements that only compare, the comparison must hold."""
+    """Run an example; of statements that only compare, the comparison must hold."""
     text = in_ours(example.text)
     if example.kind == "doctest":
         parsed = doctest.DocTestParser().get_doctest(text, names, example.where, None, example.line)
@@ -135,7 +135,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def names_before(example: Example) -> dict[str, Any]:
-    """Returns what the examples before this one on its page have defined."""
+    """Return what the examples before this one on its page have defined."""
     names: dict[str, Any] = {"__name__": "examples"}
     exec(PRELUDE, names)  # noqa: S102
     for earlier in RUN_HERE:

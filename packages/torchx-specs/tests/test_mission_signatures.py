@@ -119,7 +119,7 @@ def found(path: str) -> Any:
 
 
 def shown(default: object, owner: object, name: str) -> str:
-    """Returns a default as the pages write it."""
+    """Return a default as the pages write it."""
     if dataclasses.is_dataclass(owner):
         fields = {field.name: field for field in dataclasses.fields(owner)}
         if fields[name].default_factory is not dataclasses.MISSING:
@@ -128,7 +128,7 @@ def shown(default: object, owner: object, name: str) -> str:
 
 
 def parts_of(what: Callable[..., Any]) -> list[tuple[str, bool]]:
-    """Returns each parameter as the pages write it, and whether it can be left out."""
+    """Return each parameter as the pages write it, and whether it can be left out."""
     parts: list[tuple[str, bool]] = []
     for parameter in inspect.signature(what).parameters.values():
         kind, text = parameter.kind, parameter.name

@@ -129,9 +129,9 @@ class MLflowTracker(TrackerBase):
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Uploads a file or folder as an artifact; one of the same name is replaced.
+        """Upload a file or folder as an artifact, or replace the artifact of that name.
 
-        What is not on this machine, such as ``s3://bucket/model``, is recorded by its path.
+        A path that is not on this machine, such as ``s3://bucket/model``, is only recorded.
         """
         if not name:
             raise TrackerValueError(f"the name of an artifact of run '{run_id}' is empty")

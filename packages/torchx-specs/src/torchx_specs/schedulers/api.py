@@ -384,7 +384,7 @@ def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Split a text after each ``\\n``, and keep it; other line separators do not count."""
+    r"""Split a text after each ``\n``, and keep it; other line separators do not count."""
     lines = text.split("\n")
     last = lines.pop()
     out = [line + "\n" for line in lines]
