@@ -33,7 +33,7 @@ HEADING = re.compile(r"^#+ +(.+?) *$", re.M)
 SECTIONS = {
     "a section `## Install` with its `pip install` line": r"^## Install\n(?:(?!^## ).)*pip install",
     "a section `## Use` with a code block": r"^## Use\n(?:(?!^## ).)*^```\w+",
-    "a section `## Inside` with a table of modules": r"^## Inside\n",
+    "a section `## Modules` with a table of modules": r"^## Modules\n",
 }
 
 
@@ -135,11 +135,11 @@ def readme_problems(member: Distribution) -> Iterator[str]:
     for section, pattern in SECTIONS.items():
         if not re.search(pattern, text, re.M | re.S):
             yield f"lacks {section}"
-    inside = text.partition("\n## Inside\n")[2].partition("\n## ")[0]
+    inside = text.partition("\n## Modules\n")[2].partition("\n## ")[0]
     cells = " ".join(line.split("|")[1] for line in inside.splitlines() if line.startswith("|"))
     for name in re.findall(r"`([^`]+)`", cells):
-        if not (member.source / name).exists():
-            yield f"`## Inside` names {name}, which {member.module} doesn't have"
+        if not any(member.source.rglob(name)):
+            yield f"`## Modules` names {name}, which {member.module} doesn't have"
 
 
 # Follows the example in a hook's docstring.

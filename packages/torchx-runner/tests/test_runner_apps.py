@@ -431,7 +431,7 @@ def test_installed_schedulers_are_the_default(
     )
     with get_runner(a=1) as runner:
         assert runner.name() == "torchx"
-        assert runner.scheduler_backends() == ["absent", "fake"]
+        assert runner.scheduler_backends() == ["fake", "absent"]
         assert submitted(runner, app) == "fake://torchx/app1"
         assert runner._scheduler("fake").params == {"a": 1}  # type: ignore[attr-defined]
         with pytest.raises(PluginError, match=r"scheduler 'absent' of acme 1\.0 cannot be loaded"):

@@ -321,7 +321,7 @@ def test_plugins_are_blocked_by_the_configuration(
 ) -> None:
     record = SchedulerPlugin("other", fake_scheduler_class)
     plugins.add("torchx_schedulers", record, distribution="Other_Sched")
-    assert get_runner().scheduler_backends() == ["fake", "other"]
+    assert get_runner().scheduler_backends() == ["other", "fake"]
     plugins = type(plugins)()
     plugins.add("torchx_schedulers", record, distribution="Other_Sched")
     plugins.add("torchx_schedulers", record, distribution="kept")
@@ -415,7 +415,7 @@ def test_dump_of_required_options_only() -> None:
 def test_dump_skips_schedulers_that_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
     out = io.StringIO()
     config.dump(out)
-    assert [ln for ln in out.getvalue().splitlines() if ln[:1] == "["] == ["[fake]", "[full]"]
+    assert [ln for ln in out.getvalue().splitlines() if ln[:1] == "["] == ["[full]", "[fake]"]
     assert "scheduler 'absent' of full 1.0 cannot be loaded" in caplog.text
 
 

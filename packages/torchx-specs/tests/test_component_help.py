@@ -99,8 +99,9 @@ def test_help_of_a_class_shows_its_constructor() -> None:
         """Trains."""
 
         def __init__(self, script: str) -> None:
-            """Args:
-            script: what to run
+            """
+            Args:
+                script: what to run
             """
 
         def build(self) -> AppDef:

@@ -388,8 +388,9 @@ class TestDocstringOfAFunction:
             """Builds."""
 
             def __init__(self, x: int) -> None:
-                """Args:
-                x: about x
+                """
+                Args:
+                    x: about x
                 """
 
         assert get_fn_docstring(Comp) == ("Builds.", {"x": "about x"})
