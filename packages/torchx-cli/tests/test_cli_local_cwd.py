@@ -178,7 +178,7 @@ def test_problem_that_two_checks_find_is_reported_once(run: Run, tmp_path: Path)
     assert ran.stdout == ""
     problems = ran.stderr.removeprefix("torchx: error: ").strip().split("; ")
     assert problems == [
-        "role 'r': args[0] holds a NUL character",
-        "role 'r': env has '', which is no variable's name",
-        "role 'r': env['C'] holds a NUL character",
+        "role 'r': args[0] contains a NUL character",
+        "role 'r': env has '', which is not a valid variable name",
+        "role 'r': env['C'] contains a NUL character",
     ]
