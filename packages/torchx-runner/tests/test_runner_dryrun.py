@@ -43,14 +43,14 @@ ROLE_PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "entrypoint type": ({"entrypoint": 7}, "entrypoint must be a str, got 7"),
     "entrypoint NUL": ({"entrypoint": "a\0b"}, "entrypoint contains a NUL"),
     "image type": ({"image": None}, "image must be a str, got None"),
-    "zero replicas": ({"num_replicas": 0}, "num_replicas must be positive, got 0"),
-    "negative replicas": ({"num_replicas": -1}, "num_replicas must be positive, got -1"),
+    "zero replicas": ({"num_replicas": 0}, "num_replicas is 0; it must be 1 or more"),
+    "negative replicas": ({"num_replicas": -1}, "num_replicas is -1; it must be 1 or more"),
     "replicas type": ({"num_replicas": "2"}, "num_replicas must be an int, got '2'"),
     "replicas bool": ({"num_replicas": True}, "num_replicas must be an int, got True"),
     "min replicas": ({"num_replicas": 2, "min_replicas": 3}, "min_replicas (3) is larger than"),
     "min replicas type": ({"min_replicas": 1.5}, "min_replicas must be an int, got 1.5"),
-    "negative min replicas": ({"min_replicas": -1}, "min_replicas must not be negative"),
-    "negative retries": ({"max_retries": -1}, "max_retries must not be negative, got -1"),
+    "negative min replicas": ({"min_replicas": -1}, "min_replicas is -1; it must be 0 or more"),
+    "negative retries": ({"max_retries": -1}, "max_retries is -1; it must be 0 or more"),
     "retries type": ({"max_retries": None}, "max_retries must be an int, got None"),
     "args type": ({"args": "echo hi"}, "args must be a list of str, got 'echo hi'"),
     "an arg's type": ({"args": ["a", 1]}, "args[1] must be a str, got 1"),
@@ -98,7 +98,7 @@ def test_object_that_is_no_app_is_an_error(runner: Runner, app: Any, text: str) 
 
 
 def test_duplicate_role_name_is_an_error(runner: Runner, new_role: NewRole) -> None:
-    with pytest.raises(RequestError, match="several roles named 'a'; rename") as error:
+    with pytest.raises(RequestError, match="2 roles are named 'a'; give each") as error:
         runner.dryrun(AppDef("job", [new_role("a"), new_role("b"), new_role("a")]), "fake")
     assert len(problems_of(error)) == 1
 
@@ -141,8 +141,8 @@ def test_all_problems_are_one_error(runner: Runner, scheduler: Any, new_role: Ne
     with pytest.raises(RequestError) as error:
         runner.dryrun(app, "fake", {"quue": "x", "priority": "high"})
     assert [p.split(",")[0] for p in problems_of(error)] == [
-        "role 'a': num_replicas must be positive",
-        "role 'a': max_retries must not be negative",
+        "role 'a': num_replicas is 0; it must be 1 or more",
+        "role 'a': max_retries is -2; it must be 0 or more",
         "Unknown run option `quue`. did you mean 'queue'? Valid options are: job_tags",
         "Run option: priority",
         "No resource for role: b. Did you forget to attach resource to the role",

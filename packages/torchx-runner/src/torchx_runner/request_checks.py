@@ -74,23 +74,25 @@ def _app_problems(app: AppDef) -> Iterator[str]:
     if not app.roles:
         yield f"app '{app.name}' has no roles; add at least one Role to AppDef.roles"
     names: set[str] = set()
-    twice: set[str] = set()
+    duplicates: set[str] = set()
     for index, role in enumerate(app.roles):
         if not isinstance(role, Role):
             yield f"roles[{index}] must be a Role, got a {type(role).__name__}"
             continue
         if not isinstance(role.name, str) or not role.name:
             yield f"roles[{index}] needs a name, got {role.name!r}"
-        elif role.name in names and role.name not in twice:
-            twice.add(role.name)
-            yield f"app '{app.name}' has several roles named '{role.name}'; rename all but one"
+        elif role.name in names and role.name not in duplicates:
+            duplicates.add(role.name)
+            count = sum(isinstance(r, Role) and r.name == role.name for r in app.roles)
+            yield f"{count} roles are named '{role.name}'; give each role its own name"
         names.add(role.name)
         for problem in _role_problems(role):
             yield f"role '{role.name}': {problem}"
 
 
 def _role_problems(role: Role) -> Iterator[str]:
-    # schedulers that check the same say it in the same words, and it is told once
+    # The texts equal those of torchx_kit.role_checks: a problem that a scheduler finds too is
+    # reported once.
     if not role.entrypoint or role.entrypoint == MISSING:
         yield "no entrypoint; set Role.entrypoint to the program to run"
     elif not isinstance(role.entrypoint, str):
@@ -115,12 +117,12 @@ def _count_problems(role: Role) -> Iterator[str]:
     if not _is_int(role.num_replicas):
         yield f"num_replicas must be an int, got {role.num_replicas!r}"
     elif role.num_replicas <= 0:
-        yield f"num_replicas must be positive, got {role.num_replicas}"
+        yield f"num_replicas is {role.num_replicas}; it must be 1 or more"
     elif role.min_replicas is not None:
         if not _is_int(role.min_replicas):
             yield f"min_replicas must be an int, got {role.min_replicas!r}"
         elif role.min_replicas < 0:
-            yield f"min_replicas must not be negative, got {role.min_replicas}"
+            yield f"min_replicas is {role.min_replicas}; it must be 0 or more"
         elif role.min_replicas > role.num_replicas:
             yield (
                 f"min_replicas ({role.min_replicas}) is larger than"
@@ -129,7 +131,7 @@ def _count_problems(role: Role) -> Iterator[str]:
     if not _is_int(role.max_retries):
         yield f"max_retries must be an int, got {role.max_retries!r}"
     elif role.max_retries < 0:
-        yield f"max_retries must not be negative, got {role.max_retries}"
+        yield f"max_retries is {role.max_retries}; it must be 0 or more"
 
 
 def _args_problems(args: object) -> Iterator[str]:
@@ -152,7 +154,7 @@ def _env_problems(env: object) -> Iterator[str]:
         if not isinstance(key, str) or not key or key[0] == "=" or "\0" in key:
             yield f"env has {key!r}, which is not a valid variable name"
         elif not isinstance(value, str):
-            yield f"env['{key}'] must be a str, got {value!r}"
+            yield f"env[{key!r}] must be a str, got {value!r}"
         elif "\0" in value:
             yield f"env[{key!r}] contains a NUL character"
 
