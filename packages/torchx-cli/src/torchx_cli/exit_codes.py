@@ -9,6 +9,9 @@
 130   interrupted by Ctrl-C (143: terminated by SIGTERM)
 141   the reader of the output closed the pipe
 ====  ====================================================================================
+
+The exit code of each TorchXError is an attribute of its class in :mod:`torchx_specs.errors`.
+``cancel`` and ``delete`` of a missing app are warnings with exit code 0.
 """
 
 from __future__ import annotations
