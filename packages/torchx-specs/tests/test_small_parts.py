@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import stat
 from pathlib import Path
 from typing import Dict, List, Optional
