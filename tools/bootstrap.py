@@ -68,6 +68,8 @@ def main(arguments: "list[str]") -> None:
         sys.exit(f"bootstrap: cannot install hatch: {error}")
     remove_stale_environment()
     os.chdir(ROOT)
+    for variable in ("VIRTUAL_ENV", "UV_PYTHON"):  # uv would install in that environment
+        os.environ.pop(variable, None)
     # Not sys.executable: that may be in the environment that was just removed.
     os.environ["HATCH_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
     os.environ["HATCH_ENV_TYPE_VIRTUAL_UV_PATH"] = os.path.join(TOOLS, "bin", "uv")

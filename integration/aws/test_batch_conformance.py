@@ -95,6 +95,11 @@ class TestBatchThroughMoto(BatchConformance):
     def test_one_failed_replica_fails_the_app(self) -> None:  # type: ignore[override]
         self._not_here("several replicas", SEVERAL_NODES)
 
+    def test_logs_of_several_replicas_arrive_whole_and_in_order(  # type: ignore[override]
+        self,
+    ) -> None:
+        self._not_here("several replicas", SEVERAL_NODES)
+
     def test_lines_come_while_the_job_runs(self) -> None:  # type: ignore[override]
         self._not_here("lines of a job that runs", "moto writes the log when the job has ended")
 
