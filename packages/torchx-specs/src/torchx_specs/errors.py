@@ -181,7 +181,7 @@ class ComponentArgumentError(ComponentError, ValueError):
 
 
 class ComponentTypeError(ComponentError, TypeError):
-    """The component did not return an ``AppDef``, or a parameter's type is not supported."""
+    """The component did not return an ``AppDef``, or its signature is not supported."""
 
 
 class ConfigError(RequestError):
