@@ -5,13 +5,13 @@ Programs, which run as ``python -m torchx_apps.<name>`` and have ``parse_args(ar
 
 * ``copy``: copies files and directories between fsspec URLs.
 * ``booth``: evaluates the Booth function, a small example for hyper-parameter search.
-* ``process_monitor``: runs a program until a timeout is over or a file exists.
+* ``process_monitor``: runs a program, and ends it after a timeout or when a file exists.
 * ``serve``: registers a model archive with TorchServe.
 
 Helpers:
 
 * ``distributed``: ranks, devices and the process group of a torchrun job.
-* ``results``: results by key at an fsspec URL.
+* ``results``: stores and reads results by key at an fsspec URL.
 * ``cuda``: whether this process can use a GPU.
 
 An image needs this distribution and fsspec, but no other part of TorchX. torch is used if it is

@@ -3,7 +3,8 @@
     python -m torchx_apps.copy --src s3://bucket/data --dst /tmp/data
 
 * A file is copied to ``--dst``, or into it if ``--dst`` is a directory or ends with ``/``.
-* The content of a directory is added to the directory ``--dst``. Symbolic links are followed.
+* If ``--src`` is a directory, its content is added to the directory ``--dst``. Symbolic links are
+  followed.
 * Missing parent directories are created. A local file is replaced only after it is complete.
 """
 
@@ -62,7 +63,7 @@ def copy(src: str, dst: str, bufsize: int = BUFSIZE) -> Copied:
 
     Args:
         src: The file or directory to copy.
-        dst: The destination; for a file, also the directory to copy it into.
+        dst: The destination. If ``src`` is a file, ``dst`` may be the directory to copy it into.
         bufsize: Number of bytes to read at a time.
 
     Returns:
@@ -112,7 +113,11 @@ def _copy_file(source: Location, target: Location, bufsize: int) -> int:
 
 
 def _copy_on_filesystem(source: Location, target: Location) -> int | None:
-    """Copy within a file system without transferring data; return None if it cannot."""
+    """Copy within a file system without transferring data.
+
+    Returns:
+        The size of the file in bytes; None if the file system does not support such copies.
+    """
     target.parent().make_folder()
     try:
         source.fs.cp_file(source.path, target.path)
@@ -154,12 +159,15 @@ def _walk_remote(source: Location) -> Iterator[tuple[str, bool]]:
     for name in sorted(found):
         relative = name[len(root) :].strip("/")
         if relative:  # some file systems list the directory itself
-            join_below(root, relative)  # an archive may contain ../../etc/passwd
+            join_below(root, relative)  # refuse names such as ../../etc/passwd in an archive
             yield relative, found[name]["type"] == "directory"
 
 
 def _walk_local(source: Location) -> Iterator[tuple[str, bool]]:
-    """Yield the same for a local directory; fsspec does not follow symbolic links."""
+    """Yield the same as :func:`_walk_remote` for a local directory, and follow symbolic links.
+
+    fsspec does not follow them.
+    """
     return _walk_folder(source.path, "", (os.path.realpath(source.path),))
 
 

@@ -1,7 +1,7 @@
 """Ranks, devices and the process group of a job, with or without a launcher.
 
 The same script runs with torchrun (``dist.ddp``), with a launcher that sets ``RANK`` and
-``WORLD_SIZE``, and alone::
+``WORLD_SIZE``, and without a launcher::
 
     from torchx_apps import distributed as dist
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 Backend = Literal["nccl", "gloo", "auto"]
 
-# How often each context manager below was entered with the current process group's store. All
-# processes enter them in the same order, so the count identifies an entry in all processes.
+# How often this process entered the context managers below, by scope ("job" or "node/..."), with
+# the current process group's store. All processes enter them in the same order, so the count
+# identifies the same entry in all processes.
 _entries: dict[str, int] = {}
 _entries_store: Any = None
 
@@ -141,7 +142,7 @@ def on_rank0_first() -> Iterator[None]:
     """Run the body on rank 0 first, then on the other ranks.
 
     If the body raises on rank 0, the other ranks still run it, so that none waits forever. Without
-    a process group, the body simply runs.
+    a process group, the body runs immediately.
     """
     with _first_on(is_first=is_rank0(), scope="job"):
         yield
@@ -151,9 +152,9 @@ def on_rank0_first() -> Iterator[None]:
 def on_local_rank0_first() -> Iterator[None]:
     """Run the body on local rank 0 of each node first, then on the other ranks of the node.
 
-    Nodes do not wait for each other, so it is enough that all ranks of one node enter. If the body
-    raises on local rank 0, the other ranks still run it, so that none waits forever. Without a
-    process group, the body simply runs.
+    Nodes do not wait for each other, so ranks of other nodes need not call this. If the body raises
+    on local rank 0, the other ranks still run it, so that none waits forever. Without a process
+    group, the body runs immediately.
     """
     # torchrun sets GROUP_RANK. Without it, use the rank of the node's first process.
     node = os.environ.get("GROUP_RANK", f"at{rank() - local_rank()}")
@@ -190,9 +191,9 @@ def _next_entry(store: Any, scope: str) -> int:
 def _store() -> Any:
     """Return the key-value store of the default process group.
 
-    A barrier would deadlock if only one node reached it, and a group for each node needs all nodes
-    to take part in its creation. torch has no public name for the store; this name exists since
-    1.8.
+    The store replaces a barrier, which would deadlock if only one node reached it, and a process
+    group for each node, which all nodes would have to create together. torch has no public function
+    that returns the store; the private one exists since torch 1.8.
     """
     from torch.distributed import distributed_c10d
 

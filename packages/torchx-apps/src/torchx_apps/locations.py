@@ -1,4 +1,4 @@
-"""A path on an fsspec file system, and writes whose results appear only when complete."""
+"""Paths on fsspec file systems, and writers whose files appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-# File systems without directories. Creating a directory with s3fs or gcsfs would create a missing
-# bucket, so a typing error would not fail but cost money.
+# File systems without directories. s3fs and gcsfs would create a missing bucket instead of a
+# directory, so that a typing error would create a bucket, which may cost money.
 _WITHOUT_FOLDERS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https"})
 
-# Open files of this process, which are written to and never replaced.
+# Prefixes of paths of open files (/dev/stdout). Write to such a file directly; do not replace it.
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 
@@ -93,12 +93,13 @@ class Location:
     def writer(self, mode: int = 0o666) -> Iterator[BinaryIO]:
         """Open the file for writing; it appears under its name only when it is complete.
 
-        Missing parent directories are created. If the body raises, a local file stays unchanged. On
-        other file systems, an upload is aborted if possible, and a new incomplete file is removed.
+        Missing parent directories are created. If the body of the ``with`` statement raises, a
+        local file stays unchanged. On other file systems, the upload is aborted if possible, and an
+        incomplete file that did not exist before is removed.
 
         Args:
-            mode: Permission bits of a new local file, before the umask. A replaced file keeps its
-                own.
+            mode: Permission bits of a new local file, before the umask. An existing file keeps its
+                permission bits.
         """
         if self.is_local:
             with _local_writer(self.path, mode) as file:
@@ -125,10 +126,10 @@ def join_below(base: str, relative: str) -> str:
 
 @contextlib.contextmanager
 def _local_writer(path: str, mode: int) -> Iterator[BinaryIO]:
-    target = os.path.realpath(path)  # write to the target of a link, do not replace the link
+    target = os.path.realpath(path)  # if path is a link, replace its target, not the link
     if os.path.isdir(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    is_special = os.path.exists(target) and not os.path.isfile(target)  # a named pipe
+    is_special = os.path.exists(target) and not os.path.isfile(target)  # such as a named pipe
     if is_special or path.startswith(_OPEN_FILES):
         with open(path, "wb") as file:
             yield file

@@ -3,11 +3,14 @@ r"""Runs a program and ends it after a timeout or when a file exists.
     python -m torchx_apps.process_monitor --timeout 3600 --exit_on_file s3://bucket/done -- \
         tensorboard --logdir s3://bucket/logs
 
-* The exit code is the program's (-15 if SIGTERM ended it, as in :mod:`subprocess`), or
-  :data:`TIMEOUT_EXIT_CODE` if ``--start_on_file`` did not appear in time.
-* To end the program, its process group gets SIGTERM, and SIGKILL after ``--kill_timeout``.
-* SIGTERM, SIGINT and SIGHUP are passed on to the program, followed by the same SIGKILL.
-* No process of the program's process group outlives this monitor.
+* The monitor exits with the program's exit code (-15 if SIGTERM ended the program, as in
+  :mod:`subprocess`), or with :data:`TIMEOUT_EXIT_CODE` if the file ``--start_on_file`` did not
+  appear in time.
+* To end the program, the monitor sends SIGTERM to the program's process group, and SIGKILL
+  after ``--kill_timeout``.
+* If the monitor receives SIGTERM, SIGINT or SIGHUP, it sends this signal to the process group
+  instead, and also SIGKILL after ``--kill_timeout``.
+* No process of the program's process group outlives the monitor.
 
 The monitor reacts to the program's exit and to signals at once. It polls for files every
 ``--poll_rate`` seconds, and at least ten times a second on a local file system.
@@ -41,12 +44,13 @@ COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE = 127, 126  # like a shell
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOCAL_POLL_SECONDS = 0.1
 _GROUP_POLL_SECONDS = 0.02
-# Python 3.10 may wait forever if a shorter timeout is over before the wait begins.
-_SHORTEST_WAIT = 0.001  # seconds
+# The shortest timeout to wait with, in seconds. With a shorter one, Python 3.10 may wait forever,
+# because the timeout is over before the wait begins.
+_SHORTEST_WAIT = 0.001
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # from Linux's <sys/prctl.h>
 
 _EXITED = 0
-"""The event for the exit of the program; other events are numbers of signals."""
+"""Event: the program exited. All other events are signal numbers."""
 
 
 def parse_args(argv: list[str]) -> Namespace:
@@ -73,7 +77,8 @@ def parse_args(argv: list[str]) -> Namespace:
         default=60,
         help="seconds between SIGTERM and SIGKILL (default: %(default)s)",
     )
-    # One positional for both: argparse treats "--" inside the remainder alike in all Pythons.
+    # One argument for the program and its arguments, because argparse then handles "--" in the same
+    # way in all Python versions.
     parser.add_argument(
         "command",
         nargs="...",
@@ -104,7 +109,7 @@ def main(argv: list[str]) -> None:
 
 
 class Monitor:
-    """A program and the conditions that start and end it.
+    """Runs a program, and starts and ends it on conditions.
 
     Args:
         command: The program and its arguments.
@@ -133,18 +138,20 @@ class Monitor:
         self._start_file = AwaitedFile.of(start_on_file, poll_rate)
         self._exit_file = AwaitedFile.of(exit_on_file, poll_rate)
         self._kill_timeout = kill_timeout
-        # A signal handler may put into a SimpleQueue while the interrupted thread waits on it. Most
-        # of threading does not allow that.
+        # A SimpleQueue is reentrant: a signal handler may put an event while the thread that it
+        # interrupted waits for one. Locks and conditions of threading could deadlock.
         self._events: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._deadline: float | None = None
 
     def run(self) -> int:
-        """Wait for the start, run the program and end it if necessary. Call it in the main thread.
+        """Wait for ``start_on_file``, run the program, and end it if necessary.
+
+        Call this method in the main thread, because it handles signals.
 
         Returns:
-            The program's exit code, negative for a signal; :data:`TIMEOUT_EXIT_CODE` if the file to
-            start on did not appear in time; 128+n if signal n arrived before the start; 127 or 126
-            if the program cannot be started.
+            The program's exit code, negative for a signal; :data:`TIMEOUT_EXIT_CODE` if
+            ``start_on_file`` did not appear in time; 128+n if signal n arrived before the program
+            was started; 127 if the program does not exist; 126 if it cannot be executed.
         """
         if self._timeout is not None:
             self._deadline = time.monotonic() + self._timeout
@@ -153,7 +160,7 @@ class Monitor:
             return self._run_program() if exit_code is None else exit_code
 
     def _wait_to_start(self) -> int | None:
-        """Wait for the file to start on; return an exit code if the program must not start."""
+        """Wait for ``start_on_file``; return an exit code if the program must not be started."""
         if self._start_file is None:
             return None
         _print(f"waiting for {self._start_file}")
@@ -193,13 +200,13 @@ class Monitor:
         return code
 
     def _report_exit(self, process: subprocess.Popen[bytes]) -> None:
-        # Python's handlers run in the main thread, so the kernel must wake that one.
+        # Signals must interrupt the main thread, where Python runs their handlers, not this one.
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         process.wait()
         self._events.put(_EXITED)
 
     def _watch(self) -> int:
-        """Return the signal to end the program with, or :data:`_EXITED` if it exited."""
+        """Wait for the program's end; return the signal to end it with, or :data:`_EXITED`."""
         while True:
             event = self._next_event(self._deadline, self._exit_file)
             if event is not None:
@@ -214,7 +221,12 @@ class Monitor:
                 return signal.SIGTERM
 
     def _end_group(self, process: subprocess.Popen[bytes], signum: int) -> None:
-        """End the process group and wait for it, for at most ``kill_timeout``."""
+        """Send a signal to the process group, and wait at most ``kill_timeout`` for its end.
+
+        Args:
+            process: The program.
+            signum: Signal to send, or :data:`_EXITED` if the program has already exited.
+        """
         deadline = time.monotonic() + self._kill_timeout
         is_running = signum != _EXITED
         while is_running:
@@ -224,14 +236,14 @@ class Monitor:
                 _print(f"still running {self._kill_timeout:g} s later, killing")
                 return
             is_running, signum = event != _EXITED, event
-        # The program has exited. Its children may not have got the signal, so send it and poll.
+        # The program has exited, but its children may still run: send SIGTERM to them and poll.
         if _group_exists(process.pid):
             _signal_group(process.pid, signal.SIGTERM)
         while _group_exists(process.pid) and time.monotonic() < deadline:
             time.sleep(_GROUP_POLL_SECONDS)
 
     def _next_event(self, deadline: float | None, file: AwaitedFile | None = None) -> int | None:
-        """Wait for an event; return None at ``deadline`` or at the next poll of ``file``."""
+        """Wait for an event; return None at ``deadline``, or when ``file`` has to be polled."""
         waits = [] if deadline is None else [max(0.0, deadline - time.monotonic())]
         if file is not None:
             waits.append(file.interval)
@@ -252,10 +264,10 @@ class AwaitedFile:
 
     Args:
         location: Location of the file.
-        poll_rate: Time between two polls, in seconds; shorter on a local file system.
+        poll_rate: Time between two polls, in seconds; at most 0.1 on a local file system.
 
     Attributes:
-        interval: Time until the next poll, in seconds.
+        interval: Time between two polls, in seconds.
     """
 
     def __init__(self, location: Location, poll_rate: float) -> None:
@@ -265,7 +277,7 @@ class AwaitedFile:
 
     @classmethod
     def of(cls, url: str | None, poll_rate: float) -> AwaitedFile | None:
-        """Parse an fsspec URL; None and an empty string mean that there is no file to wait for."""
+        """Parse an fsspec URL; return None if ``url`` is None or an empty string."""
         if not url:
             return None
         from .locations import Location
@@ -276,14 +288,17 @@ class AwaitedFile:
         return str(self._location)
 
     def exists(self) -> bool:
-        """Return whether the file exists; errors of the file system are printed and count as no."""
+        """Return whether the file exists.
+
+        An error of the file system is printed, and the file is then considered missing.
+        """
         location = self._location
         if location.is_local:
             return os.path.exists(location.path)
         try:
             location.fs.invalidate_cache()
             return bool(location.fs.exists(location.path))
-        except Exception as error:  # do not end the program because of a network error
+        except Exception as error:  # a network error must not end the program
             problem = one_line(error)
             if problem != self._last_problem:
                 _print(f"cannot check {self}: {problem}")
@@ -293,7 +308,7 @@ class AwaitedFile:
 
 @contextlib.contextmanager
 def _signals_to(events: queue.SimpleQueue[int]) -> Iterator[None]:
-    """Turn signals into events; signals ignored at the start (``nohup``) stay ignored."""
+    """Put received signals into ``events``; signals that are ignored (``nohup``) stay ignored."""
 
     def put(signum: int, frame: FrameType | None) -> None:
         events.put(signum)
@@ -308,7 +323,7 @@ def _signals_to(events: queue.SimpleQueue[int]) -> Iterator[None]:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of the program's orphans, so that we can wait for their end."""
+    """Make this process the parent of the program's orphans, so that it can wait for their end."""
     if sys.platform == "linux":
         import ctypes
 
@@ -316,7 +331,10 @@ def _adopt_orphans() -> None:
 
 
 def _die_with_monitor() -> Callable[[], None] | None:
-    """Return a function for the child process that has the kernel end it with the monitor."""
+    """Return a ``preexec_fn``: the kernel then kills the child when the monitor ends.
+
+    Return None on systems other than Linux.
+    """
     if sys.platform != "linux":
         return None
     import ctypes
@@ -338,7 +356,7 @@ def _signal_group(group: int, signum: int) -> None:
 
 
 def _group_exists(group: int) -> bool:
-    """Return whether the process group has processes left, after its leader was waited for."""
+    """Return whether the process group still has processes; its leader must have been reaped."""
     # Orphans are our children (see _adopt_orphans), so wait for them.
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:

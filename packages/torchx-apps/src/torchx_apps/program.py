@@ -19,11 +19,14 @@ EXIT_INTERRUPTED = 130
 
 
 class ProgramError(Exception):
-    """A program cannot do its work; the message is one line."""
+    """A program failed; the message is one line."""
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """An argument parser with errors of one line, because a usage text would hide them in a log."""
+    """An argument parser that prints errors on one line, without a usage text.
+
+    The usage text would hide the error in a log.
+    """
 
     def error(self, message: str) -> NoReturn:
         """Print the message on one line and exit with code 2."""
@@ -67,7 +70,7 @@ def _number(text: str, kind: Callable[[str], float]) -> float:
 
 
 def run(main: Callable[[list[str]], None], prog: str) -> NoReturn:
-    """Run a program's ``main`` as a process; print an exception as one line and exit with code 1.
+    """Run a program's ``main`` and exit; print an exception as one line and exit with code 1.
 
     Set ``TORCHX_DEBUG=1`` to print the traceback instead.
 
@@ -92,7 +95,7 @@ def run(main: Callable[[list[str]], None], prog: str) -> NoReturn:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line, with its type if the text alone is not clear."""
+    """Return an error as one line; unless its text is clear by itself, begin with its type."""
     text = " ".join(str(error).split())
     if isinstance(error, ProgramError):
         return text

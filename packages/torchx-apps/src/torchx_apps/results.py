@@ -1,4 +1,4 @@
-"""Results by key at an fsspec URL, for programs that report a few numbers.
+"""Storage of results by key at an fsspec URL, for programs that report a few numbers.
 
 A trial of a hyper-parameter search stores its metrics under its index, and the search reads them:
 
@@ -47,8 +47,8 @@ class ResultTracker(ABC):
 class FsspecResultTracker(ResultTracker):
     """Stores the results of ``key`` as JSON in the file ``<tracker_base>/<key>``.
 
-    On the local file system, readers see only complete files. On others, concurrent writers of one
-    key are not supported.
+    On the local file system, readers see only complete files. On other file systems, a key must not
+    be written by several processes at the same time.
 
     Args:
         tracker_base: An fsspec URL, for example ``/tmp/results`` or ``s3://bucket/results``.
@@ -61,7 +61,7 @@ class FsspecResultTracker(ResultTracker):
         """Store ``results`` under ``key``; existing results are replaced.
 
         Raises:
-            ValueError: ``key`` is empty or would lead out of ``tracker_base``.
+            ValueError: ``key`` is empty, or is a path that leaves ``tracker_base``.
             TypeError: JSON cannot represent a value.
         """
         text = json.dumps(results, indent=2)

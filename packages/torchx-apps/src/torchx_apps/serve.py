@@ -3,9 +3,9 @@ r"""Registers a model archive with a TorchServe instance.
     python -m torchx_apps.serve --model_path s3://bucket/model.mar \
         --management_api http://torchserve:8081 --model_name mymodel --initial_workers 1
 
-TorchServe downloads a model from a URL. So this program serves the archive over HTTP while
-TorchServe registers it, and then exits. It listens only on the interface that leads to the
-management API, and serves only that file, under a secret path.
+TorchServe downloads a model from a URL. This program therefore serves the archive over HTTP until
+TorchServe has registered it, and then exits. The program listens only on the network interface
+through which it reaches the management API, and serves only this file, under a secret path.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ def register(
     port: int = PORT,
     timeout: float = 60,
 ) -> str:
-    """Serve the archive until TorchServe has registered it.
+    """Request the registration of a model, and serve its archive until TorchServe responds.
 
     Args:
         model_path: fsspec URL of the archive.
         management_api: Address of the management API.
-        params: Parameters of the request "register model", by TorchServe's names.
+        params: Parameters of TorchServe's request "register model", by name.
         port: Port to serve the archive on; 0 is any free port.
         timeout: How long to wait for TorchServe's response, in seconds.
 
@@ -152,7 +152,7 @@ def rand_id() -> str:
 
 
 def get_routable_ip_to(addr: str) -> str:
-    """Return the address of the local interface that leads to a host, without sending a packet.
+    """Return the IP address of this machine's interface that leads to a host; send no packet.
 
     Args:
         addr: A URL, for example ``http://torchserve:8081``.
@@ -220,7 +220,7 @@ def _bracketed(host: str) -> str:
 
 
 class _OneFileServer(ThreadingHTTPServer):
-    """Serves one file at one path; every other path is not found."""
+    """Serves one file at one path; the response for any other path is 404."""
 
     daemon_threads = True
 

@@ -5,7 +5,7 @@
   ``.booth``, ``.hydra``).
 * ``serve``: ``serve.torchserve`` registers a model.
 * ``metrics``: ``metrics.tensorboard`` shows the metrics of a training job.
-* ``train``, ``interpret``: how to run such programs with the components above.
+* ``train``, ``interpret``: how to run training and interpretation programs with these components.
 
 Call a component from Python, or run it with ``torchx run utils.echo --msg hello``. This package
 imports only ``torchx_specs``, never torch or a scheduler.

@@ -1,10 +1,11 @@
-"""Names of the modules that components run for the programs of torchx-apps.
+"""Names of the modules that contain the programs of torchx-apps.
 
-A component does not know the content of the job's image, so it chooses the module like this:
+A component cannot know which modules the job's image contains. It assumes that the image has the
+same distributions as this machine:
 
-* If the ``torchx`` distribution is installed, use ``torchx.apps``. The published images, images
-  built from ``images/Dockerfile`` and this machine have it. Older releases use the same names.
-* Otherwise use ``torchx_apps``, because only our single distributions are in use.
+* If ``torchx`` is installed, the module is in ``torchx.apps``. The published images and images
+  built from ``images/Dockerfile`` have it, and images of older TorchX releases as well.
+* Otherwise the module is in ``torchx_apps``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _has_facade() -> bool:
 
     try:
         spec = find_spec("torchx")
-    except ValueError:  # it was imported without a module specification
+    except ValueError:  # torchx is imported, but its __spec__ is None
         return True
-    # A directory named torchx in the working directory is found too, but has no origin.
+    # find_spec() also finds a directory named torchx in the working directory, without an origin.
     return spec is not None and spec.origin is not None

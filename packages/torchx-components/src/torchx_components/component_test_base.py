@@ -1,4 +1,4 @@
-"""Base class for tests of components, built-in ones and your own.
+"""Base class for tests of components, both built-in components and your own.
 
 ::
 
@@ -58,7 +58,7 @@ class ComponentTestCase(unittest.TestCase):
             ComponentNotFoundException: The module has no such function.
             ComponentValidationException: The function breaks the rules for components; the error
                 lists every violation.
-            ComponentTypeError: A parameter has a type that the command line cannot express.
+            ComponentTypeError: An annotation of the function cannot be resolved.
         """
         from torchx_specs import file_linter
         from torchx_specs.components import component_help
@@ -68,7 +68,7 @@ class ComponentTestCase(unittest.TestCase):
             raise ComponentNotFoundException(
                 f"Function {function_name} does not exist in {module.__file__ or module.__name__}"
             )
-        # The function may be defined in another module than `module` (torchx.components).
+        # `module` may only import the function, for example torchx.components.
         path = inspect.getsourcefile(inspect.unwrap(function)) or module.__name__
         problems = file_linter.validate(path, function_name)
         if problems:
@@ -96,7 +96,7 @@ class ComponentTestCase(unittest.TestCase):
         Args:
             component: The component.
             args: Arguments of the component, by name.
-            scheduler_params: Parameters of the scheduler's factory.
+            scheduler_params: Keyword arguments of ``get_runner``, for the schedulers' factories.
             scheduler: Name of the scheduler.
             interval: Time between two polls of the job, in seconds.
             timeout: Cancel the job after this time, in seconds.
@@ -105,7 +105,7 @@ class ComponentTestCase(unittest.TestCase):
             The last status, or None if the scheduler does not know the job. It may be RUNNING if
             the job was cancelled after the timeout.
         """
-        # Components must not depend on the runner, so import it only here.
+        # Import the runner only here, because this distribution does not depend on it.
         runner_api = importlib.import_module("torchx_runner")
         app = component(**(args or {}))
         with runner_api.get_runner(**(scheduler_params or {})) as runner:

@@ -37,7 +37,7 @@ _TORCH_DEBUG_FLAGS: dict[str, str] = {
 
 _J = re.compile(r"(?:(?:(?P<min>[0-9]+):)?(?P<nodes>[0-9]+)x)?(?P<nproc>[0-9]+)")
 
-# Names that in-house launchers import.
+# Names of functions in upstream's dist.py that some launchers import.
 _noquote = Unquoted
 _args_join = shell_command
 get_role_name = main_name
@@ -248,7 +248,7 @@ def parse_nnodes(j: str) -> tuple[int, int, int, str]:
 
     Raises:
         ComponentArgumentError: ``j`` is malformed, a number is 0, or the smallest number of nodes
-            exceeds the largest (also a ValueError).
+            exceeds the largest.
     """
     parsed = _J.fullmatch(j)
     if not parsed:
@@ -292,8 +292,9 @@ def _job(
     if max_nnodes == 1:
         endpoint: str = "localhost:0"  # 0 is any free port, so that jobs can share a host
     else:
-        # The job's shell reads the host from the variable that the scheduler names. Some schedulers
-        # do not set it on the node of rank 0.
+        # The scheduler replaces the macro by the name of an environment variable, and the job's
+        # shell reads the host of rank 0 from it. On the node of rank 0, some schedulers do not set
+        # the variable; the default is then localhost.
         endpoint = Unquoted(f"$${{{macros.rank0_env}:=localhost}}:{rdzv_port}")
 
     command = ["torchrun", "--rdzv_backend", rdzv_backend]

@@ -20,7 +20,7 @@ _MACROS = {
 }
 
 
-# Private, because each public function of this package that returns an AppDef is a component.
+# Private, because every public function of this package that returns an AppDef is a component.
 def _app_from_config(config_dir: str, config_name: str, overrides: list[str]) -> specs.AppDef:
     """Compose a configuration and return the ``AppDef`` under its key ``app``.
 
@@ -71,7 +71,7 @@ def _app_from_config(config_dir: str, config_name: str, overrides: list[str]) ->
 
 @contextlib.contextmanager
 def _fresh_hydra() -> Iterator[None]:
-    """Replace Hydra's global instance for a while, and restore that of the calling program."""
+    """Clear Hydra's global state, and restore the calling program's state afterwards."""
     from hydra.core.global_hydra import GlobalHydra
 
     outer = GlobalHydra.instance().hydra
@@ -85,8 +85,9 @@ def _fresh_hydra() -> Iterator[None]:
 def _add_macros(config: Any) -> None:
     """Add macros to the configuration, as ``${torchx.app_id:}`` and ``${torchx.app_id}``.
 
-    OmegaConf would read ``${app_id}`` as its own reference. The form with a colon calls a resolver;
-    the form without one reads a key whose value is that resolver.
+    A plain ``${app_id}`` cannot be used, because OmegaConf reads it as a reference to a key. The
+    form with a colon calls a resolver, which returns the macro. The form without a colon reads a
+    key whose value calls this resolver.
     """
     from omegaconf import OmegaConf, open_dict
 
@@ -102,7 +103,7 @@ def _add_macros(config: Any) -> None:
 
 
 def _with_text(app: specs.AppDef) -> specs.AppDef:
-    """Convert numbers in arguments and variables to text; YAML reads ``0.1`` as a number."""
+    """Convert arguments and environment variables to text; YAML reads ``0.1`` as a number."""
     for role in app.roles:
         role.args = [str(arg) for arg in role.args]
         role.env = {name: str(value) for name, value in role.env.items()}

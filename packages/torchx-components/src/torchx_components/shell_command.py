@@ -15,10 +15,11 @@ class Unquoted(str):
 
 
 def shell_command(argv: Iterable[str]) -> str:
-    """Return a command line for ``sh -c`` that runs ``argv`` after the macros are substituted.
+    """Return a command line for ``sh -c`` that runs ``argv``.
 
-    Macros are substituted in the whole line, but must have the same effect as in each argument
-    alone: ``$$`` becomes ``$`` in an argument with a macro, and stays ``$$`` in others.
+    The scheduler later substitutes macros in the whole line. The result must be the same as if it
+    substituted them in each argument: ``$$`` becomes ``$`` in an argument with a macro, and stays
+    ``$$`` in an argument without one.
 
     >>> shell_command(["echo", "a b", "$HOME", Unquoted("$HOME")])
     "echo 'a b' '$HOME' $HOME"
@@ -34,7 +35,7 @@ def shell_command(argv: Iterable[str]) -> str:
 
 
 def _escape_dollars(argument: str) -> str:
-    """Double each ``$$`` of an argument without a macro, which the substitution halves."""
+    """Double each ``$$`` in an argument without a macro; the substitution halves it again."""
     if isinstance(argument, Unquoted) or is_template(argument):
         return argument
     return argument.replace("$$", "$$$$")

@@ -49,8 +49,7 @@ class StructuredNameArgument:
             default_experiment_name: Name of the experiment if the argument has none.
 
         Raises:
-            ComponentArgumentError: Neither or both of ``m`` and ``script`` are given (also a
-                ValueError).
+            ComponentArgumentError: Neither or both of ``m`` and ``script`` are given.
         """
         if not m and not script:
             raise ComponentArgumentError(
@@ -97,13 +96,13 @@ class StructuredJArgument:
         """Parse ``[min_nnodes:]nnodes[xnproc_per_node]``.
 
         Args:
-            h: A named resource; its number of GPUs is the default of ``nproc_per_node``.
+            h: Name of a resource; its number of GPUs is the default of ``nproc_per_node``.
             j: The argument.
 
         Raises:
-            ComponentArgumentError: ``j`` is malformed or contains a 0, or ``nproc_per_node`` is
-                missing and ``h`` has no GPU (also a ValueError).
-            NamedResourceNotFoundError: The resource ``h`` does not exist (also a KeyError).
+            ComponentArgumentError: ``j`` is malformed or contains a 0, the smallest number of nodes
+                exceeds the largest, or ``nproc_per_node`` is missing and ``h`` has no GPU.
+            NamedResourceNotFoundError: The resource ``h`` does not exist.
         """
         parsed = _J.fullmatch(j)
         if not parsed:
@@ -138,6 +137,12 @@ class StructuredJArgument:
 def check_counts(j: str, min_nnodes: int, max_nnodes: int, nproc_per_node: int) -> None:
     """Raise an error unless the numbers of ``-j`` are valid.
 
+    Args:
+        j: The argument, for the error message.
+        min_nnodes: Smallest number of nodes.
+        max_nnodes: Largest number of nodes.
+        nproc_per_node: Number of processes per node.
+
     Raises:
         ComponentArgumentError: A number is 0, or the smallest number of nodes exceeds the largest.
     """
@@ -160,7 +165,7 @@ def main_name(script: str | None, m: str | None) -> str:
     ('main', 'main')
 
     Raises:
-        ComponentArgumentError: Neither is given.
+        ComponentArgumentError: Both arguments are None.
     """
     if script is not None:
         return os.path.splitext(os.path.basename(script.rstrip("/")))[0]

@@ -6,6 +6,6 @@ There is no component for training. A training program is a script, which other 
 * Distributed PyTorch: ``torchx run dist.ddp -j 2x4 --script train.py -- --lr 0.1``, see
   :mod:`torchx_components.dist`
 
-For other defaults, copy a component into a file of your own and run it with
-``torchx run train_component.py:train``.
+To change the defaults, write your own component in a file, for example one that calls ``dist.ddp``,
+and run it with ``torchx run train_component.py:train``.
 """

@@ -1,8 +1,8 @@
 """The errors that this project raises on purpose.
 
-All derive from :class:`TorchXError`, and from the builtin that older programs catch (``ValueError``
-for a bad request, ``KeyError`` for an unknown name). ``exit_code`` is the exit code of the
-``torchx`` command:
+All derive from :class:`TorchXError`. Many also derive from the builtin exception for such a
+problem (``ValueError`` for a bad request, ``KeyError`` for an unknown name), so that programs can
+catch either class. ``exit_code`` is the exit code of the ``torchx`` command:
 
 ====  =================================================================
 1     the job failed or does not exist
@@ -33,10 +33,10 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def one_line(message: object) -> str:
-    """Return the text of a message or an error on one line; an error without a text gives its type.
+    """Return a message on one line; for an error without a text, return the name of its type.
 
     Args:
-        message: An error, a text, or bytes of UTF-8.
+        message: An error, a text, or UTF-8 bytes.
     """
     if isinstance(message, bytes):
         message = message.decode("utf-8", "replace")
@@ -45,7 +45,7 @@ def one_line(message: object) -> str:
 
 
 class TorchXError(Exception):
-    """Base of every error raised on purpose; its text is one readable line."""
+    """Base class of every error that is raised on purpose; the message is one line."""
 
     exit_code: ClassVar[int] = 2
 
@@ -79,7 +79,7 @@ class InvalidRunConfigException(RequestError):
     Args:
         invalid_reason: The problem.
         cfg_key: The option at fault.
-        cfg: The given configuration; the text shows it with secrets masked.
+        cfg: The given configuration; the message shows it with secrets masked.
     """
 
     def __init__(self, invalid_reason: str, cfg_key: str, cfg: Mapping[str, object]) -> None:
@@ -103,11 +103,11 @@ class MalformedAppHandleException(RequestError):
 
 
 class UnknownSchedulerException(RequestError):
-    """No scheduler of that name is installed.
+    """The requested scheduler is unknown or not installed.
 
     Args:
-        scheduler_backend: The name.
-        known: The names of the installed schedulers.
+        scheduler_backend: Name of the requested scheduler.
+        known: Names of the installed schedulers.
         install: The command that installs the scheduler, if there is one.
     """
 
@@ -141,7 +141,7 @@ class UnknownAppException(TorchXError):
 
 
 class AppStatusError(TorchXError):
-    """The job did not succeed; ``status`` has its state."""
+    """The job did not succeed; ``status`` is the job's status."""
 
     exit_code = 1
 
@@ -151,28 +151,28 @@ class AppStatusError(TorchXError):
 
 
 class NamedResourceNotFoundError(TorchXError, KeyError):
-    """No named resource has that name."""
+    """No resource is registered under the requested name."""
 
     def __str__(self) -> str:  # KeyError would return the repr
         return str(self.args[0]) if self.args else ""
 
 
 class ComponentError(TorchXError):
-    """Base of the errors of a component or its arguments."""
+    """Base class of errors in a component or in a component's arguments."""
 
 
 class ComponentNotFoundException(ComponentError):
-    """No component has that name, or the file has no such function."""
+    """No component has the requested name, or the file has no such function."""
 
 
 class ComponentValidationException(ComponentError):
-    """The component violates the rules for components; the text lists all violations."""
+    """The component violates the rules for components; the message lists all violations."""
 
 
 class ComponentArgumentError(ComponentError, ValueError):
     """An argument of a component is unknown, missing or of the wrong type.
 
-    ``parameter`` is its name, or None if the error is not about one parameter.
+    ``parameter`` is the parameter's name, or None if the error is not about one parameter.
     """
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
@@ -181,13 +181,13 @@ class ComponentArgumentError(ComponentError, ValueError):
 
 
 class ComponentTypeError(ComponentError, TypeError):
-    """The component did not return an ``AppDef``, or no command line can fill its signature."""
+    """The component did not return an ``AppDef``, or its signature is not supported."""
 
 
 class ConfigError(RequestError):
     """A configuration file is missing, unreadable or malformed.
 
-    The text names the file, the section and the key.
+    The message names the file, the section and the key.
     """
 
 

@@ -24,14 +24,14 @@ to your component (see: https://meta-pytorch.org/torchx/latest/component_best_pr
 
 @dataclass
 class LinterMessage:
-    """A violation of the rules for components, and its place.
+    """A violation of the rules for components.
 
     Args:
-        name: The check that found it.
-        description: What is wrong.
+        name: Name of the check that found the violation.
+        description: Description of the violation.
         line: Line, counted from 1; 0 if the message is about the file.
         char: Column, counted from 0.
-        severity: ``error`` makes the component invalid.
+        severity: ``error`` means that the component is invalid.
     """
 
     name: str
@@ -42,7 +42,7 @@ class LinterMessage:
 
 
 class ComponentFunctionValidator(abc.ABC):
-    """A rule that components have to follow.
+    """Base class of a rule that components have to follow.
 
     >>> class HasDocstring(ComponentFunctionValidator):
     ...     def validate(self, app_specs_func_def):
@@ -67,11 +67,12 @@ class ComponentFunctionValidator(abc.ABC):
 
 
 class ArgTypeValidator(ComponentFunctionValidator):
-    """Every parameter has an annotation, of a type whose values can be read from text.
+    """The rule that every parameter has an annotation of a supported type.
 
     Args:
-        names: Types by their names in the file; other names are looked up in the standard library,
-            and accepted if unknown, because they may be an Enum or an alias.
+        names: Maps names that the file defines or imports to types. Other names are looked up in
+            ``builtins`` and ``typing``. Unknown names are accepted, because they may be an Enum or
+            an alias.
     """
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
@@ -118,17 +119,17 @@ class ArgTypeValidator(ComponentFunctionValidator):
 
 
 class ReturnTypeValidator(ComponentFunctionValidator):
-    """The return annotation is ``AppDef``.
+    """The rule that the return annotation is ``AppDef``.
 
     Args:
-        supported_return_type: The last part of the name of the required type.
+        supported_return_type: Name of the required type, without its module.
     """
 
     def __init__(self, supported_return_type: str = "AppDef") -> None:
         self._supported = supported_return_type
 
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
-        """Return a message if the annotation is missing or another type."""
+        """Return a message if the return annotation is missing or has another type."""
         function = app_specs_func_def
         if function.returns is None:
             return [
@@ -157,11 +158,11 @@ def validate(
 ) -> list[LinterMessage]:
     """Check that a function in a file follows the rules for components.
 
-    1. Every parameter is annotated with a type whose values can be read from text.
+    1. Every parameter is annotated with a supported type.
     2. The return annotation is ``AppDef``.
 
-    A docstring is not required; the component's help is made from it. A component can also be a
-    class with a ``build`` method. Its constructor has the parameters.
+    A component can also be a class with a ``build`` method; the parameters are then those of the
+    constructor. A docstring is recommended, because it becomes the component's help.
 
     Args:
         path: Python source file.
@@ -200,14 +201,14 @@ def validate(
 def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """Return the descriptions of a component and of its parameters, from its docstring.
 
-    Without a docstring, the description is the component's name and a tip to write one. The
+    Without a docstring, the description is the component's name and a tip to write a docstring. The
     description of an undocumented parameter is a single blank.
 
     Args:
-        fn: A function, or a class, with a Google style docstring or none.
+        fn: A function or a class, with or without a docstring.
 
     Returns:
-        The description, and descriptions by name of parameter.
+        The description of the component, and a dict from parameter names to descriptions.
     """
     import inspect
 
@@ -229,12 +230,12 @@ def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     return "\n".join(part for part in (doc.short, doc.long) if part), params
 
 
-# modules of the standard library that do something when they are imported
+# modules of the standard library whose import has side effects
 _NOT_IMPORTED = frozenset({"antigravity", "this", "idlelib", "__main__"})
 
 
 def _names_in(tree: ast.Module) -> dict[str, Any]:
-    """Return what the imported and defined names of a file stand for; None if that is unknown."""
+    """Map each name that a file imports or defines to its type or module; None if unknown."""
     names: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -268,7 +269,7 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """Return the type that an annotation means, without running code of the file.
 
     Raises:
-        UnsupportedTypeError: The annotation is not a type that a parameter can have.
+        UnsupportedTypeError: A parameter cannot have this type.
     """
     from torchx_specs.components.converters import UnsupportedTypeError, is_supported_generic
 
@@ -417,6 +418,6 @@ def _is_dataclass(decorator: ast.expr) -> bool:
 
 @functools.lru_cache(maxsize=32)
 def _parsed_file(filename: str, mtime_ns: int, size: int) -> ast.Module:
-    """Parse a file once for all of its components; a changed file has another time or size."""
+    """Parse a file; cache the result until the file's modification time or size changes."""
     with open(filename, "rb") as f:
         return ast.parse(f.read(), filename)

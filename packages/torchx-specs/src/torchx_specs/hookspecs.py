@@ -13,15 +13,15 @@ These rules hold for every hook:
   calls each hook of a plugin at most once, except after another plugin is registered or blocked.
 - **Records.** A hook yields frozen records (:mod:`torchx_specs.plugins.records`). A record names
   its factory as ``"module:attribute"``, so that listing the records imports nothing else. The
-  factory is imported and called when a user needs what it makes. The factories' signatures are
+  factory is imported and called when its object is first needed. The factories' signatures are
   protocols in :mod:`torchx_specs.plugins.factories`.
 - **Order.** Plugins are called in the alphabetical order of their distributions and entry points;
-  those marked ``@hookimpl(tryfirst=True)`` come first and those marked ``trylast=True`` last.
+  hooks marked ``@hookimpl(tryfirst=True)`` come first and hooks marked ``trylast=True`` last.
 - **Names.** If two plugins yield the same name, using the name is an error that names both
-  distributions. ``tryfirst=True`` makes a record a deliberate override.
+  distributions. To override another plugin's record, mark the hook ``tryfirst=True``.
 - **Exceptions.** A plugin that fails to import or raises in a hook is reported once as a warning,
-  and by ``torchx plugins``. Records that it yielded before stay valid. An exception of a factory is
-  an error only for the user of that record.
+  and by ``torchx plugins``. Records that the hook yielded before the exception stay valid. An
+  exception of a factory affects only the record of that factory.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def torchx_components() -> Iterable[ComponentPlugin]:
     """Yield modules whose functions are components.
 
     Called when a component is looked up by its name, or components are listed. There is no factory:
-    the finder imports the module, or its sub-modules, as far as a name needs them. The function
+    the finder imports the module, and only those sub-modules that a name refers to. The function
     ``ddp`` in ``acme_torchx/components/train.py`` becomes the component ``acme.train.ddp``. Several
     plugins may use one group::
 
@@ -124,7 +124,7 @@ def torchx_trackers() -> Iterable[TrackerPlugin]:
 def torchx_commands() -> Iterable[CommandPlugin]:
     """Yield sub-commands of ``torchx``.
 
-    Called at each start of the command, so its module must import quickly.
+    Called at each start of the command, so the plugin's module must import quickly.
     :class:`~torchx_specs.plugins.factories.CommandFactory` is the factory's signature: a
     :class:`click.Command`, or a callable that returns one. It is imported when the command runs, or
     its help is shown::

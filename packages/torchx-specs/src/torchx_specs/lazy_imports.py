@@ -15,13 +15,15 @@ def attach(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` for the module ``package``.
 
-    The module also imports the names under ``TYPE_CHECKING``, for type checkers and editors.
+    The calling module must also import the names under ``TYPE_CHECKING``, for type checkers and
+    editors.
 
     Args:
         package: ``__name__`` of the module.
-        names_by_module: The names to import from each module, separated by blanks.
-        submodules: Modules below ``package`` that become attributes when first used, separated by
-            blanks.
+        names_by_module: The names to import from each module: a sequence, or a string in which
+            blanks separate them.
+        submodules: Names of modules below ``package`` that become attributes when first used: a
+            sequence, or a string in which blanks separate them.
     """
     source = {
         name: module

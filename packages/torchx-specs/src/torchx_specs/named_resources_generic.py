@@ -1,7 +1,7 @@
 """Generic named resources ("t-shirt sizes") that belong to no cloud.
 
-Defaults for components and examples. The ratios follow current hardware. They match no particular
-instance type and may change; register named resources of your own for what you rely on.
+They are defaults for components and examples, and match no particular instance type. Their sizes
+may change; to rely on exact sizes, register your own named resources.
 """
 
 from __future__ import annotations

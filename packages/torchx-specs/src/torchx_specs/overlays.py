@@ -1,7 +1,7 @@
 """Overlays patch a scheduler's request with fields that ``AppDef`` and ``Role`` do not have.
 
-Users attach scheduler-specific fields to a role or an app with :func:`set_overlay`. Several calls
-merge: dicts gain keys, lists grow.
+Users attach scheduler-specific fields to a role or an app with :func:`set_overlay`. The overlays of
+several calls are merged: dicts are merged key by key, and lists are concatenated.
 
 >>> from torchx_specs import Role
 >>> from torchx_specs.overlays import DEL, JOIN, PUT, get_overlay, set_overlay
@@ -15,8 +15,8 @@ merge: dicts gain keys, lists grow.
 >>> get_overlay(role, "kubernetes", "V1Pod")
 {'spec': {'nodeSelector': {'accelerator': 'a100'}, 'tolerations': [{'key': 'gpu', 'operator': 'Exists'}]}}
 
-The operators :func:`PUT`, :func:`JOIN` and :func:`DEL`, used as keys, choose another rule for one
-field:
+The operators :func:`PUT`, :func:`JOIN` and :func:`DEL`, used as keys, replace, join or delete a
+field instead:
 
 >>> role = Role(name="trainer", image="my-image", entrypoint="train.py")
 >>> set_overlay(role, "kubernetes", "V1Pod", {"spec": {PUT("containers"): [{"name": "only"}]}})
@@ -50,18 +50,16 @@ if TYPE_CHECKING:
 _PUT = "__put__:"
 _JOIN = "__join__:"
 _DEL = "__del__:"
-#: A key of ``metadata[namespace]`` that marks the others as kinds, not as fields of one overlay.
+#: If ``metadata[namespace]`` has this key, the other keys are kinds, not fields of a flat overlay.
 _BY_KIND = "__torchx_overlays__"
 
 
 class OverlayTypeError(RequestError, TypeError):
-    """An overlay has another shape than its base; the text has the path of the field."""
+    """A field of an overlay and of its base have different types; the message has its path."""
 
 
 def PUT(key: str) -> str:  # noqa: N802 - the documented name
-    """Return the key that replaces a value instead of merging or appending to it.
-
-    Use as a dict key in overlays.
+    """Return an overlay key that replaces the field ``key`` instead of merging with it.
 
     >>> base = {"containers": [{"name": "old1"}, {"name": "old2"}]}
     >>> apply_overlay(base, {PUT("containers"): [{"name": "only"}]})
@@ -72,10 +70,10 @@ def PUT(key: str) -> str:  # noqa: N802 - the documented name
 
 
 def JOIN(key: str, *, on: str) -> str:  # noqa: N802 - the documented name
-    """Return the key that merges a list of dicts by the field ``on``.
+    """Return an overlay key that merges the items of the list ``key`` by their field ``on``.
 
     Items with the same value for ``on`` are merged; the overlay's fields replace those of the base.
-    Other items are appended. Use as a dict key in overlays; operators work inside the items.
+    Other items are appended. The items may contain operators.
 
     >>> base = {"containers": [{"name": "main", "image": "v1", "cpu": "1"}]}
     >>> apply_overlay(base, {JOIN("containers", on="name"): [
@@ -87,7 +85,8 @@ def JOIN(key: str, *, on: str) -> str:  # noqa: N802 - the documented name
 
     Raises:
         ValueError: ``on`` contains a colon.
-        TypeError: When applied: an item of the base or the overlay is not a dict.
+        TypeError: Raised by :func:`apply_overlay`: an item of the base or the overlay is not a
+            dict.
     """  # noqa: E501 - a result as it is printed
     if ":" in on:
         raise RequestError(f"JOIN('{key}', on='{on}'): the field to join on cannot contain a colon")
@@ -95,10 +94,10 @@ def JOIN(key: str, *, on: str) -> str:  # noqa: N802 - the documented name
 
 
 def DEL(key: str) -> str:  # noqa: N802 - the documented name
-    """Return the key that removes a field from the base; the value is ignored (use None).
+    """Return an overlay key that removes the field ``key``; the value is ignored (use None).
 
-    A field set to None is sent as null. A removed field is not sent, and the server uses its
-    default.
+    A field set to None is sent as null. A removed field is not sent, and the server uses the
+    field's default.
 
     >>> base = {"keep": 1, "remove_me": "old"}
     >>> apply_overlay(base, {DEL("remove_me"): None})
@@ -109,7 +108,7 @@ def DEL(key: str) -> str:  # noqa: N802 - the documented name
 
 
 class _Key(NamedTuple):
-    """A key of an overlay: the operator ("" for none), its field, and the field to join on."""
+    """A parsed overlay key: the operator (or ""), the field, and for JOIN the field to join on."""
 
     operator: str
     field: str
@@ -144,14 +143,14 @@ def apply_overlay(
     {'spec': {'cpu': '500m', 'memory': '1Gi'}, 'tags': ['prod', 'gpu'], 'replicas': 3}
 
     Args:
-        base: The request.
+        base: The request to change.
         overlay: The changes.
-        _resolve: Internal, for :func:`set_overlay`: False keeps operators; the last operator for a
-            field wins.
+        _resolve: Internal, for :func:`set_overlay`: False keeps operators in the result; the last
+            operator for a field wins.
 
     Raises:
-        TypeError: A dict or list meets another type; the text has the path. ``base`` is then only
-            partly merged.
+        TypeError: A field is a dict or list in one of them and of another type in the other; the
+            message has its path. ``base`` is then only partly merged.
     """
     (_merge if _resolve else _accumulate)(base, overlay, "")
 
@@ -161,19 +160,19 @@ def set_overlay(
 ) -> None:
     """Store an overlay in ``target.metadata[namespace][kind]``.
 
-    Several calls for the same namespace and kind accumulate: dicts merge and lists grow. Of the
-    operators for a field the last one wins. A URI or a flat overlay in the metadata becomes part
-    of the result.
+    Overlays of the same namespace and kind are merged: dicts key by key, and lists are
+    concatenated. If several operators apply to a field, the last one wins. If the metadata already
+    has a URI or a flat overlay (see :func:`get_overlay`), it is merged as well.
 
     Args:
         target: The role or app.
-        namespace: The scheduler (``kubernetes``).
+        namespace: Name of the scheduler (``kubernetes``).
         kind: Type of the scheduler's structure (``V1Pod``).
-        overlay: Fields of that structure, or a dataclass of them (fields that are None are left
-            out).
+        overlay: Fields of that structure, as a dict or a dataclass. Fields of a dataclass that are
+            None are left out.
 
     Raises:
-        TypeError: A dict or list meets another type.
+        TypeError: A field is a dict or list in one overlay and of another type in the other.
     """
     metadata: dict[str, Any] = target.metadata
     stored = _stored(metadata, namespace)
@@ -196,18 +195,19 @@ def get_overlay(
 ) -> dict[str, Any]:
     """Return a copy of the overlay in ``target.metadata[namespace][kind]``, or ``{}``.
 
-    If ``metadata[namespace]`` is a string, the overlay is loaded from there: a path, a ``file://``
-    URI, or any URI that fsspec supports (needs ``torchx-specs[fsspec]``), of JSON or YAML (needs
-    ``torchx-specs[yaml]``).
+    If ``metadata[namespace]`` is a string, it names a file that contains the overlay: a path, a
+    ``file://`` URI, or any URI that fsspec supports (needs ``torchx-specs[fsspec]``). The file is
+    JSON or YAML (needs ``torchx-specs[yaml]``).
 
-    Older programs write a flat overlay: the fields of one kind directly in ``metadata[namespace]``.
-    It is returned, with a DeprecationWarning, for every kind that is not one of its keys.
+    Programs written before kinds existed use a flat overlay: ``metadata[namespace]`` contains the
+    fields of one kind directly. A flat overlay is returned, with a DeprecationWarning, for any kind
+    that ``metadata[namespace]`` does not contain.
 
     Args:
         target: The role or app.
-        namespace: The scheduler (``kubernetes``).
+        namespace: Name of the scheduler (``kubernetes``).
         kind: Type of the scheduler's structure (``V1Pod``).
-        flat_fallback: False ignores a flat overlay.
+        flat_fallback: Whether to return a flat overlay.
 
     Raises:
         ValueError: The file cannot be read, or the stored value is not an overlay.
@@ -236,9 +236,9 @@ def validate_overlay(
     overlay_name: str = "overlay",
     suggestion: str = "",
 ) -> None:
-    """Check that an overlay does not set fields that it must not.
+    """Check that an overlay does not set fields of ``blocklist`` or ``forbidden_keys``.
 
-    Operators count as their field: ``PUT("env")`` is ``env``.
+    Operators are ignored: ``PUT("env")`` counts as ``env``.
 
     >>> try:
     ...     validate_overlay(
@@ -252,10 +252,10 @@ def validate_overlay(
 
     Args:
         overlay: The overlay.
-        blocklist: Keys that attributes of Role or AppDef set.
-        forbidden_keys: Keys that belong to another kind of overlay.
-        overlay_name: The kind, for messages.
-        suggestion: Hint to append for ``forbidden_keys``.
+        blocklist: Keys to refuse, because attributes of Role or AppDef set them.
+        forbidden_keys: Keys to refuse, because they belong to another kind of overlay.
+        overlay_name: The kind of the overlay, for error messages.
+        suggestion: Hint to append to the error message for ``forbidden_keys``.
 
     Raises:
         ValueError: The overlay has such keys.
@@ -281,9 +281,9 @@ class OverlaySpec:
     """A kind of overlay that a scheduler reads.
 
     Args:
-        namespace: The scheduler (``kubernetes``).
+        namespace: Name of the scheduler (``kubernetes``).
         kind: Type of the scheduler's structure (``V1Pod``).
-        blocklist: Keys that attributes of Role or AppDef set.
+        blocklist: Keys to refuse, because attributes of Role or AppDef set them.
     """
 
     namespace: str
@@ -291,7 +291,7 @@ class OverlaySpec:
     blocklist: tuple[str, ...] = ()
 
     def get(self, target: AppDef | Role) -> dict[str, Any]:
-        """Return the overlay of this kind after a check; flat overlays are ignored.
+        """Return the overlay of this kind, checked; flat overlays are ignored.
 
         Raises:
             ValueError: The overlay has keys of the blocklist.
@@ -342,7 +342,7 @@ def _extended(base: Any, items: list[Any]) -> list[Any]:
 
 
 def _resolved(value: Any, where: str) -> Any:
-    """Copy a value that the base does not have; resolve operators, and turn tuples into lists."""
+    """Copy a value into a new field; resolve operators, and convert tuples to lists."""
     if isinstance(value, Mapping):
         fresh: dict[str, Any] = {}
         _merge(fresh, value, f"{where}.")
@@ -381,7 +381,7 @@ def _joined(base: Any, items: Any, *, field: str, on: str) -> list[Any]:
 
 
 def _accumulate(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> None:
-    """Merge an overlay into an earlier one and keep operators; the last one for a field wins."""
+    """Merge an overlay into an earlier one; keep operators, of which a field's last one wins."""
     for key, value in overlay.items():
         operator, field, _ = _parse_key(key)
         where = f"{path}{field}"
@@ -451,7 +451,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _stored(metadata: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """Return the metadata of a namespace; load it if it is a URI."""
+    """Return the metadata of a namespace; if it is a string, load it from that path or URI."""
     value = metadata.get(namespace)
     if value is None or value == "":
         return {}

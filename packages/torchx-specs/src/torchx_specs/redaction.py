@@ -18,7 +18,7 @@ _URL_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+(?=@)")
 
 
 def is_secret(name: str) -> bool:
-    """Return True if a value of that name is probably a secret.
+    """Return True if a value with this name is probably a secret.
 
     >>> [is_secret(n) for n in ("token", "apiKey", "AWS_SECRET_ID", "key_name", "queue")]
     [True, True, True, False, False]
@@ -28,7 +28,9 @@ def is_secret(name: str) -> bool:
 
 
 def masked(value: Any) -> Any:
-    """Return a copy of nested data without secrets: values by their names, and passwords in URLs.
+    """Return a copy of nested data with secrets masked.
+
+    Secrets are values whose names look like that of a secret, and passwords in URLs.
 
     An environment variable may also be written as ``{"name": ..., "value": ...}``, as Kubernetes
     and AWS Batch do.

@@ -1,4 +1,4 @@
-"""Names of the environment variables that launcher and job share."""
+"""Names of environment variables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ ENV_TORCHX_JOB_ID: Final = "TORCHX_JOB_ID"
 ENV_TORCHXCONFIG: Final = "TORCHXCONFIG"
 ENV_TORCHX_INTERNAL_SESSION_ID: Final = "TORCHX_INTERNAL_SESSION_ID"
 ENV_TORCHX_IMAGE: Final = "TORCHX_IMAGE"
-#: Comma-separated distributions or plugins that are not loaded.
+#: Comma-separated names of distributions or plugins that must not be loaded.
 ENV_TORCHX_PLUGINS_DISABLED: Final = "TORCHX_PLUGINS_DISABLED"
-#: A module whose mapping ``NAMED_RESOURCES`` adds named resources.
+#: Name of a module whose mapping ``NAMED_RESOURCES`` adds named resources.
 ENV_TORCHX_CUSTOM_NAMED_RESOURCES: Final = "TORCHX_CUSTOM_NAMED_RESOURCES"
 
 
 def tracker_config_env_var_name(tracker: str) -> str:
-    """Return the environment variable with the configuration of ``tracker``.
+    """Return the name of the environment variable with the configuration of ``tracker``.
 
     ``my-tracker`` becomes ``TORCHX_TRACKER_MY_TRACKER_CONFIG``: characters that a shell does not
     allow in a name become ``_``.

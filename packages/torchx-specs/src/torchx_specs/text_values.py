@@ -1,7 +1,7 @@
 """The notation of booleans, lists and dicts in text.
 
-Component arguments, scheduler options (``-cfg`` and ``.torchxconfig``), mounts and trackers share
-it:
+Component arguments, scheduler options (``-cfg`` and ``.torchxconfig``), mounts and trackers use
+this notation:
 
 - a boolean is ``true``, ``yes``, ``on`` or ``1``, or ``false``, ``no``, ``off`` or ``0``, in any
   letter case
@@ -35,7 +35,7 @@ def parse_bool(text: str) -> bool:
 def split_list(text: str, separators: str = ",") -> list[str]:
     """Split ``a,b`` into its items.
 
-    Blanks around items and one separator at the end do not count.
+    Blanks around items and one separator at the end are ignored.
 
     >>> split_list('a, "b,c" ,')
     ['a', 'b,c']
@@ -57,15 +57,16 @@ def split_list(text: str, separators: str = ",") -> list[str]:
 def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tuple[str, str]]:
     """Split ``k=v,k2=v2`` into keys and values.
 
-    A value may contain separators: the last one before the next ``key=`` ends it. An ``=`` belongs
-    to the value unless a separator and a key without blanks stand before it.
+    A value may contain separators: only the last separator before the next ``key=`` ends the value.
+    A value may also contain ``=``, unless a separator and a word without blanks precede it, because
+    the word is then the next key.
 
     >>> split_pairs("FOO=a,b,BAR=x=y;BAZ=")
     [('FOO', 'a,b'), ('BAR', 'x=y'), ('BAZ', '')]
 
     Args:
         text: The pairs.
-        equals: Character between key and value; dicts among scheduler options have ``:``.
+        equals: Character between key and value; ``:`` for dicts in scheduler options.
         separators: Characters that separate pairs.
 
     Raises:

@@ -23,8 +23,8 @@ def read_config(config: str | None) -> dict[str, object]:
     """Return the settings of a tracker, with at least ``protocol`` and ``root_path``.
 
     Args:
-        config: Path or URL of a file, a ``data:`` URI, or the text itself with ``;`` between the
-            lines: ``protocol=file;root_path=/tmp/experiments``.
+        config: Path or URL of a file, a ``data:`` URI, or the settings themselves, separated by
+            ``;``: ``protocol=file;root_path=/tmp/experiments``.
 
     Raises:
         TrackerValueError: There is no configuration, or a required setting is missing.
@@ -47,9 +47,9 @@ def read_config(config: str | None) -> dict[str, object]:
 def inline_config(config: str) -> str:
     """Return a configuration that a job can read without the launcher's files.
 
-    A local file becomes a ``data:`` URI of its text, which older trackers in jobs understand too.
-    URLs and inline text are returned unchanged. So is the path of a missing file, which may be in
-    the job's image.
+    The path of a local file becomes a ``data:`` URI of the file's text, which jobs with older
+    TorchX releases can read as well. URLs and inline settings are returned unchanged. The path of
+    an unreadable file is also returned unchanged, because the job's image may contain the file.
 
     Args:
         config: See :func:`read_config`.
@@ -73,7 +73,7 @@ def parse(text: str, where: str) -> dict[str, object]:
 
     Args:
         text: The lines.
-        where: Description of the source, for messages.
+        where: Description of the source, for error messages.
 
     Raises:
         TrackerValueError: A part of a key is empty, or a key has both a value and keys of its own.
@@ -111,7 +111,7 @@ def _value(text: str) -> str | bool:
 
 
 def _read_text(config: str) -> tuple[str, str]:
-    """Return the text of a configuration and a description of its source for messages."""
+    """Return the text of a configuration, and a description of its source for error messages."""
     inlined = from_data_uri(config)
     if inlined is not None:
         return inlined, "tracker configuration in a data: URI"

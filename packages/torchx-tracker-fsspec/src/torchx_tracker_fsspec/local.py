@@ -72,7 +72,10 @@ class LocalStore:
                 raise self._backend_error("write", path, e) from e
 
     def append(self, run: str, name: str, data: bytes) -> None:
-        """Append to ``RUN/NAME`` in one system call; errors are ignored."""
+        """Append to ``RUN/NAME`` in one system call.
+
+        Errors are ignored, because readers can do without this file.
+        """
         try:
             descriptor = os.open(
                 f"{self.root}/{run}/{name}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
@@ -85,7 +88,10 @@ class LocalStore:
             pass
 
     def add_line(self, run: str, category: str, name: str, line: str) -> None:
-        """Append a line to ``RUN/CATEGORY/NAME`` unless it exists, safely for many writers."""
+        """Append a line to ``RUN/CATEGORY/NAME`` unless the file contains it.
+
+        Several processes may call this at the same time.
+        """
         path = f"{self.root}/{run}/{category}/{name}"
         data = line.encode()
         try:
@@ -147,10 +153,9 @@ class LocalStore:
             yield [entry.name for entry in entries if entry.is_dir()]
 
     def runs_having(self, category: str, name: str) -> Iterator[list[bytes]]:
-        """Yield the names of the runs that content a file ``CATEGORY/NAME``, in chunks."""
+        """Yield the names of the runs that contain a file ``CATEGORY/NAME``, in chunks."""
         suffix = f"/{category}/{name}".encode()
-        # One system call per run. Threads would make it slower, and relative paths make it a third
-        # faster.
+        # One system call per run. Relative paths make it a third faster; threads make it slower.
         access, exists = os.access, os.F_OK
         try:
             root = os.open(self.root, os.O_RDONLY)
@@ -172,7 +177,7 @@ class LocalStore:
             raise self._backend_error("read", self.root, e) from e
 
     def path(self, run: str, category: str, name: str) -> str:
-        """Return the path of a file, for messages."""
+        """Return the path of a file, for error messages."""
         return f"{self.root}/{run}/{category}/{name}"
 
     def _write_temporary(self, run: str, temporary: str, data: bytes) -> None:
@@ -193,7 +198,7 @@ class LocalStore:
             raise
 
     def _link_new(self, run: str, category: str, name: str, data: bytes) -> bool:
-        """Create ``RUN/CATEGORY/NAME``; return False if another writer just created it."""
+        """Create ``RUN/CATEGORY/NAME``; return False if another writer created the file first."""
         directory = f"{self.root}/{run}"
         temporary = f"{directory}/.{record_names.new()}.tmp"
         target = f"{directory}/{category}/{name}"
@@ -245,7 +250,10 @@ def _read(path: str) -> bytes:
 
 
 def _add_line(descriptor: int, line: bytes) -> None:
-    """Append a line to an open file unless it contains the line; closing the file ends the lock."""
+    """Append a line to an open file unless the file contains it.
+
+    The file is locked; closing it ends the lock.
+    """
     import fcntl
 
     try:

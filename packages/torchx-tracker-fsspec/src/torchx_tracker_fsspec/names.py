@@ -1,8 +1,8 @@
 """Names of runs, records and links in the store.
 
-A run's directory is named with the base32 of its id, so that any id is a valid name; older tools
-decode that name. If an id is too long or not valid Unicode, the name is the base32 of an alias, and
-a file contains the id.
+The name of a run's directory is the base32 of the run's id, so that any id is a valid name; older
+TorchX releases decode it in the same way. If an id is too long or not valid Unicode, the name is
+the base32 of an alias, and a file in the directory contains the id.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torchx_specs.trackers.api import TrackerValueError
 _MAX_NAME_BYTES = 255
 _ALIAS = "torchx-sha256-"
 
-# int() decodes base 32 in C, but with other digits. Bytes that are not base32 become "!", which
-# int() rejects.
+# int(text, 32) decodes quickly, but uses other digits than base32; this table translates them. It
+# maps every byte that is not base32 to "!", which int() rejects.
 _BASE32 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _INT_DIGITS = bytearray(b"!" * 256)
 for _standard, _digit in zip(_BASE32, b"0123456789abcdefghijklmnopqrstuv", strict=True):
@@ -45,10 +45,10 @@ def encode(run_id: str) -> str:
 
 
 def alias(run_id: str) -> str | None:
-    """Return the alias of a run id, or None if the id itself can be encoded."""
+    """Return the alias of a run id, or None if the id does not need one."""
     try:
         data = run_id.encode()
-        # An id that looks like an alias needs an alias, or it could name another run.
+        # An id that looks like an alias needs an alias, or it could be taken for another run's.
         if (len(data) + 4) // 5 * 8 <= _MAX_NAME_BYTES and not is_alias(run_id):
             return None
     except UnicodeEncodeError:  # lone surrogates, from environment variables that are not UTF-8
@@ -64,10 +64,10 @@ def is_alias(run_id: str) -> bool:
 
 
 def decode(names: Sequence[bytes]) -> list[str | None]:
-    """Return the run ids in names of directories; None for a directory that is not a run's.
+    """Decode names of directories to run ids; None for a name that is not base32.
 
-    All names are decoded at once as one number, which is five times as fast as one by one for
-    10,000 names.
+    All names are decoded together, as one number. For 10,000 names, this is five times as fast as
+    decoding them one by one.
     """
     stripped = [name.rstrip(b"=") for name in names]
     padded = b"".join(names).replace(b"=", b"A").translate(bytes(_INT_DIGITS))
@@ -94,8 +94,8 @@ def decode(names: Sequence[bytes]) -> list[str | None]:
 class RecordNames:
     """Unique names for records, which sort in the order of their creation.
 
-    A name begins with the time in nanoseconds, like the names of older tools, which have nothing
-    else. The rest of the name tells apart processes that write in the same nanosecond.
+    A name begins with the time in nanoseconds. The rest distinguishes records that several
+    processes write in the same nanosecond; names of older TorchX releases lack it.
     """
 
     def __init__(self) -> None:
@@ -126,9 +126,10 @@ _JSON_MARKER = "\x1f"
 
 
 def encode_line(artifact_name: str | None) -> str:
-    """Return the line for an artifact in a file of links; empty for a run as a is_single_line.
+    """Return the line for an artifact in a file of links; an empty line means the run as a whole.
 
-    A name that would not survive as a line is encoded as JSON after a marker.
+    A name that cannot be read back from a plain line, for example because it contains a line break,
+    is encoded as JSON after a marker.
 
     Raises:
         TrackerValueError: The name is empty.
@@ -156,9 +157,9 @@ def _is_unicode(text: str) -> bool:
 
 
 def decode_lines(text: str) -> list[str | None]:
-    """Return the artifacts in a file of links, each once; None means the run as a is_single_line.
+    """Return the artifacts in a file of links, each once; None means the run as a whole.
 
-    An empty file links the run as a is_single_line.
+    An empty file also means the run as a whole.
     """
     artifacts: dict[str | None, None] = {}
     for line in text.split("\n")[: -1 if text.endswith("\n") else None]:

@@ -1,8 +1,8 @@
 """The store on any fsspec file system: object stores, memory, SFTP, HDFS ...
 
-An object store writes whole files and has no directories and no appending. On file systems with
-directories, files are written under a temporary name and moved. Many files are read concurrently if
-the file system supports that.
+An object store has no directories; it writes complete files and cannot append to them. On file
+systems with directories, files are written under a temporary name and then renamed, so that readers
+see only complete files. Files are read concurrently if the file system supports this.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: File systems that write whole files and content no directories of their own.
+#: Protocols of file systems that write complete files and have no real directories.
 _OBJECT_STORES = frozenset(
     (
         *("s3", "s3a", "r2"),
@@ -29,7 +29,7 @@ _OBJECT_STORES = frozenset(
         "memory",
     )
 )
-#: File systems of this process alone, whose root is always created.
+#: Protocols of file systems that only this process can see; their root is always created.
 _TRANSIENT = frozenset(("memory",))
 _WORKERS = 16
 _CHUNK = 256
@@ -39,7 +39,8 @@ class RemoteStore:
     """A directory on an fsspec file system.
 
     Args:
-        connect: Creates the file system; called again in forked processes, which cannot share it.
+        connect: Creates the file system object. It is called again in a forked process, which
+            cannot share the connections of its parent.
         root: Path of the directory.
         make: Whether to create the directory if it is missing.
 
@@ -97,10 +98,10 @@ class RemoteStore:
         """Do nothing: this store cannot append."""
 
     def add_line(self, run: str, category: str, name: str, line: str) -> None:
-        """Append a line to ``RUN/CATEGORY/NAME`` unless it contains the line.
+        """Append a line to ``RUN/CATEGORY/NAME`` unless the file contains it.
 
-        If two processes append at once, one line may be lost; the files in ``links`` keep such
-        links.
+        If two processes append at once, one line may be lost. The tracker therefore also writes
+        each link to a file in ``links``.
         """
         path = f"{self.root}/{run}/{category}/{name}"
         try:
@@ -133,7 +134,7 @@ class RemoteStore:
             return []
         directory = f"{self.root}/{run}/{category}"
         found = self._call("read", directory, lambda: self.fs.cat(paths, on_error="return"))
-        if not isinstance(found, dict):  # for a single path, some return its content
+        if not isinstance(found, dict):  # some file systems return the content of a single path
             found = {paths[0]: found}
         by_name = {_base(path): data for path, data in found.items()}
         return [
@@ -173,7 +174,7 @@ class RemoteStore:
             yield folders[begin : begin + _CHUNK]
 
     def runs_having(self, category: str, name: str) -> Iterator[list[bytes]]:
-        """Yield the names of the runs that content a file ``CATEGORY/NAME``, in chunks."""
+        """Yield the names of the runs that contain a file ``CATEGORY/NAME``, in chunks."""
 
         def has(run: bytes) -> bool:
             directory = run.decode("utf-8", "surrogateescape")
@@ -183,7 +184,7 @@ class RemoteStore:
             yield [run for run, exists in zip(runs, self._map(has, runs), strict=True) if exists]
 
     def path(self, run: str, category: str, name: str) -> str:
-        """Return the URL of a file, for messages."""
+        """Return the URL of a file, for error messages."""
         return str(self.fs.unstrip_protocol(f"{self.root}/{run}/{category}/{name}"))
 
     def _write(self, directory: str, name: str, data: bytes) -> None:
@@ -225,9 +226,9 @@ class RemoteStore:
             return list(pool.map(call, items))
 
     def _call(self, verb: str, path: str, call: Callable[[], R]) -> R:
-        """Return the result of a call; raise a file system's own errors as ours.
+        """Return the result of a call; convert its errors to TrackerBackendError.
 
-        A missing file stays a FileNotFoundError, for the caller to handle.
+        When reading, a missing file stays a FileNotFoundError, which the caller handles.
         """
         try:
             return call()

@@ -5,16 +5,16 @@
     ROOT/<base32 of run id>/metadata/<time>...    {"metadata": {"loss": 0.1}}
     ROOT/<base32 of run id>/artifacts/<time>...   {"name": ..., "path": ..., "metadata": ...}
     ROOT/<base32 of run id>/sources/<base32 of source id>       one line for each artifact
-    ROOT/<base32 of source id>/descendants/<base32 of run id>   the same lines, for the other side
+    ROOT/<base32 of source id>/descendants/<base32 of run id>   the same lines, in the source's run
 
-Older tools use the same layout; both can read each other's records. Three more files are ours, and
-can be deleted without loss of data that older tools know:
+Older TorchX releases use the same layout; each release can read the records of the others. The
+following files are new: older releases ignore them.
 
 ::
 
-    ROOT/<run>/artifacts.index   all artifacts in one file, to read many at once
+    ROOT/<run>/artifacts.index   copy of all artifacts in one file, which is faster to read
     ROOT/<run>/links/<...>       one link per file, for stores without appending and for long ids
-    ROOT/<run>/id                the run's id, if it is too long for the name of a directory
+    ROOT/<run>/id                the run's id, if it cannot be the name of a directory
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class FsspecTracker(TrackerBase):
     """A tracker that stores records as files in a directory.
 
     Any number of processes on any number of machines may write: each record is a new file that
-    appears only when it is complete. If two writers set one key, the later wins, by the writers'
-    clocks.
+    appears only when it is complete. If two processes set the same key, the record with the later
+    time wins, according to the clocks of their machines.
 
     Args:
         fs: The file system.
@@ -176,7 +176,7 @@ class FsspecTracker(TrackerBase):
         ]
 
     def lineage(self, run_id: str) -> Lineage:
-        """Return the ancestors and descendants of a run, from one pass over all runs."""
+        """Return the ancestors and descendants of a run; this lists the sources of all runs."""
         from torchx_specs.trackers.lineage import lineage_from_links
 
         sources_of: dict[str, list[str]] = {}
@@ -203,7 +203,7 @@ class FsspecTracker(TrackerBase):
             **kwargs: ``parent_run_id=...`` yields only the runs made from that run.
 
         Raises:
-            TrackerValueError: There is another filter.
+            TrackerValueError: ``kwargs`` has another key.
         """
         from torchx_specs.trackers.checks import parent_run_filter
 
@@ -216,7 +216,7 @@ class FsspecTracker(TrackerBase):
         for runs in store.runs() if parent is None else store.runs_having(_SOURCES, parent):
             for run, run_id in zip(runs, names.decode(runs), strict=True):
                 if run_id is None:
-                    continue  # the directory of another tool
+                    continue  # not a directory of a run
                 yield self._run_id(run_id, run.decode()) if names.is_alias(run_id) else run_id
 
     def __repr__(self) -> str:
@@ -297,7 +297,13 @@ class FsspecTracker(TrackerBase):
         self._store.put(run, _LINKS, name, data)
 
     def _links(self, run: str, run_id: str, sources: list[str]) -> list[LineageLink]:
-        """Return the links of a run to these sources, which are given by their file names."""
+        """Return the links of a run to some sources.
+
+        Args:
+            run: Name of the run's directory.
+            run_id: Id of the run.
+            sources: Names of the files in ``<run>/sources`` for these sources.
+        """
         found: dict[LineageLink, None] = {}
         ids: dict[str, str] = {}
         extra_links: list[LineageLink] = []

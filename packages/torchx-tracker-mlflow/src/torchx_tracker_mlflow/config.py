@@ -28,10 +28,10 @@ def read_config(config: str | None) -> dict[str, str]:
     """Return the settings: any of ``experiment_name``, ``tracking_uri``, ``artifact_location``.
 
     Args:
-        config: One of: None or an empty text, to use MLflow's environment variables; the URI of a
-            tracking server; a directory with a ``.torchxconfig`` or the path of such a file, of
-            which the section ``[tracker:mlflow]`` is read; a ``data:`` URI of ``key=value`` lines;
-            or these lines with ``;`` between them.
+        config: None or an empty string uses MLflow's environment variables. Otherwise one of: the
+            URI of a tracking server; the path of a ``.torchxconfig`` with a section
+            ``[tracker:mlflow]``, or of its directory; a ``data:`` URI of ``key=value`` lines; such
+            lines, separated by ``;``.
 
     Raises:
         TrackerValueError: The file is missing or malformed, or a setting is unknown.
@@ -51,9 +51,11 @@ def read_config(config: str | None) -> dict[str, str]:
 def inline_config(config: str) -> str:
     """Return a configuration that a job can read without the launcher's files.
 
+    The path of a file becomes a ``data:`` URI of the file's settings. The path of an unreadable
+    file is returned unchanged, because the job's image may contain the file.
+
     Args:
-        config: See :func:`read_config`. The path of a missing file is returned unchanged, because
-            the job's image may contain the file.
+        config: See :func:`read_config`.
     """
     if config.startswith("data:") or _is_lines(config) or _is_uri(config):
         return config

@@ -1,7 +1,7 @@
-"""Encoding of runs as MLflow runs: names of tags, and JSON in their values.
+"""Encoding of runs as MLflow runs: names and values of tags.
 
-MLflow restricts the names of tags and of artifact directories. Names that it would reject are
-stored as JSON in the value of a tag, whose name is a digest.
+MLflow restricts the names of tags and of artifact directories. If MLflow would reject a name, the
+tag's name is a digest, and its value is JSON that contains the original name.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from torchx_specs.trackers.api import TrackerValueError
 from torchx_specs.trackers.checks import json_text
 
-#: Tags with the id of a run whose name cannot be used in a filter, and with the id's digest.
+#: Tags of a run whose id cannot be used in a filter: the id, and a digest of the id.
 RUN_ID = "torchx.run_id"
 RUN_DIGEST = "torchx.run_sha256"
 #: Prefixes of tags that are not metadata.
 ARTIFACT = "torchx.artifact."
-#: Prefix of the tags with an artifact's metadata in older versions: PREFIX NAME . KEY
+#: Prefix of the tags in which older releases keep an artifact's metadata: ``<prefix><name>.<key>``.
 ARTIFACT_METADATA = "torchx.artifact.metadata."
 SOURCE = "torchx.source."
 PARENT = "torchx.parent."
@@ -36,7 +36,7 @@ _QUOTABLE = re.compile(r"[^\"\\`;]{1,250}")
 
 
 def digest(*parts: str | None) -> str:
-    """Return a short name for any text."""
+    """Return a digest of one or more texts, short enough for the name of a tag."""
     data = "\0".join("" if part is None else f"={part}" for part in parts)
     return sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -57,18 +57,18 @@ def run_filters(run_id: str) -> list[str]:
     if is_plain_run_name(run_id):
         return [f"tags.mlflow.runName = '{run_id}'"]
     found = [f"tags.`{RUN_DIGEST}` = '{digest(run_id)}'"]
-    if _QUOTABLE.fullmatch(run_id) and run_id.isprintable():  # created by older tools
+    if _QUOTABLE.fullmatch(run_id) and run_id.isprintable():  # runs created by older releases
         found.append(f'tags.mlflow.runName = "{run_id}"')
     return found
 
 
 def is_tag_name(key: str) -> bool:
-    """Return whether MLflow allows a tag of this name and it has no other meaning here."""
+    """Return whether a metadata key can name a tag: MLflow allows it, and it is not reserved."""
     return is_name(key) and not key.startswith(_RESERVED)
 
 
 def is_artifact_directory(name: str) -> bool:
-    """Return whether MLflow allows an artifact directory of this name."""
+    """Return whether a directory can have this name: MLflow allows it, and it is not reserved."""
     return is_name(name) and not name.startswith("torchx-")
 
 
@@ -80,7 +80,7 @@ def is_name(text: str) -> bool:
 
 
 def to_text(key: str, run_id: str, value: object) -> str:
-    """Return a value as MLflow shows it: scalars as text, lists and dictionaries as JSON."""
+    """Return a value as text for MLflow's pages; lists and dictionaries as JSON."""
     encoded = json_text(key, run_id, value)
     return encoded if isinstance(value, (list, tuple, dict)) else str(value)
 
@@ -116,10 +116,10 @@ def read_metadata(tags: dict[str, str]) -> dict[str, object]:
 
 
 def flatten(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the parameters in a configuration with their names.
+    """Yield the name and the value of each parameter in a nested configuration.
 
-    Fields of dataclasses and dictionaries are named ``a.b``, items in a list of dataclasses
-    ``a._0``. Any other list is one parameter.
+    The name of a field of a dataclass or dictionary is ``a.b``, and that of an item in a list of
+    dataclasses is ``a._0``. Any other list is one parameter.
     """
     if is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):

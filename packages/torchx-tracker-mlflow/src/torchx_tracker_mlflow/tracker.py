@@ -4,7 +4,7 @@
 metadata       tags; all values are text
 artifacts      uploaded files, in a directory with the artifact's name; remote paths as tags
 parameters     :meth:`MLflowTracker.log_params_flat`
-sources        tags; the first parent is also MLflow's parent, so that its pages nest the runs
+sources        tags; the first source is also MLflow's parent run, so that MLflow nests the runs
 =============  ==================================================================================
 """
 
@@ -156,7 +156,7 @@ class MLflowTracker(TrackerBase):
                 else:
                     record.update(file=os.path.basename(path), size=os.path.getsize(path))
                     self._client.log_artifact(mlflow_id, path, folder)
-            # Older tools and MLflow's pages read these tags.
+            # Older releases read these tags, and MLflow's pages show them.
             for key, value in (metadata or {}).items():
                 tag = f"{encoding.ARTIFACT_METADATA}{name}.{key}"
                 if encoding.is_name(tag):
@@ -167,8 +167,8 @@ class MLflowTracker(TrackerBase):
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
         """Return the artifacts of a run by name.
 
-        ``path`` is the location of the uploaded file; the metadata key ``mlflow.file_size`` is its
-        size in bytes.
+        The ``path`` of an uploaded artifact is its location in MLflow's artifact store; the
+        metadata key ``mlflow.file_size`` is the file's size in bytes.
         """
         found: dict[str, TrackerArtifact] = {}
         for run in self._find(run_id):
@@ -232,7 +232,7 @@ class MLflowTracker(TrackerBase):
             **kwargs: ``parent_run_id=...`` yields only the runs made from that run.
 
         Raises:
-            TrackerValueError: There is another filter.
+            TrackerValueError: ``kwargs`` has another key.
         """
         parent = parent_run_filter(kwargs)
         return self._ids(self._parent_filters(parent) if parent is not None else [""])
@@ -240,8 +240,8 @@ class MLflowTracker(TrackerBase):
     def log_params_flat(self, run_name: str, cfg: Any, key: str = "") -> None:
         """Record a configuration as parameters.
 
-        ``{"optimizer": {"lr": 0.1}}`` and fields of dataclasses become ``optimizer.lr``. MLflow
-        does not allow a parameter to change.
+        ``{"optimizer": {"lr": 0.1}}`` becomes the parameter ``optimizer.lr``, and so do nested
+        dataclasses. MLflow does not allow a parameter to change.
 
         Args:
             run_name: Id of the run.
@@ -260,13 +260,13 @@ class MLflowTracker(TrackerBase):
                 self._client.log_batch(run, params=pairs[begin : begin + _MAX_PARAMS])
 
     def get_run(self, run_name: str) -> Run:
-        """Return the MLflow run with this id, which is created if it does not exist."""
+        """Return the MLflow run with this TorchX id; create it if it does not exist."""
         mlflow_id = self._ensure_run(run_name)
         with self._translated_errors(f"read run '{run_name}'"):
             return self._client.get_run(mlflow_id)
 
     def get_run_id(self, run_name: str) -> str:
-        """Return MLflow's own id of a run, which is created if it does not exist."""
+        """Return MLflow's own id of a run; create the run if it does not exist."""
         return self._ensure_run(run_name)
 
     def close(self) -> None:
@@ -291,7 +291,11 @@ class MLflowTracker(TrackerBase):
 
     @contextmanager
     def _translated_errors(self, what: str) -> Iterator[None]:
-        """Raise the errors of MLflow and its libraries as ours."""
+        """Convert errors of MLflow and its libraries to tracker errors.
+
+        Args:
+            what: The failing action, for the error message ("cannot ...").
+        """
         from mlflow.exceptions import MlflowException
 
         try:
@@ -355,7 +359,10 @@ class MLflowTracker(TrackerBase):
                 break
 
     def _find(self, run_id: str) -> list[Run]:
-        """Return the MLflow runs of this id, oldest first; concurrent ranks may create several."""
+        """Return the MLflow runs with this TorchX id, oldest first.
+
+        There may be several, if several ranks created the run at the same time.
+        """
         if not run_id:
             raise TrackerValueError("the run id is empty")
         for condition in encoding.run_filters(run_id):
@@ -365,7 +372,10 @@ class MLflowTracker(TrackerBase):
         return []
 
     def _ensure_run(self, run_id: str) -> str:
-        """Return MLflow's own id of a run; create a missing run, by rank 0 if possible."""
+        """Return MLflow's own id of a run, and create a missing run.
+
+        Other ranks first wait for rank 0 to create it.
+        """
         if run_id not in self._run_ids:
             with self._lock:
                 if run_id not in self._run_ids:
@@ -379,8 +389,9 @@ class MLflowTracker(TrackerBase):
         if runs:
             return str(runs[0].info.run_id)
         created = self._create_run(run_id)
-        # MLflow cannot create a run only if none exists, so ranks may create several. All write to
-        # the oldest. The others are kept and read too, because a rank may have written to them.
+        # MLflow cannot atomically create a run unless it exists, so several ranks may create one.
+        # All ranks write to the oldest. The others are kept and also read, because a rank may have
+        # written to them before.
         first = str(next((run.info.run_id for run in self._find(run_id)), created))
         if first != created:
             with self._translated_errors(f"end the duplicate run '{run_id}'"):
@@ -435,7 +446,7 @@ class MLflowTracker(TrackerBase):
                     yield run_id
 
     def _files(self, run: Run, known: set[Any]) -> Iterator[tuple[str, FileInfo]]:
-        """Yield each artifact directory that no tag describes, with a file in it."""
+        """Yield each artifact directory that is not in ``known``, and one file in it."""
         pending: list[str | None] = [None]
         while pending:
             folder = pending.pop()
@@ -448,7 +459,7 @@ class MLflowTracker(TrackerBase):
 
 
 def _artifact(run: Run, record: dict[str, Any]) -> TrackerArtifact:
-    """Return the artifact that a record describes."""
+    """Return the artifact that the record in a tag describes."""
     metadata = record.get("metadata")
     path = str(record.get("path"))
     if record.get("folder"):
@@ -460,7 +471,10 @@ def _artifact(run: Run, record: dict[str, Any]) -> TrackerArtifact:
 
 
 def _older_artifact(run: Run, folder: str, file: FileInfo) -> TrackerArtifact:
-    """Return an artifact that another tool uploaded; its directory is its name."""
+    """Return an artifact without a record, as older releases upload it.
+
+    The artifact's name is the name of its directory.
+    """
     prefix = f"{encoding.ARTIFACT_METADATA}{folder}."
     tags = run.data.tags.items()
     metadata: dict[str, object] = {

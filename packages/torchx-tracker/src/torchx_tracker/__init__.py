@@ -1,4 +1,4 @@
-"""Experiment tracking from inside a job: metadata, artifacts and sources of its run.
+"""Experiment tracking from inside a job: record the run's metadata, artifacts and sources.
 
 ::
 
@@ -8,8 +8,8 @@
     run.add_metadata(learning_rate=0.1)
     run.add_artifact("model", "s3://bucket/model.pt", {"epoch": 3})
 
-The launcher chooses the trackers and passes them in the job's environment. If it chooses none,
-these calls do nothing.
+The launcher chooses the trackers and passes them in the job's environment. Without trackers, these
+calls do nothing.
 """
 
 from __future__ import annotations

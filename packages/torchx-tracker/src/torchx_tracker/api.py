@@ -1,7 +1,7 @@
 """The run of a job, and the trackers that record it.
 
-For a fast start of jobs without trackers, this module has no dataclasses and imports the contract
-of trackers only for type checkers.
+To start jobs without trackers quickly, this module defines no dataclasses and does not import the
+trackers' interface before it is needed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: A failing call that takes longer than this pauses its tracker, in seconds.
+#: If a failing write takes longer than this, in seconds, later writes skip the tracker for a while.
 _SLOW_FAILURE = 1.0
-#: Id of a run whose environment names none.
+#: Id of the run if the environment has no ``TORCHX_JOB_ID``.
 UNDEFINED_RUN_ID = "<UNDEFINED>"
 
 
@@ -33,8 +33,8 @@ class AppRunTrackableSource:
     """A source of a run: another run, or one of its artifacts.
 
     Args:
-        parent: The other run.
-        artifact_name: Name of its artifact, or None for the run as a whole.
+        parent: The run that is the source.
+        artifact_name: Name of the artifact that is the source, or None for the run as a whole.
     """
 
     __match_args__ = ("parent", "artifact_name")
@@ -61,9 +61,11 @@ class AppRun:
 
     Writes go to all trackers; reads return the result of the first tracker that does not fail. If a
     tracker fails, one warning is logged and the job continues. With ``TORCHX_TRACKER_STRICT=1`` in
-    the environment, the error is raised instead. After a failure that took seconds, for example
-    because the server is down, the tracker is skipped for ten times as long. So it never takes more
-    than a tenth of the job's time.
+    the environment, the error is raised instead.
+
+    If a failing write took more than a second, for example because the server is down, writes then
+    skip the tracker for ten times that long. Failing writes thus take at most a tenth of the job's
+    time.
 
     Args:
         id: Id of the run; the app handle, if a launcher started the job.
@@ -133,7 +135,8 @@ class AppRun:
 
         Args:
             source_id: Id of the other run.
-            artifact_name: Name of its artifact that was used, or None for the run as a whole.
+            artifact_name: Name of the other run's artifact that was used, or None for the run as a
+                whole.
         """
         self._call_all(lambda tracker: tracker.add_source(self.id, source_id, artifact_name))
 

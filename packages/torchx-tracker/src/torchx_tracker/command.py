@@ -1,7 +1,7 @@
 """The command ``torchx tracker``, which shows the records of the configured trackers.
 
-The command ``torchx`` imports this module when it runs it, and provides click and the runner. The
-runner's configuration names the trackers.
+``torchx`` imports this module only when this command runs. click and the runner are installed with
+``torchx``. The configured trackers are those in ``.torchxconfig`` or ``TORCHX_TRACKERS``.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ for _group in (command, list_):
 
 
 class _Results(dict[str, R]):
-    """The results of the trackers by name, and an exit code that is not 0 if one failed."""
+    """The results by name of tracker, and an exit code that is not 0 if a tracker failed."""
 
     exit_code = 0
 
@@ -176,7 +176,7 @@ def _query(tracker_name: str | None, query: Callable[[TrackerBase], R]) -> _Resu
 def _configured(tracker_name: str | None) -> dict[str, str | None]:
     from torchx_specs.plugins.records import load_object
 
-    # This package must not depend on the runner, which the command torchx provides.
+    # This package does not depend on the runner, so load the function by its name.
     configs: dict[str, str | None] = load_object(
         "torchx_runner.config.trackers:get_configured_trackers", "torchx tracker"
     )()
@@ -201,7 +201,7 @@ def _merge(run_id: str, lineages: list[Lineage]) -> Lineage:
 
 
 def _links(lineage: Lineage) -> list[Any]:
-    """Return the links of a lineage; if its tracker gives none, link every run directly."""
+    """Return the links of a lineage; if it has none, link each run directly to the queried run."""
     from torchx_specs.trackers.api import LineageLink
 
     if lineage.links:

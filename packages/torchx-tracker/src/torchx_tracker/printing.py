@@ -40,7 +40,7 @@ def _plain(data: Any, *, finite: bool = False) -> Any:
 
     Args:
         data: The results of trackers.
-        finite: Whether numbers that JSON lacks (NaN, infinity) become text too.
+        finite: Whether NaN and infinity, which JSON lacks, also become text.
     """
     if isinstance(data, float):
         odd = data != data or data in (float("inf"), float("-inf"))
@@ -87,7 +87,7 @@ def printable(text: str) -> str:
 def format_tree(lineage: Lineage) -> str:
     """Return a lineage as a tree: the ancestors of the run, then its descendants.
 
-    A run that is reached several edges shows its own branches once; other places show ``...``.
+    If several paths lead to a run, its branches are shown once; ``...`` marks the other places.
     """
     up: dict[str, list[tuple[str, str | None]]] = {}
     down: dict[str, list[tuple[str, str | None]]] = {}
@@ -116,7 +116,7 @@ def _branches(
     label_format: str,
     indent: str,
 ) -> list[str]:
-    """Return the lines below a run. A chain of runs may be long, so do not recurse."""
+    """Return the lines below a run, without recursion, because chains of runs may be long."""
     lines: list[str] = []
     shown = {run_id}
     stack = [(indent, *step) for step in _steps(edges.get(run_id, ()))]
@@ -141,7 +141,10 @@ def _branches(
 def _steps(
     links: Sequence[tuple[str, str | None]],
 ) -> list[tuple[str, str | None, bool]]:
-    """Return each linked run with its artifacts as the label, last run first for use as a stack."""
+    """Return each linked run, its artifacts as a label, and whether it is the last.
+
+    The order is reversed, because the caller takes items from the end.
+    """
     artifacts: dict[str, list[str]] = {}
     for run, artifact in links:
         artifacts.setdefault(run, []).extend([] if artifact is None else [artifact])

@@ -1,8 +1,9 @@
-"""The types that a component's parameter may have, and how values of each are read.
+"""The types that a component's parameter may have, with a converter for each.
 
-:data:`_TYPES` and :data:`_GENERIC_TYPES` are the only table of types. Run time and help look up
-annotations with :func:`converter_for`. So does the linter, which resolves the annotations in source
-code to the same types, and names that it cannot resolve to subclasses of :class:`UnresolvedType`.
+:data:`_TYPES` and :data:`_GENERIC_TYPES` are the only tables of types. The parser, the help and the
+linter look up annotations with :func:`converter_for`. The linter does not import the component: it
+resolves annotations in source code to the same types, and unknown names to subclasses of
+:class:`UnresolvedType`.
 """
 
 from __future__ import annotations
@@ -27,23 +28,24 @@ SUPPORTED_TYPES = (
 
 
 class UnsupportedTypeError(TypeError):
-    """An annotation has no converter; the text is the annotation."""
+    """An annotation has no converter; the message is the annotation."""
 
 
 class UnresolvedType:
-    """Base of the classes that stand for a type whose definition the linter cannot see."""
+    """Base class of placeholders for types whose definition the linter cannot see."""
 
 
 class Converter:
     """Reads values of one type.
 
-    Both methods raise ValueError with a reason that can follow the name of an option.
+    :meth:`from_text` and :meth:`from_value` raise ValueError; its message can follow the name of
+    an option.
 
     Attributes:
-        name: The type in help and messages.
-        choices: The valid values, if the type lists them.
-        is_flag: Whether the option can stand without a value, and be negated.
-        is_repeatable: Whether the type holds several values, so that its option can be repeated.
+        name: Name of the type in help and messages.
+        choices: The valid values of an Enum or a Literal; empty for other types.
+        is_flag: Whether the option can be given without a value, and negated (``--no-NAME``).
+        is_repeatable: Whether the type holds several values, so that the option can be repeated.
         is_scalar: Whether a value can be an item of a list.
         takes_empty: Whether the empty string is a value of the type.
         rank: Position among the members of a union; lower ranks are tried first.
@@ -58,18 +60,18 @@ class Converter:
     rank: int = 5
 
     def from_text(self, text: str) -> Any:
-        """Return the value that ``text`` holds, from a command line or a configuration file."""
+        """Parse a value given as text on a command line or in a configuration file."""
         raise NotImplementedError
 
     def from_value(self, value: Any) -> Any:
-        """Check a typed value, from JSON or Python; parse it if it is text."""
+        """Check a typed value from JSON or Python; parse a string like :meth:`from_text`."""
         if isinstance(value, str):
             return self.from_text(value)
         given = "null" if value is None else f"{value!r} ({type(value).__name__})"
         raise ValueError(f"expected {self.name}, got {given}")
 
     def join(self, first: Any, more: Any) -> Any:
-        """Return the combined values of a repeated option."""
+        """Combine the values of a repeated option: ``first`` and those after it."""
         raise NotImplementedError
 
 
@@ -162,11 +164,11 @@ class _PathConverter(Converter):
 
 
 class _ChoiceConverter(Converter):
-    """Reads a Literal or an Enum: one of several choices, by its name or its value.
+    """Reads a Literal or an Enum: one of several choices, given by name or by value.
 
     Args:
-        names: Choices by name.
-        values: Pairs of a value and its choice.
+        names: Pairs of a name and the choice with this name.
+        values: Pairs of a value and the choice with this value.
     """
 
     rank = 0
@@ -174,7 +176,7 @@ class _ChoiceConverter(Converter):
     def __init__(self, names: list[tuple[str, Any]], values: list[tuple[Any, Any]]) -> None:
         self._values = values
         self._by_text: dict[str, Any] = {}
-        # if several choices have the same text, a string wins
+        # If choices have the same text, such as 1 and "1", the text means the string.
         for text, choice in sorted(names, key=lambda pair: not isinstance(pair[1], str)):
             self._by_text.setdefault(text, choice)
         for value, choice in values:
@@ -339,7 +341,7 @@ class _UnionConverter(Converter):
 
     def from_value(self, value: Any) -> Any:
         if isinstance(value, str):
-            # typed text must not become a number if the union has str
+            # a JSON string such as "1" must not become a number if the union has str
             if any(isinstance(member, _StrConverter) for member in self._members):
                 return value
             return self.from_text(value)
@@ -362,7 +364,7 @@ def converter_for(annotation: Any) -> Converter:
     """Return the converter for a resolved annotation (not a string).
 
     Raises:
-        UnsupportedTypeError: Values of that type cannot be read from text.
+        UnsupportedTypeError: The annotation has no converter.
     """
     try:
         simple = _TYPES.get(annotation)
@@ -394,7 +396,7 @@ def converter_for(annotation: Any) -> Converter:
 
 
 def is_supported_generic(generic: Any) -> bool:
-    """Return True for a generic type of the table, such as ``list``, ``Dict`` or ``Optional``."""
+    """Return True for a supported generic type, such as ``list``, ``Dict`` or ``Optional``."""
     origin = typing.get_origin(generic) or generic
     return origin is typing.Optional or origin in _GENERIC_TYPES
 
@@ -465,7 +467,7 @@ def _annotated(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     return converter_for(arguments[0])
 
 
-#: Types without arguments. Besides, enums, path classes, NewTypes and type aliases are supported.
+#: Types without arguments. converter_for also supports enums, path classes, NewTypes and aliases.
 _TYPES: dict[Any, Converter] = {
     str: _StrConverter(),
     int: _NumberConverter(int, rank=1),
@@ -477,7 +479,7 @@ _TYPES: dict[Any, Converter] = {
     object: _AnyConverter(),
 }
 
-#: Types with arguments, by their origin.
+#: Functions that make the converter of a type with arguments, by the type's origin.
 _GENERIC_TYPES: dict[Any, Callable[[Any, tuple[Any, ...]], Converter]] = {
     list: _list,
     collections.abc.Sequence: _list,

@@ -12,7 +12,7 @@ class Docstring(NamedTuple):
     Attributes:
         short: The first line.
         long: The rest of the description, up to the first section.
-        params: The text of each documented parameter; ``*args`` is named without its star.
+        params: The text of each documented parameter, by name; ``*args`` has the key ``args``.
     """
 
     short: str
@@ -60,7 +60,7 @@ def _google_params(body: list[str]) -> dict[str, str]:
     """Return the texts of an ``Args:`` section; deeper indented lines continue a text."""
     first = next((line for line in body if line.strip()), "")
     base = _indent(first)
-    if base == 0:  # "Args:" followed by prose at its own level
+    if base == 0:  # "Args:" followed by text that is not indented
         return {}
     texts: dict[str, tuple[str, list[str]]] = {}
     more: list[str] = []
@@ -91,6 +91,6 @@ def _dedent(lines: list[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Remove the indentation that all lines after the first share."""
+    """Remove the indentation that all lines after the first have in common."""
     first, _, rest = text.expandtabs().partition("\n")
     return "\n".join([first.strip(), _dedent(rest.split("\n"))]).strip("\n")

@@ -22,10 +22,10 @@ def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
 
     Args:
         fn: The component.
-        prog: The component's name in the usage line (default: its own name).
+        prog: The component's name in the usage line (default: the name of ``fn``).
 
     Raises:
-        ComponentTypeError: It cannot be a component.
+        ComponentTypeError: ``fn`` cannot be a component.
     """
     import inspect
 

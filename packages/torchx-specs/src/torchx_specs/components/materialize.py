@@ -20,7 +20,7 @@ class ComponentArgs(NamedTuple):
     """Arguments of a component, ready for the call.
 
     Attributes:
-        positional_args: Values by name, in the order of the signature.
+        positional_args: Values of the other parameters by name, in the order of the signature.
         var_args: Values for ``*args``.
         kwargs: Keyword-only arguments.
     """
@@ -47,18 +47,20 @@ def materialize_appdef(
     2
 
     ``cmpnt_args`` win over ``config``, ``config`` over ``cmpnt_defaults``, and ``cmpnt_defaults``
-    over the signature. Errors of the component itself are not changed.
+    over the defaults in the signature. An exception that the component raises is passed on
+    unchanged.
 
     Args:
-        cmpnt_fn: The component. A class is called with the arguments, then its ``build()``.
-        cmpnt_args: Arguments of a command line.
-        cmpnt_defaults: Text by parameter, from a configuration file.
-        config: Typed values by parameter, from JSON.
+        cmpnt_fn: The component: a function, or a class. A class is called with the arguments, and
+            the method ``build()`` of the instance returns the AppDef.
+        cmpnt_args: Arguments from a command line, such as ``["--msg", "hello"]``.
+        cmpnt_defaults: Maps names of parameters to values as text, from a configuration file.
+        config: Maps names of parameters to typed values, from JSON.
 
     Raises:
         ComponentArgumentError: Arguments are unknown, missing or of the wrong type.
-        ComponentTypeError: No command line can fill the component's signature, or the component did
-            not return an AppDef.
+        ComponentTypeError: The component's signature is not supported, or the component did not
+            return an AppDef.
         ComponentHelpRequested: ``--help`` was among the arguments.
     """
     from torchx_specs.model.app import AppDef
@@ -90,7 +92,7 @@ def materialize_appdef(
 
 
 def _call(component: Callable[..., Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function of a component, and note on an exception where the component raised it."""
+    """Call a function of a component; record on an exception where the component raised it."""
     try:
         return fn(*args, **kwargs)
     except Exception as e:
@@ -104,7 +106,7 @@ def _call(component: Callable[..., Any], fn: Callable[..., Any], *args: Any, **k
 
 
 def _location(component: Callable[..., Any], error: BaseException) -> str | None:
-    """Return the first line in the component's file that an error passed through."""
+    """Return ``file:line`` of the outermost frame of an error that is in the component's file."""
     try:
         file = inspect.getfile(inspect.unwrap(component))
     except TypeError:  # built into the interpreter
@@ -123,11 +125,11 @@ def _location(component: Callable[..., Any], error: BaseException) -> str | None
 def component_error_location(error: BaseException) -> str | None:
     """Return ``file:line`` of the component's code that raised an exception.
 
-    :func:`materialize_appdef` passes on an exception that a component raises, and notes this on it.
+    :func:`materialize_appdef` records this location on an exception that a component raises.
 
     Returns:
-        The first line of the component's file that the exception passed through, or None if no
-        component raised it.
+        The location of the outermost frame that is in the component's file, or None if no component
+        raised the exception.
     """
     return getattr(error, "_torchx_component_location", None)
 
@@ -151,7 +153,7 @@ def parse_args(
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> argparse.Namespace:
-    """Return the arguments for a component like argparse; see :func:`materialize_appdef`."""
+    """Return the arguments for a component as a Namespace; see :func:`materialize_appdef`."""
     import argparse
 
     signature, values, varargs = _bound(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
@@ -199,7 +201,10 @@ def _raise_help(fn: Callable[..., Any]) -> NoReturn:
 
 
 def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the values of parameters; warn of other names, because configuration is shared."""
+    """Return the values of parameters, and warn of unknown names.
+
+    Unknown names are not an error, because several components may share a configuration.
+    """
     known: dict[str, Any] = {}
     for name, value in (given or {}).items():
         parameter = signature.get(name)

@@ -1,8 +1,7 @@
 """Parse the arguments after a component's name into values for its parameters.
 
-This is not argparse, because everything after ``--`` or the first positional argument belongs to
-the component unchanged, a bad argument is an exception, and importing argparse takes longer than
-all of this.
+argparse is not used: everything after ``--`` or the first positional argument must reach the
+component unchanged, a bad argument must raise an exception, and importing argparse is slow.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ class ComponentHelpRequested(TorchXError):
     """``--help`` was among the arguments. The command prints ``text`` and exits with 0.
 
     Args:
-        text: The component's help, which calls the component by its own name.
-        component: The component, to make the help with another name (:func:`component_help`).
+        text: The component's help, with the name of the function in the usage line.
+        component: The component. To show another name, call :func:`component_help` with it.
     """
 
     exit_code = 0
@@ -32,7 +31,7 @@ class ComponentHelpRequested(TorchXError):
 
 
 class HelpWanted(Exception):
-    """``--help`` was among the arguments; the caller makes a ComponentHelpRequested of it."""
+    """``--help`` was among the arguments; the caller raises ComponentHelpRequested instead."""
 
 
 class _Option(NamedTuple):
@@ -83,17 +82,18 @@ class Options:
             )
 
     def find(self, argument: str) -> tuple[_Option, str | None]:
-        """Return the option that an argument names, and the value that is attached to it.
+        """Return the option that an argument names, and the value after ``=`` or ``-x``, if any.
 
         Raises:
             ValueError: The option is unknown, or an abbreviation of several options.
+            HelpWanted: The argument is ``--help``, or an abbreviation of only ``--help``.
         """
         name, equal, value = argument.partition("=")
         if argument.startswith("--"):
             return self._find_long(name), value if equal else None
         if name in self._short:
             return self._short[name], value if equal else None
-        # `-name x` is a slip for `--name x`, not `-n ame` and an argument
+        # `-name x` is a typing error for `--name x`; it does not mean `-n ame`.
         if argument[:2] in self._short and _folded(name) not in self._long:
             option = self._short[argument[:2]]
             if not option.is_flag:
@@ -107,7 +107,8 @@ class Options:
             return exact
         if not name:
             raise ValueError(f"'{option}' is not an option")
-        # an abbreviation of a negation begins with no_
+        # `--no-NAME` can be abbreviated only after `--no-`, so that `--n` does not match every
+        # negated flag.
         tables = [self._long, self._negated] if name.startswith("no_") else [self._long]
         matches = {key: table[key] for table in tables for key in table if key.startswith(name)}
         is_help = "help".startswith(name)
@@ -133,9 +134,9 @@ class ParsedArguments(NamedTuple):
     """The arguments of a command line.
 
     Attributes:
-        values: Given values by parameter.
+        values: Maps names of parameters to the given values.
         varargs: Arguments for ``*args``; None if there were none.
-        problems: Problems, each with the name of its parameter.
+        problems: Error messages, each with the name of the parameter that it is about.
     """
 
     values: dict[str, Any]
@@ -148,6 +149,7 @@ def parse_arguments(signature: ComponentSignature, arguments: Sequence[str]) -> 
 
     Raises:
         ComponentArgumentError: An argument is not an option of the component.
+        ComponentTypeError: Two parameters have the same option string.
         HelpWanted: ``--help`` was among the options.
     """
     options = Options(signature)
@@ -184,7 +186,14 @@ def parse_arguments(signature: ComponentSignature, arguments: Sequence[str]) -> 
 
 
 def _value_of(option: _Option, argument: str, attached: str | None, rest: list[str]) -> str | None:
-    """Return the text of an option's value; None for a flag that stands alone."""
+    """Return the text of an option's value; None for a flag without a value.
+
+    Args:
+        option: The option.
+        argument: The option as it was given.
+        attached: The value in the same argument (``--name=value``), or None.
+        rest: The arguments after the option. If the first is the value, it is removed.
+    """
     if option.negated:
         if attached is not None:
             raise ValueError(f"{argument}: a negated flag takes no value")
@@ -211,7 +220,8 @@ def _store(
     """Store the value of an option.
 
     Raises:
-        ValueError: The text is not a value of its type, or the option has another value already.
+        ValueError: The text is not a value of the option's type, or the option was already given
+            with another value.
     """
     parameter = option.parameter
     value = not option.negated if text is None else _read(parameter, text)
@@ -235,10 +245,10 @@ def bind(
     """Return the value of every parameter, and the values of ``*args``.
 
     The command line wins over ``config``, ``config`` over ``defaults``, and ``defaults`` over the
-    signature.
+    defaults in the signature.
 
     Raises:
-        ComponentArgumentError: Arguments are wrong or missing; the text has all problems.
+        ComponentArgumentError: Arguments are wrong or missing; the message lists all problems.
     """
     problems = list(parsed.problems)
     at_fault = {name for _, name in problems}
@@ -281,7 +291,7 @@ def bind(
 
 
 def _error(message: str, parameter: str | None = None) -> ComponentArgumentError:
-    # arguments in the message may have line breaks; an error is one line
+    # An error message is one line, but arguments that it quotes may have line breaks.
     return ComponentArgumentError("\\n".join(message.splitlines()), parameter)
 
 
@@ -333,12 +343,12 @@ def _bind_varargs(
 
 
 def unsupported(parameter: ComponentParameter) -> str:
-    """Return the reason why values of this parameter cannot be read."""
+    """Return the error message for a parameter whose type has no converter."""
     return f"type '{parameter.type_name}' is not supported; supported types: {SUPPORTED_TYPES}"
 
 
 def unknown_names(signature: ComponentSignature, names: Iterable[str]) -> list[str]:
-    """Return a line for each name that is not a parameter."""
+    """Return an error message for each name that is not a parameter."""
     return [
         f"{signature.name} has no parameter '{name}';{nearest(name, signature.names)}".rstrip(";")
         for name in names
@@ -347,7 +357,7 @@ def unknown_names(signature: ComponentSignature, names: Iterable[str]) -> list[s
 
 
 def _looks_like_option(argument: str) -> bool:
-    """Return False for negative numbers too, because no parameter has such a name."""
+    """Return True if an argument begins with ``-`` and is not ``-`` or a negative number."""
     if len(argument) < 2 or argument[0] != "-":
         return False
     digits = argument[2:] if argument[1] == "." else argument[1:]

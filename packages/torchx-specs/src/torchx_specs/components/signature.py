@@ -26,11 +26,11 @@ class ComponentParameter(NamedTuple):
 
     Attributes:
         name: Name in the signature.
-        converter: Reads the values; None if the type is not supported.
+        converter: Reads values of the parameter; None if the type is not supported.
         type_name: The type, as help shows it.
         default: The default, or ``REQUIRED``.
         aliases: Further option strings, from ``Annotated[T, "-x"]``.
-        keyword_only: Whether the component takes it by name only.
+        keyword_only: Whether the component accepts the parameter only by name.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ComponentSignature(NamedTuple):
     varargs: ComponentParameter | None = None
 
     def get(self, name: str) -> ComponentParameter | None:
-        """Return the parameter of that name, or None; ``-`` counts as ``_``."""
+        """Return the parameter named ``name``, or None; ``-`` means ``_``."""
         wanted = name.replace("-", "_")
         return next((p for p in self._all if p.name == wanted), None)
 
@@ -83,12 +83,12 @@ def component_name(fn: Callable[..., Any]) -> str:
 def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
     """Return the signature of a component: a function, or a class with a method ``build()``.
 
-    Annotations may be strings. A parameter without an annotation has the type of its default, or
-    is a str.
+    Annotations may be strings. A parameter without an annotation gets the type of its default, or
+    Any if the default is missing, None or of an unsupported type.
 
     Raises:
-        ComponentTypeError: The component has no signature, an unknown name in an annotation, or
-            ``**kwargs``.
+        ComponentTypeError: The signature cannot be read, contains ``**kwargs``, or has an
+            annotation that cannot be resolved.
     """
     name = component_name(fn)
     try:
@@ -156,12 +156,15 @@ def _aliases(hint: Any) -> tuple[str, ...]:
 def _resolved_annotations(
     fn: Callable[..., Any], name: str, parameters: list[inspect.Parameter]
 ) -> dict[str, Any]:
-    """Resolve the annotations of the parameters; the return annotation need not be importable."""
+    """Resolve the annotations of the parameters, but not the return annotation.
+
+    The return type may be imported only under ``TYPE_CHECKING``.
+    """
     annotations = {p.name: p.annotation for p in parameters if p.annotation is not REQUIRED}
     names = _global_names(fn)
     try:
         return _hints(annotations, names)
-    except Exception:  # an annotation may raise anything: find the one that does
+    except Exception:  # any exception: resolve them one by one, to name the parameter
         for key, annotation in annotations.items():
             try:
                 _hints({key: annotation}, names)
@@ -177,7 +180,7 @@ def _resolved_annotations(
 
 def _hints(annotations: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
     holder = types.SimpleNamespace(__annotations__=annotations)
-    # get_type_hints accepts any object with __annotations__, unlike its stub
+    # get_type_hints accepts any object with __annotations__, although its type stub does not
     return typing.get_type_hints(typing.cast(Any, holder), names, None, include_extras=True)
 
 

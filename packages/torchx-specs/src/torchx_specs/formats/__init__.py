@@ -1,1 +1,1 @@
-"""AppDefs as documents: JSON and YAML."""
+"""Reading and writing AppDefs as JSON and YAML."""

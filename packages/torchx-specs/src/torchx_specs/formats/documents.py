@@ -1,7 +1,8 @@
-"""Plain data as JSON and YAML text: AppDef documents and overlay files.
+"""Reading and writing JSON and YAML, for AppDef documents and overlay files.
 
-Both readers refuse a key written twice and numbers that JSON does not have, which the libraries
-accept silently. YAML is read with the safe loader and ``!!python/tuple``, which overlays use.
+The libraries silently accept duplicate keys, and the JSON library also accepts NaN and Infinity;
+here they are errors. YAML is read with the safe loader, which is extended with
+``!!python/tuple`` for overlays.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ def parse_document(text: str, where: str) -> Any:
 
     Args:
         text: The document.
-        where: Path or URI of the document, for messages; ``.json`` at its end excludes YAML.
+        where: Path or URI of the document, for error messages. If it ends with ``.json``, the
+            document must be JSON.
 
     Raises:
-        RequestError: The text is neither, or it is YAML and PyYAML is not installed.
+        RequestError: The text is neither JSON nor YAML, or it is YAML and PyYAML is not installed.
     """
     if where.endswith(".json"):
         return parse_json(text, where)
@@ -86,7 +88,8 @@ def parse_yaml(text: str, where: str) -> Any:
     """Parse one YAML document with a safe loader.
 
     Raises:
-        RequestError: The text is not YAML, a tag is not plain data, or a mapping has a key twice.
+        RequestError: The text is not YAML, a mapping has a key twice, or a tag is refused by the
+            safe loader.
         YamlMissingError: PyYAML is not installed.
     """
     yaml = _yaml(where)
@@ -105,13 +108,13 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def dump_json(data: object) -> str:
-    """Return ``data`` as indented JSON that can be written as UTF-8; keys keep their order."""
+    """Return ``data`` as indented JSON that UTF-8 can encode; keys keep their order."""
     import json
 
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # text with bytes that were not UTF-8
+    except UnicodeEncodeError:  # lone surrogates, which Python uses for bytes that are not UTF-8
         return json.dumps(data, indent=2, allow_nan=False)
     return text
 
@@ -119,7 +122,7 @@ def dump_json(data: object) -> str:
 def dump_yaml(data: object) -> str:
     """Return ``data`` as YAML; keys keep their order, text with line breaks is a literal block.
 
-    Strings that any YAML version would read as a number or a boolean are quoted.
+    A string is quoted if a reader of any YAML version would take it for a number or a boolean.
 
     Raises:
         YamlMissingError: PyYAML is not installed.
@@ -170,13 +173,13 @@ def _loader_class() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """The safe loader, with tuples; a key written twice is an error."""
+        """The safe loader, with tuples; a duplicate key is an error."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             if isinstance(node, yaml.MappingNode):
                 seen = set()
                 for key_node, _ in node.value:
-                    # keys that `<<` merges may be overridden
+                    # a key that `<<` merges is no duplicate: the mapping may override it
                     if key_node.tag == "tag:yaml.org,2002:merge":
                         continue
                     if isinstance(key_node, yaml.ScalarNode):
@@ -202,7 +205,7 @@ def _dumper_class() -> Any:
 
     import yaml
 
-    # text that PyYAML does not quote, and other YAML readers take for a number or a boolean
+    # text that PyYAML does not quote, but other YAML readers take for a number or a boolean
     ambiguous = re.compile(
         r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+|[yYnN]"
     )
@@ -221,7 +224,7 @@ def _dumper_class() -> Any:
     def represent_str(dumper: Any, text: str) -> Any:
         style = None
         if other_line_breaks.search(text):
-            style = '"'  # any other style is read as plain line breaks
+            style = '"'  # in other styles, YAML readers replace these line breaks by "\n"
         elif "\n" in text:
             style = "|"
         elif ambiguous.fullmatch(text):

@@ -1,4 +1,4 @@
-"""AppDefs as documents: plain dicts, JSON and YAML, without loss in either direction.
+"""Conversion of AppDefs to plain dicts, JSON and YAML, and back, without loss.
 
 >>> from torchx_specs import AppDef, Role
 >>> app = AppDef("echo", roles=[Role("echo", image="/tmp", entrypoint="echo", args=["hi"])])
@@ -6,9 +6,8 @@
 True
 
 ``appdef.schema.json`` beside this module is the JSON Schema of a document (:func:`json_schema`).
-This module writes, reads and checks the fields that the schema lists. In a document written by
-hand, ``kind``, ``version`` and every field with a default may be missing, and ``resource`` may be
-the name of a named resource.
+This module writes, reads and checks the fields that the schema lists. A document may omit ``kind``,
+``version`` and every field with a default, and ``resource`` may be the name of a named resource.
 
 Overlays contain tuples, which JSON does not have. A tuple is written as ``{"$tuple": [...]}``, and
 a dict that looks like a tuple as ``{"$dict": {...}}``.
@@ -44,13 +43,13 @@ _TOO_DEEP = "data is nested too deeply, or contains itself"
 
 
 def to_dict(app: AppDef) -> dict[str, Any]:
-    """Return an app as data that JSON can hold.
+    """Return an app as a dict that JSON can represent.
 
-    A role of a subclass becomes a plain role. Overrides are resolved and not written.
+    A role of a subclass becomes a plain role. Overrides are replaced by their values.
 
     Raises:
-        SerializationError: Fields have values of undeclared types, or values that JSON cannot hold.
-            The text lists all of them.
+        SerializationError: Fields have values of undeclared types, or values that JSON cannot
+            represent. The message lists all of them.
     """
     writer = _Writer()
     try:
@@ -66,8 +65,8 @@ def from_dict(data: Mapping[str, Any]) -> AppDef:
     """Return the app that a document describes.
 
     Raises:
-        SerializationError: Fields are unknown, missing or of the wrong type. The text lists all of
-            them.
+        SerializationError: Fields are unknown, missing or of the wrong type. The message lists all
+            of them.
     """
     reader = _Reader()
     try:
@@ -126,12 +125,13 @@ def from_yaml(text: str) -> AppDef:
 
 
 def load(path_or_text: str | os.PathLike[str], *, called: str | None = None) -> AppDef:
-    """Return the app in a file, or in a text, of JSON or YAML.
+    """Return the app in a JSON or YAML file, or in a string.
 
     Args:
-        path_or_text: A path. A string of several lines, or one that begins with ``{``, is the
+        path_or_text: Path of the file. A string that has several lines or begins with ``{`` is the
             document itself.
-        called: Name of the document in messages; if given, ``path_or_text`` is the document.
+        called: Name of the document in error messages. If given, a string is always the document
+            itself.
 
     Raises:
         SerializationError: The file cannot be read; also see :func:`from_dict`.
@@ -203,10 +203,10 @@ def _shown(value: object) -> str:
     return f"{text if len(text) <= 40 else text[:37] + '...'} ({type(value).__name__})"
 
 
-#: The classes that the definitions of the schema describe.
+#: The class of each record in the schema's ``$defs``.
 _CLASSES: Mapping[str, type] = {"role": Role, "resource": Resource, "workspace": Workspace}
 _MOUNTS: Mapping[str, type] = {"bind": BindMount, "volume": VolumeMount, "device": DeviceMount}
-#: The scalar types of the schema, as messages call them.
+#: The scalar types of the schema: the name in error messages, and the accepted Python types.
 _SCALARS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "string": ("text", (str,)),
     "integer": ("an integer", (int,)),
@@ -218,9 +218,9 @@ _SCALARS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 class _Walk:
     """Walks a value and its schema together, and collects the problems of the value."""
 
-    #: What messages call a dict.
+    #: Noun for a dict in error messages: "a dict" or "a mapping".
     mapping: str
-    #: Advice for a scalar in the place of text.
+    #: Hint to append if a number or boolean is given instead of a string.
     advice: str = ""
 
     def __init__(self) -> None:
@@ -231,7 +231,7 @@ class _Walk:
         self.problems.append(f"{where}expected {expected}, got {_shown(value)}{advice}")
 
     def value(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
-        """Convert a value by its schema."""
+        """Convert a value as its schema requires."""
         name = schema.get("$ref", "").rpartition("/")[2]
         if name == "plainObject":
             return self.dict_of(value, path, self.plain)
@@ -243,7 +243,7 @@ class _Walk:
             return self.record(value, path, _schema()["$defs"][name], _CLASSES[name])
         if "enum" in schema:
             return self.retry_policy(value, path)
-        if "oneOf" in schema:  # null or a record; in a document also the name of a resource
+        if "oneOf" in schema:  # null or a record; a resource may also be a name
             *others, record = schema["oneOf"]
             if {"type": "string"} in others:
                 return self.resource(value, path, record)
@@ -267,7 +267,7 @@ class _Walk:
         return self.plain_scalar(value, path)
 
     def plain_scalar(self, value: Any, path: str) -> Any:
-        """Return a scalar as its builtin type; an Enum may be derived from one."""
+        """Convert a subclass of str, int or float, such as an Enum, to its builtin type."""
         if isinstance(value, bool):
             return value
         if isinstance(value, float):
@@ -309,7 +309,7 @@ class _Walk:
         raise NotImplementedError
 
     def plain(self, value: Any, path: str) -> Any:
-        """Convert a value of no declared type."""
+        """Convert a value that may be any JSON data."""
         raise NotImplementedError
 
 
@@ -385,7 +385,7 @@ class _Reader(_Walk):
             elif version != VERSION:
                 newer = " (written by a newer torchx-specs?)" if version > VERSION else ""
                 self.problems.append(f"version: this reads version {VERSION}, not {version}{newer}")
-            if self.problems:  # of little use to check the fields of another format
+            if self.problems:  # another format: errors in its fields would only confuse
                 return None
         return self.record(value, "", _schema(), AppDef)
 
@@ -451,7 +451,7 @@ class _Reader(_Walk):
             if list(value) == [_DICT]:
                 return self.dict_of(value[_DICT], f"{path}.{_DICT}", self.plain)
             return self.dict_of(value, path, self.plain)
-        if isinstance(value, (list, tuple)):  # YAML has a tag for tuples
+        if isinstance(value, (list, tuple)):  # YAML documents may have !!python/tuple
             return type(value)(self.list_of(value, path, self.plain))
         if value is not None and not isinstance(value, (str, int, float)):
             self.problems.append(f"{path}: {_shown(value)} is no JSON value; put it in quotes")

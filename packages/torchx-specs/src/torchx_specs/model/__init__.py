@@ -1,1 +1,1 @@
-"""A job as data: apps, roles, resources, mounts, macros, handles and statuses."""
+"""Data types of jobs: apps, roles, resources, mounts, macros, handles and statuses."""

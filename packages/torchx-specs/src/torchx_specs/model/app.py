@@ -1,4 +1,4 @@
-"""A job as data: an app of roles."""
+"""The description of a job: an app and its roles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RetryPolicy(str, Enum):
     """The part of an app that restarts when a replica fails.
 
     A failure is a non-zero exit code, a crash of the host, a preemption or an eviction. All
-    schedulers support APPLICATION; see their documentation for the others.
+    schedulers support APPLICATION; the documentation of a scheduler lists its other policies.
 
     1. REPLICA: replaces the failed replica; the other replicas continue. With ``dist.ddp``,
        torchelastic coordinates restarts and membership changes. Otherwise the application has to
@@ -42,7 +42,7 @@ _instance_dict = object.__getattribute__
 
 @dataclass
 class Role:
-    """A set of nodes that perform one duty within an :class:`AppDef`.
+    """A group of replicas that run the same command within an :class:`AppDef`.
 
     - DDP app: one role (trainer)
     - parameter-server app: several roles (trainer, ps)
@@ -60,7 +60,7 @@ class Role:
         name: Name of the role.
         image: Software to run: a container image, or a directory, depending on the scheduler.
         min_replicas: Minimum number of replicas for elastic scaling. If it is None, or the
-            scheduler does not support it, the job runs at ``num_replicas``.
+            scheduler does not support elastic scaling, the role has ``num_replicas`` replicas.
         entrypoint: Command to run in the container.
         args: Arguments of the command.
         env: Environment variables.
@@ -73,9 +73,9 @@ class Role:
         mounts: Bind, volume or device mounts.
         workspace: Local project directories to upload into the job. The argument ``workspace`` of
             the Runner's methods overrides it on ``roles[0]``.
-        overrides: Values by attribute, or callables, futures and awaitables that return them. An
-            override is computed once, when the attribute is first read. For older programs; prefer
-            setting the attribute.
+        overrides: Maps the name of an attribute to the value that replaces it, or to a callable,
+            future or awaitable that returns this value. The value is computed once, when the
+            attribute is first read. Kept for compatibility; new programs set the attribute.
     """
 
     name: str
@@ -105,15 +105,16 @@ class Role:
             return _instance_dict(self, name)
 
     def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
-        """Return the scheduler's request with changes for this role.
+        """Return the dry run's result, with this role's changes to the request.
 
-        A scheduler calls it in a dry run for each role, in the order of :attr:`AppDef.roles`.
+        A dry run calls this method for each role, in the order of :attr:`AppDef.roles`. The default
+        changes nothing.
         """
         return dryrun_info
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Role:
         # Every dry run copies the app; for hundreds of roles this is faster than the default copy.
-        # Copies share the overrides, so that each is computed once.
+        # Copies share the overrides, so that each override is computed once.
         source = _instance_dict(self, "__dict__")
         new = object.__new__(type(self))
         target = _instance_dict(new, "__dict__")
@@ -146,7 +147,7 @@ class AppDef:
 
     Args:
         name: Name of the application.
-        roles: Its roles.
+        roles: Roles of the application.
         metadata: Scheduler-specific metadata.
     """
 
@@ -155,10 +156,10 @@ class AppDef:
     metadata: dict[str, str] = field(default_factory=dict)
 
     def get_role(self, name: str) -> Role:
-        """Return the role of that name.
+        """Return the role named ``name``.
 
         Raises:
-            KeyError: The app has no such role; the text lists its roles.
+            KeyError: The app has no such role; the message lists the available roles.
         """
         for role in self.roles:
             if role.name == name:
@@ -174,5 +175,5 @@ class AppDef:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and any(role.name == name for role in self.roles)
 
-    # without this, a loop over the app would call app[0], app[1] and so on
+    # Without this, `for role in app` would call app[0], app[1] and so on.
     __iter__ = None

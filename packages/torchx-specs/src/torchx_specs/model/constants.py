@@ -11,10 +11,10 @@ NONE: Final = "<NONE>"
 UNKNOWN: Final = "<UNKNOWN>"
 NA: Final = "<<NA>>"
 
-#: Environment variable in each replica with the host of rank 0; the value of macro ``rank0_env``.
+#: Environment variable of each replica: the host of rank 0. The macro ``rank0_env`` has this name.
 ENV_RANK0_HOST: Final = "TORCHX_RANK0_HOST"
 
-#: Environment variable with the context of this process (the command sets ``cli_run``).
+#: Environment variable: where this process was started (``torchx run`` sets ``cli_run``).
 TORCHX_CONTEXT_NAME: Final = "TORCHX_CONTEXT_NAME"
 
 #: One GiB in MB.

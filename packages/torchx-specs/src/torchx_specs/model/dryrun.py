@@ -16,11 +16,11 @@ class AppDryRunInfo(Generic[T]):
     """The request that a scheduler would submit; ``print(info)`` shows it.
 
     :meth:`Scheduler.submit_dryrun <torchx_specs.schedulers.Scheduler.submit_dryrun>` returns it.
-    Change ``request`` before ``schedule(info)`` to submit another request.
+    To submit a modified request, change ``request`` before calling ``schedule(info)``.
 
     Attributes:
         request: The scheduler's native request.
-        app: The app of the request.
+        app: The app from which the request was made.
         cfg: The resolved scheduler options.
     """
 

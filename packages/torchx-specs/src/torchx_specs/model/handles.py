@@ -29,7 +29,7 @@ def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
     ParsedAppHandle(scheduler_backend='k8s', session_name='', app_id='foo_bar')
 
     Raises:
-        MalformedAppHandleException: The text has another form.
+        MalformedAppHandleException: ``app_handle`` does not have this form.
     """
     found = _HANDLE.match(app_handle)
     if not found:

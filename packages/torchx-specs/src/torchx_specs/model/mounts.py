@@ -68,7 +68,8 @@ _CANONICAL = {
 def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]:
     """Parse the options of ``docker run --mount`` into mounts.
 
-    One list may have several mounts; each begins with ``type``::
+    Each item of ``opts`` is one option, such as ``src=/data``. An option ``type`` begins a new
+    mount::
 
         type=bind,src=<host path>,dst=<container path>[,readonly]
         type=volume,src=<name/id>,dst=<container path>[,readonly]
@@ -77,8 +78,8 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
     ``~`` at the start of a bind mount's source is the home directory.
 
     Raises:
-        RequestError: A type or permission is unknown (also a ValueError), or an option is unknown,
-            missing or misplaced (also a KeyError).
+        RequestError: A type or permission is unknown.
+        MountOptionError: An option is unknown, missing or misplaced.
     """
     mounts: list[dict[str, str]] = []
     for opt in opts:

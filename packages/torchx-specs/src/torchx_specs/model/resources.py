@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Tag with the registered name of a resource.
+#: Key in ``Resource.tags``: the name under which the resource is registered.
 NAME_TAG = "torchx/named_resources.name"
-#: Tag that marks a fractional slice of a base resource.
+#: Key in ``Resource.tags``: True for a fractional slice of a base resource.
 FRACTIONAL_TAG = "torchx/named_resources.is_fractional"
 
 
@@ -47,7 +47,7 @@ class Resource:
         )
 
     def get_resource_name(self) -> str | None:
-        """Return the registered name of this resource, or None."""
+        """Return the name under which this resource is registered; None if it has none."""
         name = self.tags.get(NAME_TAG)
         return name if isinstance(name, str) else None
 

@@ -11,7 +11,10 @@ _cells_lock = threading.Lock()
 
 
 class OverrideCell:
-    """Replaces an override when it is first read; computes the value once, in one thread."""
+    """The value of one override, computed once and by one thread.
+
+    The cell replaces the override in ``Role.overrides`` when the override is first read.
+    """
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -21,7 +24,12 @@ class OverrideCell:
         self._value: Any = None
 
     def get(self, read_attribute: Callable[[], Any]) -> Any:
-        """Return the value; an override that reads its own attribute gets ``read_attribute()``."""
+        """Return the value; compute it on the first call.
+
+        Args:
+            read_attribute: Returns the attribute's own value, for an override that reads the
+                attribute that it overrides.
+        """
         if self._done:
             return self._value
         with self._lock:

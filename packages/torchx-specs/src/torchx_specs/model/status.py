@@ -11,7 +11,7 @@ from torchx_specs.model.constants import NONE
 
 
 class AppState(int, Enum):
-    """State of an application, in the order of its life.
+    """State of an application.
 
     An app moves from UNSUBMITTED through SUBMITTED, PENDING and RUNNING to one of the terminal
     states SUCCEEDED, FAILED and CANCELLED. A preempted app returns from RUNNING to PENDING.
@@ -23,7 +23,7 @@ class AppState(int, Enum):
     5. SUCCEEDED - completed successfully
     6. FAILED - completed unsuccessfully
     7. CANCELLED - ended by a user before it completed
-    8. UNKNOWN - the scheduler does not know
+    8. UNKNOWN - the scheduler does not know the state
     """
 
     UNSUBMITTED = 0
@@ -69,13 +69,13 @@ class ReplicaStatus:
         id: Index of the replica within its role.
         state: State of the replica.
         role: Name of the role.
-        hostname: Name of its host, by which the other replicas reach it.
+        hostname: Host name at which other replicas reach this replica.
         structured_error_msg: Error of the replica as JSON, or ``<NONE>``.
         hostaddr: Address of the host (default: the host name).
         reason: Reason of the state (``OOMKilled``, ``Unschedulable: ...``), or an empty string.
-        exit_code: Exit code of its process, negative for a signal; None if unknown.
-        node: The scheduler's name of the machine; None if unknown.
-        restarts: Number of restarts.
+        exit_code: Exit code of the replica's process, negative for a signal; None if unknown.
+        node: Name of the machine in the scheduler; None if unknown.
+        restarts: Number of restarts of the replica.
     """
 
     id: int
@@ -104,7 +104,8 @@ class RoleStatus:
     def to_json(self) -> dict[str, Any]:
         """Return the status as a dict for ``json.dumps``.
 
-        ``state`` of a replica is a number, because scripts read it; ``state_name`` is its name.
+        A replica's ``state`` is a number, because existing scripts expect one; ``state_name`` is
+        the name of this state.
         """
         replicas = [{**asdict(r), "state_name": r.state.name} for r in self.replicas]
         return {"role": self.role, "replicas": replicas}
@@ -150,7 +151,7 @@ class AppStatus:
         }
 
     def format(self, filter_roles: list[str] | None = None) -> str:
-        """Return the status for people to read.
+        """Return the status as human-readable text.
 
         Args:
             filter_roles: Roles to include (default: all).

@@ -66,7 +66,7 @@ def _format_replica(replica: ReplicaStatus) -> str:
 
 
 def _error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
-    """Return message, exit code and local time of a replica's error; message None for no error."""
+    """Return message (None if there is no error), exit code and local time of a replica's error."""
     payload = replica.structured_error_msg
     if not payload or payload == NONE:
         return None, replica.exit_code, _NO_VALUE
@@ -156,11 +156,11 @@ def _yaml_scalar(value: Any) -> str:
     if isinstance(value, str):
         if _PLAIN.match(value) and value.lower() not in _YAML_WORDS:
             return value
-        # JSON would escape a character beyond U+FFFF as two
+        # JSON escapes a character beyond U+FFFF as a surrogate pair, which YAML does not combine.
         quoted = json.dumps(value, ensure_ascii=False)
         return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08x}", quoted)
     if isinstance(value, float):
-        # YAML 1.1 has a dot in every float, and in the names of those that are no numbers
+        # YAML 1.1 requires a dot in a float; it writes .nan, .inf and -.inf.
         text = json.dumps(value)
         if text.lstrip("-")[0].isdigit():
             return text if "." in text else text.replace("e", ".0e")

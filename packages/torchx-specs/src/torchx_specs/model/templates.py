@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("img_root", "base_img_root", "app_id", "replica_id", "rank0_env")
 _MACRO = re.compile(r"\$(?:\{(?:%s)\}|(?:%s)(?![_a-zA-Z0-9]))" % (("|".join(_NAMES),) * 2))
-# the tokens of string.Template, whose import would take a millisecond at every start
+# The pattern of string.Template. Importing that class would delay every start by a millisecond.
 _TOKEN = re.compile(r"\$(?:(\$)|([_a-zA-Z][_a-zA-Z0-9]*)|\{([_a-zA-Z][_a-zA-Z0-9]*)\})")
 
 
@@ -74,7 +74,7 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
 
     @dataclass
     class Values:
-        """Values of the macros in one replica; an omitted ``rank0_env`` stays a macro."""
+        """Values of the macros in one replica; without ``rank0_env``, that macro stays in texts."""
 
         img_root: str
         app_id: str
@@ -96,7 +96,7 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
             return substitute(arg, self.to_dict())
 
         def to_dict(self) -> dict[str, Any]:
-            """Return the values by name of macro."""
+            """Return a dict from macro names to values."""
             values = {
                 "img_root": self.img_root,
                 "base_img_root": self.base_img_root,

@@ -1,1 +1,1 @@
-"""The options of schedulers, as a table or as a dataclass."""
+"""Scheduler options, declared in a table (runopts) or as a dataclass (StructuredOpts)."""

@@ -66,14 +66,14 @@ class runopt:  # noqa: N801 - a documented name
         return self.opt_type is dict or get_origin(self.opt_type) is dict
 
     def cast_to_type(self, value: str) -> CfgVal:
-        """Return ``value`` as the type of this option.
+        """Convert text to the type of this option.
 
-        :mod:`torchx_specs.text_values` has the rules. Lists are ``a,b`` or ``a;b``. Dicts are
-        ``a:1,b:2`` or ``a:1;b:2``, because ``=`` already separates an option from its value. Empty
-        list items are dropped.
+        The rules are those of :mod:`torchx_specs.text_values`. Lists are ``a,b`` or ``a;b``. Dicts
+        are ``a:1,b:2`` or ``a:1;b:2``, because ``=`` already separates an option from its value.
+        Empty list items are dropped.
 
         Raises:
-            ValueError: The text is not a value of that type.
+            ValueError: The text is not a value of the option's type.
         """
         if self.is_type_list_of_str:
             return [item for item in split_list(value, ",;") if item]
@@ -134,11 +134,18 @@ class runopts:  # noqa: N801 - a documented name
         default: CfgVal = None,
         required: bool = False,
     ) -> None:
-        """Register an option.
+        """Add an option.
+
+        Args:
+            cfg_key: Name of the option.
+            type_: ``str``, ``int``, ``float``, ``bool``, ``list[str]`` or ``dict[str, str]``.
+            help: Description, or a function that returns it when it is first read.
+            default: Value if the option is not given.
+            required: Whether the option must be given.
 
         Raises:
             ValueError: A required option has a default.
-            TypeError: The default is of another type.
+            TypeError: The default does not have the type ``type_``.
         """
         if required and default is not None:
             raise ValueError(
@@ -152,27 +159,27 @@ class runopts:  # noqa: N801 - a documented name
         self._opts[cfg_key] = runopt(default, type_, required, help)
 
     def update(self, other: runopts) -> None:
-        """Add the options of ``other``, which win."""
+        """Add the options of ``other``; they replace options of the same name."""
         self._opts.update(other._opts)
 
     def get(self, name: str) -> runopt | None:
-        """Return the option of that name (``camelCase`` accepted), or None."""
+        """Return the option named ``name``, in ``snake_case`` or ``camelCase``, or None."""
         key = self.canonical_key(name)
         return None if key is None else self._opts[key]
 
     def canonical_key(self, name: str) -> str | None:
-        """Return the key under which ``name`` is registered (in either case), or None."""
+        """Return the key of an option, given in ``snake_case`` or ``camelCase``, or None."""
         if name in self._opts:
             return name
         if (camel := snake_to_camel(name)) in self._opts:
             return camel
-        # `efsID` means `efs_id`, although it is not its camelCase
+        # `efsID` means `efs_id`, although snake_to_camel() returns `efsId`
         snake = camel_to_snake(name)
         return next((key for key in self._opts if camel_to_snake(key) == snake), None)
 
     @staticmethod
     def is_type(obj: CfgVal, tp: Any) -> bool:
-        """Like :func:`isinstance`, also for ``list[str]``, ``dict[str, str]`` and unions."""
+        """Like :func:`isinstance`, but also for ``list[str]``, ``dict[str, str]`` and unions."""
         origin = get_origin(tp)
         if origin is Union or isinstance(tp, types.UnionType):
             return any(runopts.is_type(obj, arg) for arg in get_args(tp))
@@ -191,15 +198,15 @@ class runopts:  # noqa: N801 - a documented name
     def resolve(self, cfg: Mapping[str, CfgVal], ignore_unknown: bool = False) -> dict[str, CfgVal]:
         """Return a copy of ``cfg``, checked against the options and completed with defaults.
 
-        Keys may be ``camelCase``. A key with the value None keeps it.
+        Keys may be ``camelCase``. A value None is kept: it is not replaced by the default.
 
         Args:
             cfg: The given options.
             ignore_unknown: Keep unknown options instead of refusing them.
 
         Raises:
-            InvalidRunConfigException: An option is unknown, missing or of the wrong type, or two
-                spellings of it have different values.
+            InvalidRunConfigException: An option is unknown, missing or of the wrong type, or is
+                given in two spellings with different values.
         """
         unknown = {k: v for k, v in cfg.items() if ignore_unknown and not self.canonical_key(k)}
         resolved = self._canonical({k: v for k, v in cfg.items() if k not in unknown}, cfg)
@@ -224,16 +231,17 @@ class runopts:  # noqa: N801 - a documented name
     def cfg_from_str(self, cfg_str: str, ignore_unknown: bool = True) -> dict[str, CfgVal]:
         """Parse ``k1=v1,k2=v2`` (or with ``;``) and cast the values to the options' types.
 
-        A value may contain ``,`` or ``;``: the last one before the next ``key=`` separates the
-        options. :meth:`resolve` adds defaults and checks for required options.
+        A value may contain ``,`` or ``;``: only the last separator before the next ``key=`` ends
+        the value. Call :meth:`resolve` on the result to add defaults and check for required
+        options.
 
         Args:
             cfg_str: The options.
             ignore_unknown: Drop unknown options with a warning instead of refusing them.
 
         Raises:
-            InvalidRunConfigException: The text has another form, a value is of the wrong type, or
-                an option is unknown and ``ignore_unknown`` is False.
+            InvalidRunConfigException: The text does not have this form, a value is of the wrong
+                type, or an option is unknown and ``ignore_unknown`` is False.
         """
         given = self._split_cfg(cfg_str)
         known: dict[str, str] = {}
@@ -246,6 +254,10 @@ class runopts:  # noqa: N801 - a documented name
 
     def cfg_from_json_repr(self, json_repr: str, ignore_unknown: bool = False) -> dict[str, CfgVal]:
         """Return the options in a JSON object; items of lists and dicts become strings.
+
+        Args:
+            json_repr: The JSON object.
+            ignore_unknown: Drop unknown options instead of refusing them.
 
         Raises:
             InvalidRunConfigException: The text is not a JSON object, or an option is unknown and

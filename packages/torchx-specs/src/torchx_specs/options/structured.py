@@ -23,8 +23,8 @@ class StructuredOpts(Mapping[str, CfgVal]):
     """Base class for typed scheduler options; a subclass is a dataclass with a field per option.
 
     - :meth:`as_runopts` returns the fields as :class:`~torchx_specs.runopts`.
-    - :meth:`from_cfg` makes an instance from a plain dict, ``snake_case`` or ``camelCase``.
-    - A string after a field is its help.
+    - :meth:`from_cfg` makes an instance from a dict with keys in ``snake_case`` or ``camelCase``.
+    - The string after a field is the help text of the option.
     - A field of another StructuredOpts class is a group: its options have dotted names
       (``k8s.context``).
     - ``field(metadata={"cfg_key": "..."})`` gives the option another name than the field.
@@ -45,10 +45,12 @@ class StructuredOpts(Mapping[str, CfgVal]):
 
     @classmethod
     def from_cfg(cls, cfg: Mapping[str, CfgVal]) -> Self:
-        """Return an instance with the values of ``cfg``; ``opts[key]`` also returns other keys.
+        """Return an instance with the values of ``cfg``.
+
+        Keys of ``cfg`` that are not options are kept; ``opts[key]`` returns their values.
 
         Raises:
-            InvalidRunConfigException: Two spellings of an option have different values.
+            InvalidRunConfigException: An option is given in two spellings with different values.
             TypeError: An option without a default is missing.
         """
         used: set[str] = set()
@@ -99,7 +101,7 @@ class StructuredOpts(Mapping[str, CfgVal]):
 
     @classmethod
     def get_docstrings(cls) -> dict[str, str]:
-        """Return the string after each field, by the field's name."""
+        """Return a dict from the name of each field to the string after the field."""
         return _docstrings(cls)
 
     def __getitem__(self, key: str) -> CfgVal:
@@ -170,7 +172,7 @@ def _unwrap_optional(tp: Any) -> Any:
 
 def _group_type(cls: type, f: Field[Any]) -> type[StructuredOpts] | None:
     if isinstance(f.type, str) and f.type in _PLAIN_ANNOTATIONS:
-        return None  # spares the evaluation of annotations on every start
+        return None  # avoids evaluating annotations, which would slow down every start
     tp = _unwrap_optional(_hints(cls)[f.name])
     return tp if is_structured_opts(tp) else None
 
@@ -200,7 +202,7 @@ def _flat_fields(
 ) -> Iterator[tuple[str, type, Field[Any], bool]]:
     """Yield key, class and field of each option, and whether it is required.
 
-    An option of a group is required only if the group is.
+    An option in a group is required only if the group is also required.
     """
     for f in _option_fields(cls):
         group = _group_type(cls, f)
@@ -212,7 +214,7 @@ def _flat_fields(
 
 
 def _differs_from_defaults(group: type[StructuredOpts], given: Mapping[str, Any]) -> bool:
-    """Return True if ``given`` has more than the defaults that :meth:`runopts.resolve` adds."""
+    """Return True if a value in ``given`` is neither None nor the default of its option."""
     return any(
         given[f.name] is not None and given[f.name] != f.default
         for f in _option_fields(group)
@@ -221,7 +223,7 @@ def _differs_from_defaults(group: type[StructuredOpts], given: Mapping[str, Any]
 
 
 def _needs_factory(cls: type, f: Field[Any]) -> bool:
-    """Return True for an option that cannot be None and has a default factory."""
+    """Return True if the default factory must replace a None that was given for the option."""
     if f.default_factory is MISSING:
         return False
     return type(None) not in get_args(_hints(cls)[f.name])

@@ -1,4 +1,4 @@
-"""The plugin contract: records, and the manager that collects them from installed plugins."""
+"""Plugins: the records that they yield, and the manager that collects these records."""
 
 from __future__ import annotations
 

@@ -15,17 +15,19 @@ R = TypeVar("R", bound="Record[Any]")
 class Catalog(Mapping[str, R], Generic[R]):
     """The usable records of one hook by name, in the order of the plugins.
 
-    A name that several plugins claim is not part of the mapping: ``catalog.get(name)`` returns None
-    and ``catalog[name]`` raises :class:`~torchx_specs.errors.PluginConflictError`. The method
-    :meth:`find` is for names that a user gave.
+    If several plugins yield the same name, the name is not part of the mapping:
+    ``catalog.get(name)`` returns None, and ``catalog[name]`` raises
+    :class:`~torchx_specs.errors.PluginConflictError`. Look up a name that a user gave with
+    :meth:`find`, which also raises this error.
 
     Args:
-        kind: What the records stand for, for messages.
+        kind: Kind of the records (``scheduler``), for error messages.
 
     Attributes:
-        conflicts: The claims of each name that several plugins claim.
+        conflicts: The records of each name that several plugins yield.
         overridden: The records that a deliberate override replaced, by name.
-        installable: The command that installs a plugin which is not installed, by name.
+        installable: Maps the name of a plugin that is not installed to the command that installs
+            it.
     """
 
     def __init__(self, kind: str) -> None:
@@ -37,11 +39,11 @@ class Catalog(Mapping[str, R], Generic[R]):
         self._first: dict[str, tuple[R, bool]] = {}
 
     def add(self, record: R, tryfirst: bool = False) -> None:
-        """Add a record, which must come after those of plugins that are asked earlier.
+        """Add a record; records must be added in the order of the plugins.
 
         Args:
             record: The record.
-            tryfirst: Whether its plugin deliberately overrides others.
+            tryfirst: Whether the record's plugin deliberately overrides other plugins.
         """
         name = record.name
         if record.install:
@@ -53,7 +55,7 @@ class Catalog(Mapping[str, R], Generic[R]):
             return
         first, deliberate = self._first[name]
         if first == record:
-            return  # one registration, seen twice
+            return  # the same record, yielded twice
         if deliberate and not tryfirst:
             self.overridden.setdefault(name, []).append(record)
         else:
@@ -61,10 +63,10 @@ class Catalog(Mapping[str, R], Generic[R]):
             self._records.pop(name, None)
 
     def find(self, name: str) -> R | None:
-        """Return the record of that name, or None if no plugin has it.
+        """Return the record named ``name``, or None if no plugin yields this name.
 
         Raises:
-            PluginConflictError: Several plugins claim the name.
+            PluginConflictError: Several plugins yield the name.
         """
         if name in self.conflicts:
             raise self._conflict(name)

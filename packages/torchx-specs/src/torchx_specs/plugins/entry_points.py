@@ -1,7 +1,7 @@
 """The entry points of installed distributions.
 
-The format is that of the packaging specification "Entry points": ``entry_points.txt`` in the
-``*.dist-info`` (or ``*.egg-info``) folder of each installed distribution. This module reads those
+They are in the file ``entry_points.txt`` in the ``*.dist-info`` (or ``*.egg-info``) folder of each
+distribution; the packaging specification "Entry points" defines its format. This module reads the
 files itself, because :mod:`importlib.metadata` takes longer than the rest of ``torchx --help``.
 """
 
@@ -31,11 +31,11 @@ _cache: dict[_Key, tuple[EntryPoint, ...]] = {}
 def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryPoint]:
     """Return the entry points of some groups, sorted by distribution and name.
 
-    If a distribution is installed twice, the installation that comes first on ``path`` counts, as
-    for imports.
+    If a distribution is installed twice, only the installation that comes first on ``path`` counts,
+    as for imports.
 
     Args:
-        groups: The groups; without any, all groups whose name begins with ``torchx``.
+        groups: The groups (default: all groups whose name begins with ``torchx``).
         path: Folders to search; ``sys.path`` if None.
     """
     found = _read_all(list(sys.path if path is None else path))
@@ -45,7 +45,7 @@ def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryP
 def _read_all(path: list[str]) -> tuple[EntryPoint, ...]:
     key = tuple((entry, _mtime(entry)) for entry in path)
     if key not in _cache:
-        _cache.clear()  # only the newest path is needed
+        _cache.clear()  # keep only the result for the last path
         seen: set[str] = set()
         found: list[EntryPoint] = []
         for entry in path:
@@ -92,7 +92,7 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
         except OSError:
             data = b""
         project, _, version = stem.partition("-")
-        # a distribution without entry points still shadows one of its name later on the path
+        # even without entry points, it shadows a distribution of the same name later on the path
         yield project, version.partition("-")[0], data.decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""The signatures of the factories that records name."""
+"""The signatures of the factories in plugins' records."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class SchedulerFactory(Protocol):
         """Return a new scheduler.
 
         Args:
-            session_name: Name of the session; part of the handles.
-            scheduler_params: What the caller of ``get_runner`` passed; ignore what is unknown.
+            session_name: Name of the session; part of app handles.
+            scheduler_params: Keyword arguments that were passed to ``get_runner``. They are for all
+                schedulers, so ignore unknown ones.
         """
 
 
@@ -39,7 +40,8 @@ class TrackerFactory(Protocol):
         """Return a new tracker.
 
         Args:
-            config: The text of ``[tracker:NAME] config``, or None.
+            config: Value of ``config`` in the section ``[tracker:NAME]`` of ``.torchxconfig``, or
+                None.
         """
 
 
@@ -71,5 +73,5 @@ class ComponentFileReader(Protocol):
         """Return the text of a component file.
 
         Raises:
-            OSError: This reader has no such file; the next reader is asked.
+            OSError: This reader has no such file; the next reader is then called.
         """

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Record[Any]")
 
-#: Exceptions that are not failures of a plugin. Every other one is, even a SystemExit, or the
-#: BaseException that a library written in Rust raises.
+#: Exceptions that do not count as a failure of the plugin. Every other exception does, including
+#: SystemExit, and the BaseException that a panic in a Rust library raises.
 _INTERRUPTS = (KeyboardInterrupt, GeneratorExit)
 
 
@@ -55,19 +55,20 @@ class PluginProblem(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A plugin that is installed, enabled or blocked."""
+    """An installed plugin, and whether it is enabled or blocked."""
 
     origin: Origin
     target: str
-    """The module it registers."""
+    """The entry point's value: the plugin's module."""
     enabled: bool
 
 
 class PluginManager:
-    """The plugins of one environment. A process may create several managers.
+    """Loads plugins and collects their records; a process may create several managers.
 
-    Each plugin's hook is called separately. A plugin that fails to import, raises in a hook, or
-    yields an invalid record becomes a :class:`PluginProblem`; the other plugins are not affected.
+    Each plugin's hook is called separately. If a plugin fails to import, raises in a hook, or
+    yields an invalid record, a :class:`PluginProblem` is added to ``problems``; other plugins are
+    not affected.
 
     Args:
         path: Folders to search for installed distributions; ``sys.path`` if None.
@@ -98,12 +99,12 @@ class PluginManager:
         self.registrations: list[Registration] = []
 
     def register(self, plugin: object, name: str, origin: Origin | None = None) -> None:
-        """Add a plugin that is not installed: any object with hook implementations.
+        """Add a plugin that is not installed.
 
         Args:
-            plugin: A module or another object.
-            name: A name that no other plugin has.
-            origin: The distribution of the plugin, for messages.
+            plugin: A module, or another object with hook implementations.
+            name: Unique name of the plugin.
+            origin: The distribution of the plugin, for error messages.
         """
         self._register(self._load(), plugin, name, origin or Origin(plugin=name))
 
@@ -134,7 +135,7 @@ class PluginManager:
         return self._schedulers()[0]
 
     def configurable_schedulers(self) -> Catalog[SchedulerPlugin]:
-        """Return the schedulers that ``.torchxconfig`` may have a section for."""
+        """Return the schedulers that may have a section in ``.torchxconfig``."""
         return self._schedulers()[1]
 
     def named_resources(self) -> Catalog[ResourcePlugin]:
@@ -200,14 +201,14 @@ class PluginManager:
         caller = getattr(self._load().hook, hook)
         for impl in reversed(caller.get_hookimpls()):
             origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
-            if self._is_blocked(origin):  # it was blocked after its import
+            if self._is_blocked(origin):  # the plugin was blocked after it was imported
                 continue
             for record in self._records_of(hook, impl, origin):
                 yield record.with_origin(origin), impl.tryfirst
         self.warn()
 
     def _records_of(self, hook: str, impl: HookImpl, origin: Origin) -> list[Any]:
-        """Return the valid records of one plugin, up to the point where its hook raises."""
+        """Return the valid records of one plugin; if its hook raises, those yielded before."""
         records: list[Any] = []
         try:
             yielded: Any = impl.function()
@@ -305,6 +306,6 @@ def get_manager() -> PluginManager:
 
 
 def set_manager(manager: PluginManager | None) -> None:
-    """Replace the manager of this process; after None, the next request creates a new one."""
+    """Replace the manager of this process; with None, :func:`get_manager` creates a new one."""
     global _manager
     _manager = manager

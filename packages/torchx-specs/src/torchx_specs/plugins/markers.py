@@ -1,7 +1,7 @@
-"""The markers of hooks and their implementations.
+"""The decorators that mark hooks and their implementations.
 
-pluggy's own markers only set an attribute. Ours set the same attribute, so that a plugin's module
-does not import pluggy.
+They set the same attributes as pluggy's own decorators, so that a plugin's module does not have to
+import pluggy.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-#: The entry-point group of plugins, and the project name that pluggy knows.
+#: The entry-point group of plugins, and their project name in pluggy.
 PROJECT = "torchx"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,12 +28,12 @@ def hookimpl(
     trylast: bool = False,
     specname: str | None = None,
 ) -> F | Callable[[F], F]:
-    """Mark a function of a plugin as an implementation of the hook of its name.
+    """Mark a function of a plugin as an implementation of the hook with the same name.
 
     Args:
-        function: The function, where the marker is used without parentheses.
-        tryfirst: Whether this plugin deliberately overrides other plugins' records.
-        trylast: Whether this plugin comes after all others.
+        function: The function, if the decorator is used without parentheses.
+        tryfirst: Whether these records deliberately override records of other plugins.
+        trylast: Whether this hook is called after those of all other plugins.
         specname: Name of the hook, if it is not the function's name.
     """
 

@@ -3,8 +3,8 @@
 A record names its factory as an object or as ``"module:attribute"``. With the text form, listing a
 plugin imports nothing. The manager fills in ``origin``.
 
-Every start of the command defines these classes, and defining a named tuple takes an eighth of the
-time of a frozen dataclass. Therefore the records that add no field are not dataclasses themselves.
+Every start of the command defines these classes, and the decorator ``dataclass`` is slow. Therefore
+records without fields of their own are plain subclasses, and :class:`Origin` is a named tuple.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Origin(NamedTuple):
     distribution: str = ""
     version: str = ""
     plugin: str = ""
-    """Name of its entry point, or the name that it was registered by."""
+    """Name of the plugin's entry point, or the name under which it was registered."""
 
     def __str__(self) -> str:
         text = f"{self.distribution} {self.version}".strip()
@@ -48,13 +48,14 @@ class Record(Generic[F]):
     """Base class of the records.
 
     Args:
-        name: The name that users give.
-        factory: Makes what the record stands for; its signature is a protocol in
+        name: The name that users give, for example in ``torchx run -s NAME``.
+        factory: Callable that creates the scheduler, tracker and so on, or
+            ``"module:attribute"`` of this callable. Its signature is a protocol in
             :mod:`torchx_specs.plugins.factories`.
         summary: One line for lists, or a callable that returns it when the list is shown.
         origin: The distribution of the plugin; the manager fills it in.
-        install: The command that installs the plugin, if it is not installed. Such a record has an
-            empty ``factory`` and is not listed; error messages about its name quote the command.
+        install: For a plugin that is not installed: the command that installs it. Such a record has
+            an empty ``factory`` and is not listed; an error about its name shows the command.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Record(Generic[F]):
     kind: ClassVar[str] = "plugin"
 
     def load(self) -> Any:
-        """Return the factory, and import it if the record names it as text.
+        """Return the factory; import it if the record has its name.
 
         Raises:
             PluginError: The factory cannot be imported; the message names the distribution.
@@ -76,7 +77,7 @@ class Record(Generic[F]):
         return load_object(self.factory, f"{self.kind} '{self.name}' of {self.origin}")
 
     def summary_text(self) -> str:
-        """Return the line for lists."""
+        """Return the summary."""
         return self.summary if isinstance(self.summary, str) else self.summary()
 
     def with_origin(self: R, origin: Origin) -> R:
@@ -84,7 +85,7 @@ class Record(Generic[F]):
         return self if self.origin != Origin() else replace(self, origin=origin)
 
     def problem(self) -> str | None:
-        """Return what is wrong with the record, or None."""
+        """Return an error message if the record is invalid, else None."""
         if not isinstance(self.name, str) or not self.name:
             return f"{type(self).__name__} needs a name, got {self.name!r}"
         if self.install:
@@ -131,8 +132,9 @@ class ComponentPlugin:
     Args:
         group: The prefix of the components' names; no prefix if empty or beginning with ``_``.
         module: Dotted name of the module. It may be empty if ``read_file`` is given.
-        replaces_builtins: Whether the components of plugins with ``builtin`` are hidden. The older
-            entry-point group ``torchx.components`` means this; a new plugin adds.
+        replaces_builtins: Whether to hide the built-in components. True for plugins in the older
+            entry-point group ``torchx.components``, which have this effect; new plugins should only
+            add components.
         builtin: Whether these are the components that come with TorchX.
         read_file: Reads component files that are not on this machine, for
             ``torchx run PATH:FUNCTION``.
@@ -144,7 +146,10 @@ class ComponentPlugin:
     builtin: bool = False
     read_file: ComponentFileReader | None = None
     deliberate: bool = field(default=False, compare=False)
-    """Whether the plugin is marked ``tryfirst`` and its components win; set by the manager."""
+    """Whether the hook is marked ``tryfirst``, so that its components override others.
+
+    Set by the manager.
+    """
     origin: Origin = field(default_factory=Origin, compare=False)
 
     kind: ClassVar[str] = "component group"
@@ -198,7 +203,7 @@ def load_object(path: str, owner: str) -> Any:
 
     Args:
         path: The module and the attribute.
-        owner: The plugin that names it, for the error.
+        owner: The plugin to which the object belongs, for the error message.
 
     Raises:
         PluginError: The module fails to import, or has no such attribute.

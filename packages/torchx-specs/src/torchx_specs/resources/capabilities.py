@@ -34,7 +34,7 @@ class CapabilityKey(Generic[V]):
         """Store ``value`` in the capabilities of a resource.
 
         Raises:
-            TypeError: The value is of another type.
+            TypeError: ``value`` does not have the type of the key.
         """
         self._check(value)
         resource.capabilities[self.key] = value
@@ -47,7 +47,7 @@ class CapabilityKey(Generic[V]):
         """Return the capability of a resource, or ``default``.
 
         Raises:
-            TypeError: The stored value is of another type.
+            TypeError: The stored value does not have the type of the key.
         """
         if self.key not in resource.capabilities:
             return default

@@ -1,4 +1,4 @@
-"""Resources by name: generic ones, those of plugins, and those that a program adds."""
+"""Registry of named resources: generic ones, those of plugins, and those that a program adds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NULL_NAMES = ("NULL", "MISSING")
 
 
 class _Factories(MutableMapping[str, ResourceFactory]):
-    """The factories by name; a program may add or replace one for its process.
+    """The factories of named resources by name; a program may add or replace factories.
 
     The sources, from the lowest to the highest priority: the generic resources, the module in
-    ``$TORCHX_CUSTOM_NAMED_RESOURCES``, plugins, and this process.
+    ``$TORCHX_CUSTOM_NAMED_RESOURCES``, plugins, and factories that this process added.
     """
 
     def __init__(self) -> None:
@@ -91,10 +91,11 @@ _named_resource_factories: MutableMapping[str, ResourceFactory] = _Factories()
 
 
 def lookup(name: str) -> Resource:
-    """Return a new resource of that name, in any letter case.
+    """Return a new resource by its name; letter case is ignored unless a name matches exactly.
 
     Raises:
-        NamedResourceNotFoundError: No resource has that name, or several in other letter cases.
+        NamedResourceNotFoundError: No resource has that name, or several names differ from it only
+            in letter case.
     """
     if name in _NULL_NAMES:
         return NULL_RESOURCE
@@ -161,7 +162,7 @@ class NamedResources(Mapping[str, Resource]):
         return {name: lookup(name) for name in self}.values()
 
     def reset(self) -> None:
-        """Remove the resources that this process added, and forget the plugins (for tests)."""
+        """Remove the resources that this process added, and reload the plugins (for tests)."""
         from torchx_specs.plugins.manager import set_manager
 
         assert isinstance(_named_resource_factories, _Factories)  # noqa: S101 - for type checkers

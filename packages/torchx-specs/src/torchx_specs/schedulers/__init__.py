@@ -1,4 +1,4 @@
-"""The contract of schedulers."""
+"""The interface of schedulers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract between the runner and a scheduler."""
+"""The interface of schedulers, through which the runner submits and watches apps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNSET_APP_ID = "<NOT_SET>"
 
 
 class Stream(str, Enum):
-    """The output of a replica: standard output, standard error, or both."""
+    """An output stream of a replica: standard output, standard error, or both combined."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -53,7 +53,7 @@ class DescribeAppResponse:
         ui_url: Address of a page that shows the app.
         metadata: The app's metadata.
         roles_statuses: The status of each replica, by role.
-        roles: The roles, as far as the scheduler remembers them.
+        roles: The app's roles, with as much detail as the scheduler keeps.
     """
 
     app_id: str = _UNSET_APP_ID
@@ -88,8 +88,8 @@ class Scheduler(ABC, Generic[T]):
 
     A scheduler implements :meth:`_submit_dryrun`, :meth:`schedule`, :meth:`describe`, :meth:`list`
     and :meth:`_cancel_existing`. ``Scheduler[MyOpts]``, with a
-    :class:`~torchx_specs.StructuredOpts` class, declares the options, and the methods receive them
-    typed. With any other parameter, the scheduler implements :meth:`_run_opts`.
+    :class:`~torchx_specs.StructuredOpts` class, declares the options; the methods then receive an
+    instance of that class. With any other parameter, the scheduler implements :meth:`_run_opts`.
 
     Every other method has a default. A scheduler that can do better overrides it: :meth:`wait` if
     the service announces changes, :meth:`kill` if apps can end at once, :meth:`submit_many` if one
@@ -97,8 +97,8 @@ class Scheduler(ABC, Generic[T]):
     :meth:`lives_in_client` if apps end with the process that submitted them.
 
     Args:
-        backend: Name of the kind of scheduler.
-        session_name: Name of the session; part of the handles.
+        backend: Name of the scheduler, such as ``kubernetes``; the first part of app handles.
+        session_name: Name of the session; the second part of app handles.
     """
 
     def __init__(self, backend: str, session_name: str) -> None:
@@ -108,7 +108,7 @@ class Scheduler(ABC, Generic[T]):
     def close(self) -> None:
         """Free the resources of this object; may be called more than once.
 
-        Apps continue, except for those that live in the client.
+        Submitted apps continue, except for apps that live in the client (:meth:`lives_in_client`).
         """
 
     # -- submitting
@@ -120,7 +120,7 @@ class Scheduler(ABC, Generic[T]):
 
         Args:
             app: The app.
-            cfg: The options.
+            cfg: Scheduler options; missing options get their defaults.
             workspace: Replaces the workspace of the first role.
 
         Raises:
@@ -162,19 +162,19 @@ class Scheduler(ABC, Generic[T]):
 
     @abstractmethod
     def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
-        """Return the request for an app; ``cfg`` is resolved."""
+        """Return the request for an app; ``cfg`` is complete and was checked."""
 
     def submit_many(self, dryrun_infos: Iterable[AppDryRunInfo[Any]]) -> Iterator[str]:
         """Submit several requests, and yield the id of each app once it is submitted.
 
-        The default calls :meth:`schedule` for one after the other. The ids come in the order of the
-        requests; if one request fails, the apps whose ids were yielded stay submitted.
+        The default calls :meth:`schedule` for one request after the other. The ids come in the
+        order of the requests; if one request fails, the apps whose ids were yielded stay submitted.
         """
         for info in dryrun_infos:
             yield self.schedule(info)
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Return True if an app that is submitted with these options belongs to this process.
+        """Return True if an app that is submitted with these options ends with this process.
 
         ``torchx run`` waits for such an app, shows its logs, and cancels it when interrupted. The
         default is False: the app continues without the process that submitted it.
@@ -219,7 +219,7 @@ class Scheduler(ABC, Generic[T]):
         return None
 
     def _resolve_cfg(self, cfg: T | Mapping[str, CfgVal]) -> T:
-        """Return ``cfg`` checked and with defaults, as the scheduler's StructuredOpts if any."""
+        """Check ``cfg``, add defaults, and convert it to the scheduler's StructuredOpts, if any."""
         opts_type = self._opts_type()
         if opts_type is not None and isinstance(cfg, opts_type):
             return cfg  # type: ignore[return-value]
@@ -235,7 +235,7 @@ class Scheduler(ABC, Generic[T]):
         """Return the description of an app, or None if the app does not exist."""
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[Any] | None:
-        """Return the native request of a submitted app, or None if it is not kept."""
+        """Return the native request of a submitted app, or None if the scheduler keeps none."""
         return None
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
@@ -248,8 +248,9 @@ class Scheduler(ABC, Generic[T]):
             timeout: How long to block, in seconds; None means without a limit.
 
         Returns:
-            True if the scheduler watched the app: it may have changed, or the time is up. False, at
-            once, if this scheduler cannot watch apps, so that the caller polls (the default).
+            True after watching the app: its state may have changed, or the timeout is over. False,
+            without blocking, if this scheduler cannot watch apps (the default); the caller then
+            polls.
         """
         return False
 
@@ -258,7 +259,7 @@ class Scheduler(ABC, Generic[T]):
         """Return the apps that this scheduler knows.
 
         Args:
-            cfg: Options that say where to look, such as a namespace.
+            cfg: Options that select where to look, such as a namespace.
         """
 
     def exists(self, app_id: str) -> bool:
@@ -275,7 +276,7 @@ class Scheduler(ABC, Generic[T]):
         """End an app that exists."""
 
     def kill(self, app_id: str) -> None:
-        """End an app at once: its processes get no time to end by themselves.
+        """End an app at once: its processes get no time for a clean shutdown.
 
         The command calls this on a second Ctrl-C. The default is :meth:`cancel`.
         """
@@ -303,7 +304,7 @@ class Scheduler(ABC, Generic[T]):
     ) -> Iterable[str]:
         """Return the log lines of one replica.
 
-        Each line is whole and ends with its newline, which the last line may lack.
+        Each item is one complete line with its newline; the last line may lack the newline.
 
         Args:
             app_id: The app.
@@ -338,8 +339,9 @@ class Scheduler(ABC, Generic[T]):
 
         Args:
             app_id: The app.
-            replicas: Role and index of each replica, taken as there is room for them.
-            regex: As for :meth:`log_iter`, like all that follows.
+            replicas: Role and index of each replica. The next item is taken when a log can be
+                read.
+            regex: Only lines in which this pattern is found.
             since: Only lines written at that time or later.
             until: Only lines written before that time.
             should_tail: Follow each log until its replica has ended.
@@ -384,7 +386,7 @@ def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
 
 
 def split_lines(text: str) -> list[str]:
-    r"""Split a text after each ``\n``, and keep it; other line separators do not count."""
+    r"""Split a text after each ``\n``, and only there; each line keeps its ``\n``."""
     lines = text.split("\n")
     last = lines.pop()
     out = [line + "\n" for line in lines]
@@ -394,7 +396,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def split_lines_iterator(chunks: Iterable[str]) -> Iterator[str]:
-    """Yield the whole lines of a text that arrives in pieces."""
+    """Yield the complete lines of a text that arrives in pieces."""
     rest = ""
     for chunk in chunks:
         lines = split_lines(rest + chunk if rest else chunk)

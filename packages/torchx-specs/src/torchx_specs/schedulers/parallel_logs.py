@@ -11,9 +11,9 @@ Replica = tuple[str, int]
 MAX_FOLLOWED = 256
 #: How many logs of ended replicas are read at the same time.
 MAX_READ = 8
-# How many lines of one log are handed over together.
+# Maximum number of lines that a thread passes to the consumer at once.
 _BLOCK_LINES = 512
-# How many lines wait for the consumer before the readers pause.
+# Number of lines waiting for the consumer at which the threads pause.
 _MAX_WAITING = 8192
 # The longest wait that a signal cannot interrupt, in seconds.
 _SIGNAL_SECONDS = 0.5
@@ -29,7 +29,7 @@ def read_in_threads(
     Args:
         read: Returns the lines of one replica's log.
         replicas: Role and index of each replica.
-        should_tail: Whether ``read`` follows its log; a followed line is handed over at once.
+        should_tail: Whether ``read`` follows the log; each line is then yielded without delay.
 
     Yields:
         The replica, and some of its lines or the error that ended its log.
@@ -74,7 +74,7 @@ class _ThreadedReader:
                 self._changed.notify_all()
 
     def _start_threads(self) -> None:
-        # A thread takes the next replica when its log has ended.
+        # Each thread reads one log to its end, and then takes the next replica.
         for _ in range(self._most):
             replica = self._next()
             if replica is None:
@@ -116,7 +116,7 @@ class _ThreadedReader:
                 self._put(replica, block)
 
     def _put(self, replica: Replica, found: list[str] | Exception) -> bool:
-        """Hand something over; return False if nobody wants more."""
+        """Pass lines or an error to the consumer; return False if the consumer has stopped."""
         with self._changed:
             while self._waiting >= _MAX_WAITING and not self._closed:
                 self._changed.wait()

@@ -1,4 +1,4 @@
-"""Trackers: the contract, and the lookup by name."""
+"""Trackers: their interface, and the lookup by name."""
 
 from __future__ import annotations
 

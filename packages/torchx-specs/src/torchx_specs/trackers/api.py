@@ -1,4 +1,4 @@
-"""The contract between a job and a store of its artifacts, metadata and lineage."""
+"""The interface of trackers: stores of the artifacts, metadata and lineage of runs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from torchx_specs.errors import TrackerError
 
 
 class TrackerValueError(TrackerError, ValueError):
-    """A tracker cannot record or query a value; the text has its key."""
+    """A tracker cannot record or query a value; the message names the value's key."""
 
 
 class TrackerBackendError(TrackerError, RuntimeError):
-    """The store of a tracker failed or refused a request; the text names the store."""
+    """The store of a tracker failed or refused a request; the message names the store."""
 
     exit_code: ClassVar[int] = 3
 
 
 @dataclass
 class TrackerSource:
-    """A run, or one of its artifacts, from which another run was made."""
+    """A run, or one of its artifacts, from which another run was made.
+
+    ``artifact_name`` is None if the whole run is the source.
+    """
 
     source_run_id: str
     artifact_name: str | None
@@ -54,8 +57,8 @@ class Lineage:
 
     Args:
         run_id: The run.
-        sources: Runs and artifacts from which it was made, the nearest first.
-        descendants: Ids of the runs that were made from it, the nearest first.
+        sources: Runs and artifacts from which the run was made, the nearest first.
+        descendants: Ids of the runs that were made from the run, the nearest first.
         links: The steps between these runs, from which the graph can be drawn.
     """
 
@@ -66,10 +69,10 @@ class Lineage:
 
 
 class TrackerBase(ABC):
-    """A store of the artifacts, metadata and lineage of runs, which have ids.
+    """A store of the artifacts, metadata and lineage of runs.
 
-    Many processes may write to one run at the same time; the record of one call is complete or
-    absent. Reading a run without records is not an error: it returns empty results.
+    Many processes may write to one run at the same time; each call is recorded completely or not at
+    all. Reading a run without records is not an error: it returns empty results.
 
     Raises:
         TrackerValueError: By any method: a value cannot be recorded.
@@ -80,7 +83,7 @@ class TrackerBase(ABC):
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Record an artifact; it replaces one of the same name."""
+        """Record an artifact; replace an artifact of the same name."""
 
     @abstractmethod
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
@@ -88,7 +91,7 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def add_metadata(self, run_id: str, **kwargs: object) -> None:
-        """Record key-value pairs; they replace existing keys."""
+        """Record key-value pairs; overwrite existing keys."""
 
     @abstractmethod
     def metadata(self, run_id: str) -> Mapping[str, object]:
@@ -108,4 +111,4 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def run_ids(self, **kwargs: str) -> Iterable[str]:
-        """Return the ids of all runs, or with ``parent_run_id=...`` of those made from that run."""
+        """Return the ids of all runs, or with ``parent_run_id`` of the runs made from that run."""

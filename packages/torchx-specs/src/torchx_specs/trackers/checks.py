@@ -1,4 +1,4 @@
-"""Checks that every tracker makes of its arguments."""
+"""Checks of arguments that all trackers share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def json_text(key: str, run_id: str, value: object) -> str:
     """Return a value as JSON.
 
     Args:
-        key: Name of the value, for the message.
-        run_id: Id of the run, for the message.
+        key: Name of the value, for the error message.
+        run_id: Id of the run, for the error message.
         value: The value.
 
     Raises:
@@ -33,7 +33,7 @@ def parent_run_filter(filters: Mapping[str, str]) -> str | None:
     """Return the value of ``parent_run_id``, the only filter of ``run_ids``; None if it is unset.
 
     Raises:
-        TrackerValueError: There is another filter.
+        TrackerValueError: ``filters`` has another key.
     """
     unknown = sorted(filters.keys() - {"parent_run_id"})
     if unknown:

@@ -1,8 +1,8 @@
 """A tracker's configuration in a ``data:`` URI.
 
-A remote job cannot read the launcher's files. So the text of a configuration file travels in the
-job's environment, in the form of RFC 2397. fsspec opens such a URI like a file, and so do older
-tools in jobs that accept only a file name.
+A remote job cannot read the launcher's files. The launcher therefore passes the text of a
+configuration file in the job's environment, as a ``data:`` URI (RFC 2397). fsspec opens such a URI
+like a file, so a job with an older TorchX release, which expects a file name, can read it as well.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from torchx_specs.trackers.api import Lineage, LineageLink, TrackerBase, Tracker
 
 
 def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
-    """Return the lineage of a run, from links that may include other runs.
+    """Return the lineage of a run; ``links`` may also connect unrelated runs.
 
-    Every run is visited once, so a cycle ends. The run is neither its own source nor its own
+    Every run is visited once, so cycles are harmless. The run is neither its own source nor its own
     descendant.
 
     >>> links = [LineageLink("child", "run"), LineageLink("run", "parent", "model")]
@@ -20,7 +20,7 @@ def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
 
     Args:
         run_id: The run.
-        links: Steps in any order; equal ones count once.
+        links: Links in any order; duplicates are ignored.
     """
     up: dict[str, list[LineageLink]] = {}
     down: dict[str, list[LineageLink]] = {}
@@ -43,10 +43,10 @@ def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
 
 
 def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
-    """Return the lineage of a run with one query per run.
+    """Return the lineage of a run by querying each ancestor and descendant.
 
-    For trackers whose store has no faster way. An ancestor takes one call of ``sources``, a
-    descendant one of ``run_ids(parent_run_id=...)`` and one of ``sources``.
+    This is for trackers whose store has no faster way. An ancestor takes one call of ``sources``; a
+    descendant takes one call of ``run_ids(parent_run_id=...)`` and one of ``sources``.
     """
     links: list[LineageLink] = []
     seen: set[str] = set()

@@ -1,6 +1,6 @@
 """Find trackers by name, and pass their names and configurations from the launcher to the job.
 
-The job's environment has them: ``TORCHX_TRACKERS=fsspec,mlflow`` and
+They are passed in the job's environment: ``TORCHX_TRACKERS=fsspec,mlflow`` and
 ``TORCHX_TRACKER_FSSPEC_CONFIG=...``.
 """
 
@@ -17,7 +17,8 @@ from torchx_specs.text_values import TRUE_VALUES, split_list
 if TYPE_CHECKING:
     from torchx_specs.trackers.api import TrackerBase
 
-#: If set to 1, a tracker that cannot be created or that fails also fails the job.
+#: Environment variable: if it is true, a tracker that cannot be created or that fails also fails
+#: the job.
 ENV_TORCHX_TRACKER_STRICT = "TORCHX_TRACKER_STRICT"
 
 TrackerFactory = Callable[["str | None"], "TrackerBase"]
@@ -36,7 +37,7 @@ def find_factory(name: str) -> TrackerFactory:
     """Return the factory of a tracker.
 
     Args:
-        name: Name under which a plugin registers it, or ``module:attribute``.
+        name: Name of an installed tracker, or ``module:attribute`` of a factory.
 
     Raises:
         TrackerError: No tracker has that name, or its plugin cannot be imported.
@@ -59,7 +60,7 @@ def find_factory(name: str) -> TrackerFactory:
 
 
 def unknown_tracker(name: str) -> str:
-    """Return the error message for a name that no tracker has."""
+    """Return the error message for an unknown tracker."""
     known = sorted(_registered())
     return (
         f"unknown tracker '{name}';{nearest(name, known)} installed trackers:"
@@ -71,11 +72,11 @@ def build_tracker(name: str, config: str | None) -> TrackerBase:
     """Return a new tracker.
 
     Args:
-        name: See :func:`find_factory`.
-        config: Argument of its factory, for many trackers the path of a file.
+        name: Name of the tracker; see :func:`find_factory`.
+        config: Configuration that the factory receives; for many trackers the path of a file.
 
     Raises:
-        TrackerError: No tracker has that name, or it refuses its configuration.
+        TrackerError: No tracker has that name, or the tracker refuses ``config``.
     """
     from torchx_specs.trackers.api import TrackerBase
 
@@ -85,7 +86,7 @@ def build_tracker(name: str, config: str | None) -> TrackerBase:
     except TorchXError:
         raise
     except Exception as e:
-        # without the configuration, which may contain credentials
+        # The message omits the configuration, which may contain credentials.
         raise TrackerError(f"tracker '{name}' cannot be created: {type(e).__name__}: {e}") from e
     if not isinstance(made, TrackerBase):
         raise TrackerError(f"the factory of tracker '{name}' returned a {type(made).__name__}")
@@ -98,8 +99,9 @@ def build_trackers(
     """Return new trackers; a tracker that cannot be created is left out with a warning.
 
     Args:
-        factory_and_config: Configurations by name.
-        strict: Raise instead of leaving a tracker out (None: as ``$TORCHX_TRACKER_STRICT``).
+        factory_and_config: Maps the name of each tracker to its configuration.
+        strict: Raise an error instead of leaving a tracker out; None uses
+            ``$TORCHX_TRACKER_STRICT``.
 
     Raises:
         TrackerError: ``strict`` is set and a tracker cannot be created.
@@ -128,10 +130,10 @@ def configs_from_environ(environ: Mapping[str, str] | None = None) -> dict[str, 
 
 
 def config_from_environ(name: str, environ: Mapping[str, str]) -> str | None:
-    """Return the configuration of a tracker, from either spelling of its variable.
+    """Return the configuration of a tracker, from either of two environment variables.
 
     For ``my-tracker`` these are ``TORCHX_TRACKER_MY_TRACKER_CONFIG``, and
-    ``TORCHX_TRACKER_MY-TRACKER_CONFIG``, which older launchers set.
+    ``TORCHX_TRACKER_MY-TRACKER_CONFIG``, which launchers of older TorchX releases set.
     """
     for variable in (tracker_config_env_var_name(name), f"TORCHX_TRACKER_{name.upper()}_CONFIG"):
         config = environ.get(variable)
@@ -147,14 +149,14 @@ def is_strict(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def inline_config(name: str, config: str) -> str:
-    """Return a configuration that does not need the launcher's files, if the tracker can make one.
+    """Return a configuration that does not need the launcher's files, or else ``config`` itself.
 
-    The factory of such a tracker has an attribute ``inline_config``: a function that returns the
-    replacement of a configuration, such as a ``data:`` URI of a file's text.
+    If the tracker's factory has an attribute ``inline_config``, that function converts ``config``,
+    for example a file name to a ``data:`` URI with the file's text.
 
     Args:
-        name: The tracker.
-        config: Its configuration.
+        name: Name of the tracker.
+        config: Configuration of the tracker in the launcher.
     """
     try:
         inline = getattr(find_factory(name), "inline_config", None)

@@ -1,4 +1,4 @@
-"""Workspaces: the local directories that a job uploads, and the contract of their builders."""
+"""Workspaces: local directories to upload into a job, and the interface of their builders."""
 
 from __future__ import annotations
 

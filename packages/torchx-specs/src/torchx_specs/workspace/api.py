@@ -1,4 +1,4 @@
-"""The contract of schedulers that upload local project directories into jobs."""
+"""The interface of schedulers that upload local project directories into jobs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class WorkspaceMixin(Generic[T]):
         super().__init__(*args, **kwargs)
 
     def workspace_opts(self) -> runopts:
-        """Return the options of this kind of workspace."""
+        """Return the options for building workspaces."""
         return runopts()
 
     def build_workspaces(self, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
-        """Build the workspace of each role, and change the role to use it."""
+        """Build the workspace of each role, and change the role to use the result."""
         import logging
 
         cache: dict[object, object] = {}
@@ -52,12 +52,13 @@ class WorkspaceMixin(Generic[T]):
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Build ``role.workspace`` and change the role to use it.
+        """Build ``role.workspace`` and change the role to use the result.
 
         Args:
             role: The role, changed in place.
             cfg: The scheduler options.
-            build_cache: Results that several roles share, for one submission.
+            build_cache: Results of this submission's builds. The method may read and add results,
+                so that roles with the same workspace share one build.
         """
         import tempfile
 
@@ -74,9 +75,10 @@ class WorkspaceMixin(Generic[T]):
     def build_workspace_and_update_role(
         self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Build one directory; an older method.
+        """Build one directory, and change the role to use the result.
 
-        Implement :meth:`caching_build_workspace_and_update_role` instead.
+        Kept for schedulers written for older releases. New schedulers implement
+        :meth:`caching_build_workspace_and_update_role` instead.
         """
         raise NotImplementedError(
             f"{type(self).__qualname__} implements neither caching_build_workspace_and_update_role"
@@ -88,19 +90,24 @@ class WorkspaceMixin(Generic[T]):
         job: AppDryRunInfo[Any] | AppDef | Iterable[Role],
         cfg: Mapping[str, CfgVal] | None = None,
     ) -> dict[str, str]:
-        """Build the workspaces that :meth:`build_workspaces` only planned (default: none).
+        """Build the workspaces that :meth:`build_workspaces` only planned.
+
+        The default builds nothing, for schedulers that build immediately.
 
         Args:
-            job: A dry run, its app, or roles.
+            job: The result of a dry run, or an app, or roles.
             cfg: The scheduler options (default: those of the dry run).
 
         Returns:
-            The digest of each image that was built.
+            The digests of the images that were built, by image name.
         """
         return {}
 
     def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> T:
-        """Rename the images in ``app`` for their destination; return what to push."""
+        """Change the images in ``app`` to their names in the registry; return the images to push.
+
+        The return value is passed to :meth:`push_images`.
+        """
         raise NotImplementedError(f"{type(self).__qualname__} does not push images")
 
     def push_images(self, images_to_push: T) -> None:

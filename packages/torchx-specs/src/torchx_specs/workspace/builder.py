@@ -1,4 +1,4 @@
-"""The contract of workspace builders."""
+"""The interface of workspace builders."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any, ClassVar, Literal
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.spec import Workspace
 
-#: The output of a builder: an image for containers, or a folder.
+#: The output of a builder: a container image, or a folder.
 BuilderOutput = Literal["image", "folder"]
 
-#: The key in a role's metadata of the build that was planned for its image.
+#: The key in a role's metadata under which the planned build is stored.
 METADATA_KEY = "torchx/workspace"
 
 
 @dataclass(frozen=True)
 class BuiltReference:
-    """The reference of a planned build.
+    """A planned build.
 
     Args:
-        image: The role's new image, whose name depends on everything that goes into it.
+        image: Name of the image or folder to build; the role's new image. It contains a digest of
+            all inputs.
         workspace: The workspace to build.
-        details: Anything that the builder wants to keep for the build.
+        details: Any data that :meth:`WorkspaceBuilder.build` needs.
     """
 
     image: str
@@ -32,7 +33,7 @@ class BuiltReference:
     details: Any = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BuiltReference:
-        return self  # It is frozen, and the roles that hold it are copied often.
+        return self  # immutable, and every copy of a role would copy it
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class Built:
     """The result of a build or of a push.
 
     Args:
-        digest: The digest of the result (``sha256:...``), empty if it has none.
-        ready: Whether the job can reach the result, so that it need not be pushed.
-        details: Anything that the builder wants to keep for the push.
+        digest: The digest of the result (``sha256:...``); empty if there is none.
+        ready: Whether the job can access the result, so that no push is needed.
+        details: Any data that :meth:`WorkspaceBuilder.push` needs.
     """
 
     digest: str = ""
@@ -53,7 +54,7 @@ class Built:
 class WorkspaceBuilder(ABC):
     """Builds workspaces of one type; plugins provide builders by the hook ``torchx_workspaces``.
 
-    A dry run only calls :meth:`plan`. The submission builds what was planned, and pushes it if the
+    A dry run only calls :meth:`plan`. The submission calls :meth:`build`, and :meth:`push` if the
     job runs on another machine::
 
         import os
@@ -100,8 +101,8 @@ class WorkspaceBuilder(ABC):
     ) -> BuiltReference | None:
         """Plan the build of a workspace.
 
-        A dry run calls this, so it contacts no service and writes no file. The same input gives the
-        same reference, and another input gives another one.
+        A dry run calls this method, so it must not contact a service or write a file. Equal inputs
+        must give equal image names, and different inputs different ones.
 
         Args:
             role_image: The image to which the workspace is added.
@@ -109,7 +110,7 @@ class WorkspaceBuilder(ABC):
             cfg: The scheduler's options, which include the builder's.
 
         Returns:
-            The reference, or None if the role stays unchanged with these options.
+            The planned build, or None if these options require no build.
 
         Raises:
             WorkspaceError: The workspace cannot be read, or an option is missing.
@@ -117,16 +118,16 @@ class WorkspaceBuilder(ABC):
 
     @abstractmethod
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
-        """Build what was planned, unless an up-to-date result exists.
+        """Build the planned image or folder, unless an up-to-date one exists.
 
         Raises:
             WorkspaceError: The build failed; an earlier result is unchanged.
         """
 
     def push(self, plan: BuiltReference, built: Built, cfg: Mapping[str, CfgVal]) -> Built:
-        """Push the result of a build to where a remote job can reach it.
+        """Upload the result of a build to a place that a remote job can access.
 
-        This is not called if the result is ready.
+        This method is not called if ``built.ready`` is True.
 
         Raises:
             WorkspaceError: The push failed.

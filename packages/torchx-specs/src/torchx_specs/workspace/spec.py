@@ -1,4 +1,4 @@
-"""The local directories that a job uploads."""
+"""The local directories to upload into a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Workspace:
     >>> ws.is_unmapped_single_project()
     True
 
-    Where ``$REMOTE_ROOT`` is depends on the scheduler.
+    The scheduler determines ``$REMOTE_ROOT``.
 
     Args:
         projects: ``{local path: remote sub-directory}``.
@@ -30,7 +30,8 @@ class Workspace:
 
     projects: dict[str, str]
 
-    #: False if a scheduler that cannot upload workspaces may ignore it.
+    #: Whether a scheduler that cannot upload workspaces must report an error; if False, it may
+    #: ignore the workspace.
     required: ClassVar[bool] = True
 
     def __bool__(self) -> bool:
@@ -105,7 +106,7 @@ class Workspace:
 
 
 class WorkingDirectory(Workspace):
-    """The working directory as the default workspace, which is not required."""
+    """The working directory as the default workspace; schedulers without workspaces ignore it."""
 
     required: ClassVar[bool] = False
 
