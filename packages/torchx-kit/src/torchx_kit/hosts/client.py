@@ -1,4 +1,4 @@
-"""Runs the commands of a batch system, with translated errors and with retries."""
+"""Run the commands of a batch system, with translated errors and with retries."""
 
 from __future__ import annotations
 
