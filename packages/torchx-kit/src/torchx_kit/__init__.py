@@ -1,1 +1,1 @@
-"""What authors of schedulers and workspace builders share."""
+"""Building blocks for schedulers and workspace builders."""

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# Above this number of entries, those that nobody has queried for a minute are dropped.
+# Above this number of entries, entries that were not queried for _IDLE_SECONDS are dropped.
 _MAX_ENTRIES = 64
 _IDLE_SECONDS = 60
 
@@ -30,8 +30,9 @@ class CoalescingCache(Generic[T]):
 
     A caller that arrives during a query waits for the next one, because the running query may have
     read the service before the call. So no caller gets a value that is older than its call (or than
-    ``max_age``), and any number of concurrent callers cause two queries. An error is shared in the
-    same way: if a service is unreachable, all callers wait for one time-out, not one after another.
+    ``max_age``), and any number of simultaneous callers cause at most two queries. An error is
+    shared in the same way: if a service is unreachable, all callers wait for one time-out, not one
+    after another.
 
     All methods may be called from any thread.
     """
@@ -43,7 +44,7 @@ class CoalescingCache(Generic[T]):
     def get(
         self, key: str, query: Callable[[T | None], T | None], max_age: float = 0.0
     ) -> T | None:
-        """Return the value for a key, and query it if the cached one is too old.
+        """Return the value for a key; query it first if the cached value is too old.
 
         Args:
             key: The key.
@@ -52,7 +53,7 @@ class CoalescingCache(Generic[T]):
                 shared with callers that waited for its query.
 
         Raises:
-            Exception: What the query raised.
+            Exception: The error of the query.
         """
         called_at = time.monotonic()
         entry = self._entry(key, called_at)

@@ -39,7 +39,7 @@ DEVICES: dict[str, Callable[[int], list[DeviceMount]]] = {
 
 
 def get_device_mounts(devices: Mapping[str, int]) -> list[DeviceMount]:
-    """Return the mounts of devices; an unknown device is not mounted, with a warning.
+    """Return the mounts of devices; skip unknown devices with a warning.
 
     Args:
         devices: The number of devices, by the name of the device.

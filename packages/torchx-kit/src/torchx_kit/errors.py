@@ -18,11 +18,11 @@ class UnknownReplicaError(RequestError, RuntimeError):
 
 @contextmanager
 def translated_errors(translate: Callable[[Exception], Exception | None]) -> Iterator[None]:
-    """Raise the errors of a client library as ours.
+    """Raise the errors of a client library as errors of TorchX.
 
     Args:
-        translate: Returns our error for one of the library's, or None for any other error, which is
-            raised unchanged.
+        translate: Returns the TorchX error for an error of the library. Returns None for any other
+            error, which is then raised unchanged.
 
     Raises:
         BackendError: The service failed or refused the request.

@@ -1,6 +1,6 @@
-"""Registers how to install the schedulers and workspace builders that are not installed.
+"""The commands that install known schedulers and workspace builders, as plugin records.
 
-The records only serve error messages; a plugin that is installed takes precedence.
+Only error messages use these records; an installed plugin takes precedence.
 """
 
 from __future__ import annotations

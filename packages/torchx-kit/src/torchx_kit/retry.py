@@ -19,7 +19,7 @@ class Backoff:
         limit: How long to retry an unreachable service, in seconds.
         first_pause: The first pause, in seconds.
         longest_pause: The longest pause, in seconds.
-        sleep: Waits for a number of seconds.
+        sleep: Function that waits for a number of seconds.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Backoff:
         """Wait before the next request to a service that did not answer.
 
         Args:
-            error: Why it did not answer.
+            error: The error of the request.
 
         Raises:
-            Exception: ``error``, if the limit would be exceeded.
+            Exception: ``error``, if the service would be unreachable for longer than the limit.
         """
         now = time.monotonic()
         if self._unreachable_since is None:
@@ -73,7 +73,7 @@ def retry(
     unreachable: type[Exception] | tuple[type[Exception], ...],
     backoff: Backoff,
 ) -> T:
-    """Return the result of a request, and repeat it while the service is unreachable.
+    """Make a request, repeat it while the service is unreachable, and return the result.
 
     Args:
         request: Makes the request.
@@ -81,7 +81,7 @@ def retry(
         backoff: How long to wait, and when to give up.
 
     Raises:
-        Exception: What the last request raised.
+        Exception: The error of the last request.
     """
     while True:
         try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def app_problems(app: AppDef) -> Iterator[str]:
-    """Yield what is wrong with the list of roles: none at all, or two with one name."""
+    """Yield the problems of an app's list of roles: it is empty, or roles have the same name."""
     if not app.roles:
         yield f"app '{app.name}' has no roles; add at least one Role to AppDef.roles"
     names = [role.name for role in app.roles]
@@ -30,7 +30,7 @@ def entrypoint_problems(role: Role) -> Iterator[str]:
 
 
 def image_problems(role: Role) -> Iterator[str]:
-    """Yield what is wrong with a container image's name: missing, or with spaces in it."""
+    """Yield a problem if the role's image is missing, or has spaces or control characters."""
     if not role.image:
         yield "no image; set Role.image to the container image to run"
     elif any(c.isspace() or not c.isprintable() for c in role.image):
@@ -38,7 +38,7 @@ def image_problems(role: Role) -> Iterator[str]:
 
 
 def replica_count_problems(role: Role, least: int = 1) -> Iterator[str]:
-    """Yield what is wrong with the numbers of replicas and retries.
+    """Yield the problems of a role's numbers of replicas and retries.
 
     Args:
         role: The role.
@@ -51,7 +51,7 @@ def replica_count_problems(role: Role, least: int = 1) -> Iterator[str]:
 
 
 def text_problems(role: Role, api: str) -> Iterator[str]:
-    """Yield the texts of a role that an API of JSON documents cannot carry.
+    """Yield a problem for each text of a role that a JSON API cannot carry.
 
     Args:
         role: The role.
@@ -68,11 +68,11 @@ def text_problems(role: Role, api: str) -> Iterator[str]:
 
 
 def variable_problems(key: str, value: str, api: str) -> Iterator[str]:
-    """Yield what is wrong with one environment variable.
+    """Yield the problems of one environment variable.
 
     Args:
         key: The variable's name.
-        value: Its value; messages do not repeat it.
+        value: The variable's value, which messages do not repeat.
         api: Name of the API, for the message.
     """
     if not key or "=" in key:
@@ -83,7 +83,7 @@ def variable_problems(key: str, value: str, api: str) -> Iterator[str]:
 
 
 def text_problem(text: str, api: str) -> str:
-    """Return why an API of JSON documents cannot carry a text, or an empty string if it can."""
+    """Return why a JSON API cannot carry a text, or an empty string if it can."""
     if "\0" in text:
         return "contains a NUL character"
     try:

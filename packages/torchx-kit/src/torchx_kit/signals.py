@@ -1,4 +1,4 @@
-"""Exit codes and signals, in words."""
+"""Meanings of exit codes, and names of signals."""
 
 from __future__ import annotations
 

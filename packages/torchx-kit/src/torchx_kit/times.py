@@ -1,4 +1,4 @@
-"""Times as services write them."""
+"""Conversion of times to nanoseconds since 1970."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse_rfc3339(stamp: bytes) -> int:
     0
 
     Raises:
-        ValueError: The text is not such a time.
+        ValueError: The text is not an RFC 3339 time.
     """
     day = _days.get(stamp[:10])
     if day is None:

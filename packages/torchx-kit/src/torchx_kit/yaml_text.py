@@ -6,7 +6,7 @@ from typing import Any
 
 
 def yaml_text(data: Any, *, sort_keys: bool = True, width: int = 100) -> str:
-    """Return plain data as YAML: no aliases, and texts of several lines as blocks.
+    """Return plain data as YAML, without aliases, and with multi-line texts as blocks.
 
     Needs PyYAML, which the caller's distribution declares.
 

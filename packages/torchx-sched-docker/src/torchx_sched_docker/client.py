@@ -1,6 +1,6 @@
-"""The connection to the Docker Engine, and its errors as errors of TorchX.
+"""The connection to the Docker Engine, and the translation of errors.
 
-The docker library is imported only once an engine is needed: a dry run works without it.
+The docker library is imported only when an engine is needed, so a dry run does not load it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EngineError(BackendError):
     """The engine refused a request.
 
     Args:
-        message: What was refused, and why.
+        message: The request that was refused, and the reason.
         status: The HTTP status of the engine's response; 0 if it sent none.
     """
 
@@ -67,7 +67,7 @@ def has_docker() -> bool:
 
 
 def engine_errors(action: str) -> AbstractContextManager[None]:
-    """Raise the docker library's errors as ours.
+    """Raise the docker library's errors as errors of TorchX.
 
     Args:
         action: The action that fails, as in "cannot ACTION".
@@ -80,7 +80,7 @@ def engine_errors(action: str) -> AbstractContextManager[None]:
 
 
 def translate_error(error: Exception, action: str) -> BackendError | None:
-    """Return our error for one of the docker library's, or None for any other error.
+    """Return the TorchX error for an error of the docker library, or None for any other error.
 
     Args:
         error: The error.

@@ -1,4 +1,4 @@
-"""The description of an app, from its containers."""
+"""Describe an app by its containers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def list_containers(client: DockerClient, app_id: str) -> list[dict[str, Any]]:
-    """Return the engine's list of an app's containers, ordered by role and replica.
+    """Return the engine's summaries of an app's containers, ordered by role and replica.
 
     Raises:
-        BackendError: The engine does not answer, or refuses.
+        BackendError: The engine does not answer, or refuses the request.
     """
     with engine_errors(f"list the containers of {app_id}"):
         found = client.api.containers(all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"})
@@ -43,11 +43,11 @@ def describe(
 
     Args:
         client: The client of the engine.
-        app_id: The app.
-        state_of: Returns the state of a container's replica.
+        app_id: The app's id.
+        state_of: Returns the state of the replica that runs in a container.
 
     Raises:
-        BackendError: The engine does not answer, or refuses.
+        BackendError: The engine does not answer, or refuses the request.
     """
     containers: list[Container] = []
     for summary in list_containers(client, app_id):
@@ -85,7 +85,7 @@ def describe(
 
 
 def _role_and_replica(summary: dict[str, Any]) -> tuple[int, str, int]:
-    """Return the sort key of a container; older releases wrote no index of the role."""
+    """Return the sort key of a container; upstream's TorchX sets no label for the role's index."""
     labels = summary["Labels"]
     return (
         int(labels.get(LABEL_ROLE_INDEX, "0")),
@@ -126,7 +126,7 @@ def _replica_status(
 
 
 def _published_ports(role: str, index: int, attrs: dict[str, Any]) -> dict[str, str]:
-    """Return the addresses on this machine of a replica's ports."""
+    """Return the addresses at which a replica's ports are published on this machine."""
     ports = attrs.get("NetworkSettings", {}).get("Ports") or {}
     return {
         f"port/{role}/{index}/{port.partition('/')[0]}": f"{b['HostIp']}:{b['HostPort']}"

@@ -1,4 +1,4 @@
-"""Waiting until the engine announces that an app has changed."""
+"""Wait for the engine's events of an app."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def wait_for_event(
 
     Args:
         client: The client of the engine.
-        app_id: The app.
-        since: In seconds since 1970.
-        timeout: How long to block, in seconds; None means without a limit.
+        app_id: The app's id.
+        since: Time from which on a change counts, in seconds since 1970.
+        timeout: How long to block at most, in seconds; None means no limit.
 
     Raises:
-        BackendError: The engine refuses.
+        BackendError: The engine refuses the request.
     """
     until = None if timeout is None else f"{time.time() + timeout:.3f}"
     filters = {"type": "container", "label": f"{LABEL_APP_ID}={app_id}", "event": _CHANGES}

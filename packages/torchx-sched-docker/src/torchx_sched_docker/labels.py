@@ -1,4 +1,4 @@
-"""The labels that link containers and networks to an app."""
+"""The labels by which the containers and networks of an app are found."""
 
 from __future__ import annotations
 

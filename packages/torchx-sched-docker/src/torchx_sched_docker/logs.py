@@ -1,4 +1,4 @@
-"""Logs of a container: whole lines, exactly once, although connections to the engine may break."""
+"""Read container logs: each line whole and exactly once, even if the connection breaks."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ _CHUNK = 1 << 16
 
 
 class _Position:
-    """How far one stream was read.
+    """Time of the last entry that was read from one stream.
 
-    The engine gives each entry a time and no number, and several entries may have the same time.
+    The engine numbers no entries, and several entries may have the same time, so this also counts
+    the entries that were read with that time.
     """
 
     __slots__ = ("count", "time")
 
     def __init__(self) -> None:
         self.time = -1
-        #: The number of entries of that time that were read.
+        #: The number of entries with that time that were read.
         self.count = 0
 
 
@@ -54,9 +55,9 @@ class ContainerLog:
         client: The client of the engine.
         container: The container's id.
         streams: A set of :data:`STDOUT` and :data:`STDERR`.
-        since: Only lines written at that time or later.
-        until: Only lines written before that time.
-        sleep: Waits for a number of seconds.
+        since: Return only lines written at this time or later; None for no limit.
+        until: Return only lines written before this time; None for no limit.
+        sleep: Function that waits for a number of seconds.
     """
 
     def __init__(
@@ -83,10 +84,11 @@ class ContainerLog:
         """Yield whole lines with their newlines; the last line of each stream may lack it.
 
         Args:
-            follow: Whether to go on until the container has ended for good.
+            follow: Whether to wait for new lines until the container has ended without a restart.
 
         Raises:
-            BackendError: The engine refuses, or does not answer for :data:`PATIENCE` seconds.
+            BackendError: The engine refuses the request, or does not answer; a follower retries for
+                :data:`PATIENCE` seconds.
         """
         if follow:
             for line in self._follow():
@@ -124,7 +126,7 @@ class ContainerLog:
                     raise error from e
                 backoff.pause_after(error)
             else:
-                backoff.pause()  # The container has ended, or restarts.
+                backoff.pause()  # The log has ended: the container has ended or is restarting.
 
     def _is_past_until(self) -> bool:
         return self._until is not None and time.time_ns() >= self._until
@@ -162,7 +164,7 @@ class ContainerLog:
             response.close()
 
     def _add_entry(self, stream: int, entry: bytes) -> bytes | None:
-        """Record an entry, unless it was read before; return the line that it completes."""
+        """Record an entry unless it was read before; return the line that it completes, or None."""
         stamp, _, text = entry.partition(b" ")
         at = parse_rfc3339(stamp)
         position = self._positions[stream]
@@ -189,9 +191,9 @@ class ContainerLog:
 
 
 def _translate_log_error(error: Exception, container: str) -> BackendError | None:
-    """Return our error for one of the docker library or of the connection, or None for any other.
+    """Return the TorchX error for an error of the library or connection, None for any other.
 
-    The library does not translate the errors of a response that breaks while it is read.
+    The library itself does not translate errors of a response that breaks while it is read.
     """
     if isinstance(error, (urllib3.exceptions.HTTPError, http.client.HTTPException)):
         return NoEngineError(
@@ -212,8 +214,8 @@ def _split_frames(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield stream and content of each frame of a multiplexed log.
 
     The format is in Docker's API reference, "Attach to a container": one byte for the stream, three
-    empty bytes, four bytes for the length, the content. The docker library only reads it from a
-    socket, frame by frame, which is too slow for large logs.
+    empty bytes, four bytes for the length, the content. The docker library reads this
+    format only frame by frame from a socket, which is too slow for large logs.
     """
     buffer = b""
     for chunk in chunks:

@@ -20,13 +20,15 @@ _PAUSE = 0.25
 
 
 def ensure_network(client: DockerClient | None = None) -> None:
-    """Create the network ``torchx``, which containers of older plugins share, unless it exists.
+    """Create the network ``torchx`` unless it exists.
+
+    Plugins that were written for upstream's TorchX put the containers of all apps in this network.
 
     Args:
-        client: The client to use; by default one that is made from the environment.
+        client: The client to use; None creates one from the environment (``DOCKER_HOST``).
 
     Raises:
-        BackendError: The engine does not answer, or refuses.
+        BackendError: The engine does not answer, or refuses the request.
     """
     if client is not None:
         _create_network(client, NETWORK, {})
@@ -42,7 +44,7 @@ def create_app_network(client: DockerClient, app_id: str) -> str:
     networks of apps that have ended and tries again.
 
     Raises:
-        BackendError: The engine refuses.
+        BackendError: The engine does not answer, or refuses the request.
     """
     name = network_name(app_id)
     labels = {LABEL_VERSION: __version__, LABEL_APP_ID: app_id}
@@ -59,7 +61,7 @@ def remove_app_networks(client: DockerClient, app_id: str) -> None:
     """Remove the networks of an app, if it has any.
 
     Raises:
-        BackendError: The engine refuses.
+        BackendError: The engine does not answer, or refuses the request.
     """
     with engine_errors(f"list the networks of {app_id}"):
         networks = client.api.networks(filters={"label": f"{LABEL_APP_ID}={app_id}"})
@@ -79,7 +81,7 @@ def _create_network(client: DockerClient, name: str, labels: dict[str, str]) -> 
                     name, driver="bridge", check_duplicate=True, labels=labels
                 )
         except EngineError as e:
-            # The firewall's service, or another engine, is rewriting the firewall's rules.
+            # The firewall service, or another engine, is rewriting the firewall rules: try again.
             if "iptables failed" in str(e) and attempt + 1 < _CREATE_ATTEMPTS:
                 time.sleep(_PAUSE)
                 continue
@@ -109,14 +111,14 @@ def _remove_unused_networks(client: DockerClient) -> int:
 
 
 def _remove_unused_network(client: DockerClient, network: str) -> bool:
-    """Remove a network; return False if another process does so or containers keep it in use."""
+    """Remove a network; return False if another process removes it, or containers still use it."""
     for _ in range(_REMOVE_ATTEMPTS):
         try:
             _remove_network(client, network)
         except EngineError as e:
             if e.status != 403:
                 return False
-            time.sleep(_PAUSE)  # A container that has just ended releases it a moment later.
+            time.sleep(_PAUSE)  # A container that has just ended leaves the network a moment later.
         else:
             return True
     return False

@@ -1,4 +1,4 @@
-"""The request: the containers of an app, made without contacting the engine."""
+"""Make the request, the containers of an app, without contacting the engine."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from torchx_specs.model.templates import RoleTemplate, macros
 from torchx_specs.redaction import masked
 from torchx_specs.version import __version__
 
-#: The environment variable that holds the image of the replica.
+#: The environment variable with the name of the replica's image.
 ENV_IMAGE = "TORCHX_IMAGE"
-#: The network that containers of older plugins share; names of app networks begin with it.
+#: The network that all containers of upstream's TorchX share. Names of app networks begin with it.
 NETWORK = "torchx"
 
 _API = "Docker's API"
@@ -58,10 +58,10 @@ _NOT_FOR_HOST_NAMES = re.compile(r"\A[^A-Za-z0-9]+")
 
 @dataclass
 class DockerContainer:
-    """One container, in terms of the ``docker`` library.
+    """The parameters of one container, for the ``docker`` library.
 
     Args:
-        image: The image.
+        image: The name or id of the image.
         command: The program and its arguments.
         kwargs: The other parameters of ``client.containers.run``, as plain data.
     """
@@ -88,7 +88,7 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
     """Return the containers that an app needs.
 
     Raises:
-        RequestError: The engine could not run the app; the error lists every problem.
+        RequestError: The engine cannot run the app; the error lists every problem.
     """
     check(app, opts)
     app_id = make_unique(fit_name(app.name, _APP_ID.within(100)))
@@ -140,7 +140,7 @@ def check(app: AppDef, opts: DockerOpts) -> None:
     """Check that the engine can run an app.
 
     Raises:
-        RequestError: It cannot; the error lists every problem.
+        RequestError: The engine cannot run the app; the error lists every problem.
     """
     problems = list(_problems(app, opts))
     if problems:
@@ -175,7 +175,7 @@ def _role_problems(role: Role) -> Iterable[str]:
 
 
 def _host_names(app: AppDef, app_id: str) -> dict[str, list[str]]:
-    """Return the names of each role's containers, which are their host names too."""
+    """Return the names of each role's containers; a container's name is also its host name."""
     most = max((role.num_replicas for role in app.roles), default=1)
     room = _LONGEST_HOST - _LONGEST_PART - len(f"--{max(most - 1, 0)}")
     roles = fit_names((r.name for r in app.roles), _HOST.within(min(_LONGEST_PART, room)))
@@ -216,7 +216,7 @@ def _role_kwargs(role: Role, app_id: str, opts: DockerOpts) -> dict[str, object]
         }
     resource = role.resource
     if resource.memMB >= 0:
-        # The engine takes 0 as "no limit". Shared memory counts towards the limit.
+        # For the engine, 0 means no limit. Shared memory counts towards the limit.
         kwargs["mem_limit"] = f"{max(resource.memMB, _LEAST_MEMORY) if resource.memMB else 0}m"
         kwargs["shm_size"] = f"{resource.memMB}m"
     if resource.cpu >= 0:
@@ -272,7 +272,7 @@ def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, ob
 
 
 def _copied(kwargs: Mapping[str, Any]) -> dict[str, object]:
-    """Return a copy whose lists and dictionaries belong to one container alone."""
+    """Return a copy with new lists and dictionaries, so that containers do not share them."""
     return {
         key: value.copy() if isinstance(value, (dict, list)) else value
         for key, value in kwargs.items()

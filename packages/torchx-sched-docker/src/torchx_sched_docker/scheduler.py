@@ -1,7 +1,7 @@
 """``local_docker``: runs apps as containers of a Docker Engine, one container for each replica.
 
-The engine holds all state: any process that reaches it can describe, follow, cancel and delete an
-app. The containers of an app share a network of their own, in which their names are host names.
+The engine stores all state: any process that reaches the engine can describe, follow, cancel and
+delete an app. Each app has its own network, in which the names of its containers are host names.
 
 Modules that import the docker library are imported in the methods that need an engine, so that a
 dry run does not load it.
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
 
 Opts = DockerOpts
 
-#: How long a cancelled container may take to end by itself, in seconds.
+#: How long a cancelled container may take to end before the engine kills it, in seconds.
 GRACE = 10
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:
-    """Return a scheduler; the parameters of other schedulers are ignored."""
+    """Return a scheduler; ``kwargs``, parameters for other schedulers, are ignored."""
     return DockerScheduler(session_name)
 
 
@@ -76,23 +76,23 @@ def _to_str(a: str | bytes) -> str:
 
 
 class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
-    """Runs apps as containers of a Docker Engine: that of ``DOCKER_HOST``, or this machine's.
+    """Runs apps as containers of a Docker Engine: on ``DOCKER_HOST``, by default on this machine.
 
     Args:
-        session_name: The session, which is part of the handles.
-        docker_client: The client to use; by default one that is made from the environment.
+        session_name: Name of the session, as in the app handles.
+        docker_client: The client to use; None creates one from the environment (``DOCKER_HOST``).
     """
 
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
     workspace_remote: ClassVar[bool] = False
 
-    # Defaults, for subclasses whose __init__ does not call this one.
+    # Defaults for subclasses whose __init__ does not call DockerScheduler.__init__.
     _client: DockerClient | None = None
     _owns_client: bool = True
     #: When each app was last described, in seconds since 1970.
     _described_at: Mapping[str, float] = MappingProxyType({})
-    #: Since when the engine does not answer, by the monotonic clock.
+    #: Time since which the engine does not answer (time.monotonic); None if it answers.
     _unreachable_since: float | None = None
 
     def __init__(self, session_name: str, docker_client: DockerClient | None = None) -> None:
@@ -115,13 +115,13 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check that the engine can run an app; roles need no resource here.
+        """Check that the engine can run an app; a role may lack a resource.
 
         Raises:
-            RequestError: The engine could not run the app.
+            RequestError: The engine cannot run the app.
         """
         if type(self)._submit_dryrun is not DockerScheduler._submit_dryrun:
-            return  # A subclass makes requests of its own, to which these checks may not apply.
+            return  # The checks may not apply to the requests that a subclass makes.
         check(app, cfg if isinstance(cfg, DockerOpts) else DockerOpts.from_cfg(cfg or {}))
 
     def _submit_dryrun(self, app: AppDef, cfg: DockerOpts) -> AppDryRunInfo[DockerJob]:
@@ -132,8 +132,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Return True: ``torchx run`` waits for the app and cancels it when interrupted.
 
-        The engine would run the app to its end without this process, which ``torchx run --detach``
-        allows.
+        With ``torchx run --detach``, the engine runs the app to its end without this process.
         """
         return True
 
@@ -141,7 +140,8 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         """Start the containers of an app, and return its id.
 
         Raises:
-            BackendError: The engine does not answer, or refuses; nothing of the app is left.
+            BackendError: The engine does not answer, or refuses a request. Containers and network
+                that were created are removed.
             WorkspaceError: The app's workspace cannot be built.
         """
         from torchx_sched_docker.submit import start
@@ -161,7 +161,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         for at most :data:`~torchx_sched_docker.logs.PATIENCE` seconds: the engine may restart.
 
         Raises:
-            BackendError: The engine does not answer, or refuses.
+            BackendError: The engine does not answer, or refuses the request.
         """
         from torchx_sched_docker.describe import describe
         from torchx_sched_docker.logs import PATIENCE
@@ -184,11 +184,11 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until a container of an app changes.
 
-        A change since the last :meth:`describe` of the app counts.
+        A change after the last :meth:`describe` of the app counts: then this returns at once.
 
         Args:
-            app_id: The app.
-            timeout: How long to block, in seconds; None means without a limit.
+            app_id: The app's id.
+            timeout: How long to block at most, in seconds; None means no limit.
 
         Returns:
             True.
@@ -221,7 +221,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         ]
 
     def _cancel_existing(self, app_id: str) -> None:
-        """End the containers that still run, and keep them, renamed as cancelled."""
+        """Stop the containers that still run, and rename them, which marks them as cancelled."""
         from torchx_sched_docker.submit import in_parallel
 
         summaries = self._list_containers(app_id)
@@ -233,7 +233,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         api, container, name = self._docker_client.api, summary["Id"], container_name(summary)
         try:
             with engine_errors(f"cancel the container {name}"):
-                # Rename it first: an observer that sees its end must see the reason too.
+                # Rename the container first: an observer of its end must see that it was cancelled.
                 if not name.endswith(CANCELLED_SUFFIX):
                     api.rename(container, name + CANCELLED_SUFFIX)
                 api.stop(container, timeout=GRACE)
@@ -247,7 +247,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         An unknown id is not an error.
 
         Raises:
-            BackendError: The engine does not answer, or refuses.
+            BackendError: The engine does not answer, or refuses the request.
         """
         from torchx_sched_docker.submit import remove_app
 
@@ -267,13 +267,13 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Return the log lines of one replica: of both streams, unless ``streams`` names one.
+        """Return the log lines of one replica, by default of both streams.
 
         A follower goes on through restarts of the replica and of the engine.
 
         Raises:
             UnknownAppException: The app does not exist.
-            RequestError: The app has no such role or replica (a RuntimeError too).
+            UnknownReplicaError: The app has no such role, or the role has no such replica.
         """
         from torchx_sched_docker.logs import STDERR, STDOUT, ContainerLog
 
@@ -332,11 +332,11 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
 
 def _images_to_pull(job: DockerJob, app: AppDef | None, built: Mapping[str, str]) -> list[str]:
-    """Return the images that a registry may have: not ids, and not images that were built here.
+    """Return the images to pull: all except image ids and images that were built on this machine.
 
     Args:
         job: The containers.
-        app: The app, whose roles note which images were built for them before.
+        app: The app; metadata of its roles names the images that were built for them earlier.
         built: The images that were built for this submission.
     """
     local = set(built)

@@ -1,4 +1,4 @@
-"""States of containers, as the engine reports them, as states of replicas and apps."""
+"""Map the engine's container states to the states of replicas and apps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torchx_kit.signals import describe_exit
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
-#: The state of a replica by its container's, except ``exited``, which depends on the exit code.
+#: The state of a replica by the state of its container. ``exited`` is missing, because it depends
+#: on the exit code.
 CONTAINER_STATE: dict[str, AppState] = {
     "created": AppState.SUBMITTED,
     "restarting": AppState.PENDING,
@@ -20,8 +21,8 @@ CONTAINER_STATE: dict[str, AppState] = {
     "dead": AppState.FAILED,
 }
 
-#: The end of a cancelled container's name. Labels of a container cannot be changed, its name can,
-#: and every client of the engine sees it.
+#: Suffix of a cancelled container's name. The name records the cancellation because it can be
+#: changed later, unlike labels, and because every client of the engine sees it.
 CANCELLED_SUFFIX = "_cancelled"
 
 _EXIT_CODE = re.compile(r"\((\d+)\)")
@@ -29,12 +30,12 @@ _NOT_RUNNING = frozenset({"created", "exited", "dead", "removing"})
 
 
 def replica_state(status: str, exit_code: int | None, name: str) -> AppState:
-    """Return the state of a container's replica.
+    """Return the state of the replica that runs in a container.
 
     Args:
         status: The container's state, as the engine names it.
-        exit_code: The exit code of its last process, None if unknown.
-        name: The container's name, which shows whether it was cancelled.
+        exit_code: The exit code of the container's last process; None if unknown.
+        name: The container's name; :data:`CANCELLED_SUFFIX` at its end means cancelled.
     """
     if name.endswith(CANCELLED_SUFFIX) and status in _NOT_RUNNING:
         return AppState.CANCELLED
@@ -59,14 +60,14 @@ def app_state(replicas: Iterable[AppState]) -> AppState:
 
 
 def summary_state(summary: Mapping[str, Any]) -> AppState:
-    """Return the state of a replica from an item of the engine's list of containers."""
+    """Return the state of a replica from the engine's summary of its container."""
     found = _EXIT_CODE.search(summary.get("Status", ""))
     code = int(found[1]) if found else None
     return replica_state(summary["State"], code, container_name(summary))
 
 
 def container_name(summary: Mapping[str, Any]) -> str:
-    """Return the name of a container from an item of the engine's list of containers."""
+    """Return the name of a container from the engine's summary."""
     return str((summary.get("Names") or [""])[0]).lstrip("/")
 
 
@@ -77,7 +78,7 @@ def inspected_state(attrs: Mapping[str, Any]) -> AppState:
 
 
 def state_reason(attrs: Mapping[str, Any]) -> str:
-    """Return why a container is in its state; an empty string if there is nothing to explain.
+    """Return the reason for a container's state; empty if there is nothing to explain.
 
     Args:
         attrs: The engine's description of the container.

@@ -1,4 +1,4 @@
-"""Starting an app: all of its containers, or none."""
+"""Start all containers of an app, or none."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 
 
 def start(client: DockerClient, job: DockerJob, images: Iterable[str], pull: str) -> None:
-    """Create an app's network and containers, and start them; a failure leaves nothing behind.
+    """Create an app's network and containers, and start them; after a failure, remove all of them.
 
     Args:
         client: The client of the engine.
         job: The containers to start.
-        images: The images of the job that a registry may have.
-        pull: When to pull them: ``always``, ``missing`` or ``never``.
+        images: The images of the job to pull.
+        pull: When to pull the images: ``always``, ``missing`` or ``never``.
 
     Raises:
-        BackendError: The engine refuses.
+        BackendError: The engine does not answer, or refuses a request.
     """
     submission = _Submission(client, job)
     try:
@@ -80,7 +80,7 @@ def remove_app(client: DockerClient, app_id: str) -> None:
     """Remove an app's containers, running or not, their anonymous volumes, and its network.
 
     Raises:
-        BackendError: The engine refuses.
+        BackendError: The engine does not answer, or refuses a request.
     """
 
     def remove(container: str) -> None:
@@ -88,7 +88,7 @@ def remove_app(client: DockerClient, app_id: str) -> None:
             with engine_errors(f"remove the container {container}"):
                 client.api.remove_container(container, v=True, force=True)
         except EngineError as e:
-            # Missing, or being removed by another process.
+            # 404: it does not exist; 409: another process is removing it.
             if e.status not in (404, 409):
                 raise
 
@@ -99,10 +99,10 @@ def remove_app(client: DockerClient, app_id: str) -> None:
 
 
 class _Submission:
-    """The start of one app's containers.
+    """Creates and starts the containers of one app, and removes them again after a failure.
 
-    The network is created in a thread meanwhile: a container may name a network that does not exist
-    yet, as long as it exists when the container starts.
+    A thread creates the network at the same time: a container may refer to a network that does not
+    exist yet, if the network exists when the container starts.
     """
 
     def __init__(self, client: DockerClient, job: DockerJob) -> None:
@@ -118,8 +118,9 @@ class _Submission:
         """Pull images, create the network and the containers, and start the containers.
 
         The first replica starts as soon as one container of each role exists, while the other
-        containers are created: what the engine refuses, it refuses for every replica of a role. The
-        others start once the first one is in the network, so that they can resolve its host name.
+        containers are created. By then the engine has accepted every role, because it would refuse
+        all replicas of a role alike. The other replicas start once the first one is in the network,
+        so that they can resolve its host name.
         """
         with ThreadPoolExecutor(2) as background:
             self._network_created = background.submit(self._create_network)
@@ -148,11 +149,11 @@ class _Submission:
                 call.result()
 
     def undo(self) -> None:
-        """Remove what was created, as far as the engine allows."""
+        """Remove containers, network and new volumes; ignore errors of the engine."""
         with contextlib.suppress(BackendError):
             remove_app(self._client, self._job.app_id)
         for name in self._new_volumes:
-            # The engine refuses if another container uses the volume by now.
+            # The engine refuses if a container of another app uses the volume by now.
             with contextlib.suppress(BackendError), engine_errors(f"remove the volume {name}"):
                 self._client.api.remove_volume(name)
 
@@ -165,7 +166,7 @@ class _Submission:
         return any(container.kwargs.get("network") == own for container in self._job.containers)
 
     def _find_new_volumes(self) -> None:
-        """Note which volumes of the containers do not exist yet: the engine will create them."""
+        """Record the volumes that do not exist yet, which the engine will create."""
         named = set()
         for container in self._job.containers:
             mounts: Any = container.kwargs.get("mounts") or ()
@@ -193,7 +194,7 @@ class _Submission:
             events = self._client.api.pull(
                 repository, tag=tag or "latest", stream=True, decode=True
             )
-            # Read all events: only then is the connection free.
+            # Read all events: the connection cannot be used again before the last one.
             errors = [str(event["error"]) for event in events if "error" in event]
         if errors:
             raise EngineError(f"cannot pull the image {image}: {one_line(errors[0])}")
@@ -237,10 +238,10 @@ class _Submission:
         self._start(container)
 
     def _wait_for_first(self, first_start: list[Future[None]]) -> None:
-        """Wait until the first container is in the network, or its start has ended.
+        """Wait until the first container is in the network, or its start request has returned.
 
-        The engine does not answer queries of a container that it is starting, so this queries the
-        network.
+        The engine does not answer queries about a container while it starts the container, so this
+        queries the network.
         """
         while not wait(first_start, timeout=_POLL_INTERVAL).done:
             with engine_errors(f"inspect the network {self._network}"):
@@ -263,7 +264,10 @@ def _first_of_each_role(containers: list[DockerContainer]) -> list[DockerContain
 
 
 class _ContainersWithoutInspect(ContainerCollection):  # type: ignore[misc]
-    """The library's containers; ``create`` returns an id instead of inspecting the container."""
+    """The library's collection of containers, whose ``create`` returns an id.
+
+    The library's own ``create`` makes another request to inspect the container.
+    """
 
     def get(self, container_id: str) -> str:
         return container_id

@@ -1,4 +1,4 @@
-"""A workspace as a tar archive: the same files always give the same bytes."""
+"""Tar archives of workspaces: the same files always give the same bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import IO
 from torchx_kit.workspace import WorkspaceFile
 from torchx_specs.errors import WorkspaceError
 
-#: The modes of folders that differ from the mode of most folders in an image.
+#: Modes of folders that differ from ``_FOLDER_MODE`` in most images.
 _FOLDER_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
 _FOLDER_MODE = 0o755
 _FILE_MODE = 0o644
@@ -23,8 +23,8 @@ def tar_chunks(
 
     Args:
         files: The files, ordered by path.
-        root: The folder of the image to which they go.
-        extra: The contents of further files, by their paths in the archive.
+        root: The folder of the archive in which to put the files; empty for the top.
+        extra: Contents of more files by path in the archive; they come first.
 
     Raises:
         WorkspaceError: A file cannot be read, or changes while it is read.
@@ -70,7 +70,7 @@ def write_tar(
 def _members(
     files: Iterable[WorkspaceFile], root: str, extra: Mapping[str, bytes]
 ) -> Iterator[tuple[bytes, Iterable[bytes] | None, int]]:
-    """Yield header, content and length of the content of each member."""
+    """Yield for each member its header, its content (None for folders and links) and its length."""
     prefix = root.strip("/")
     written: set[str] = set()
     for name, data in extra.items():
@@ -110,7 +110,7 @@ def _end(size: int) -> bytes:
 
 
 def _content(entry: WorkspaceFile) -> Iterator[bytes]:
-    """Yield the content of a file, of exactly the size in its header."""
+    """Yield the content of a file; raise an error if the size differs from the header."""
     left = entry.size
     for chunk in entry.chunks():
         left -= len(chunk)
@@ -122,7 +122,7 @@ def _content(entry: WorkspaceFile) -> Iterator[bytes]:
 
 
 def _new_parents(path: str, written: set[str]) -> Iterator[str]:
-    """Yield the folders above a path that are not in ``written``, from the top; add them to it."""
+    """Yield the folders above a path that are not in ``written``, and add them to ``written``."""
     parts = path.split("/")[:-1]
     for depth in range(1, len(parts) + 1):
         folder = "/".join(parts[:depth])

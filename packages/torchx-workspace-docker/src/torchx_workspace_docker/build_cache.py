@@ -1,4 +1,4 @@
-"""The cache of builds on this machine; its files may be deleted at any time."""
+"""A cache of earlier builds, in ``$TORCHX_HOME/cache``; the files may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def recall(kind: str, key: str) -> dict[str, Any] | None:
 
     Args:
         kind: A key of :data:`MAX_ENTRIES`.
-        key: Any text.
+        key: The text that identifies the entry.
     """
     try:
         with open(_path(kind, key), "rb") as file:
@@ -39,7 +39,7 @@ def recall(kind: str, key: str) -> dict[str, Any] | None:
 
 
 def remember(kind: str, key: str, entry: dict[str, Any]) -> None:
-    """Write an entry to ``$TORCHX_HOME/cache``; a folder that is not writable is not an error."""
+    """Write an entry to the cache; do nothing if the folder is not writable."""
     path = _path(kind, key)
     folder = os.path.dirname(path)
     data = json.dumps({**entry, "key": key}).encode()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torchx_kit.workspace import WorkspaceFile
 
-#: The ignore files; the rules of the last one come last.
+#: The ignore files; if rules of both match a path, the last file decides.
 IGNORE_FILES = (".dockerignore", TORCHX_IGNORE)
 #: The repository of images that stay on this machine.
 LOCAL_REPOSITORY = "torchx-workspace"
@@ -26,19 +26,19 @@ LOCAL_REPOSITORY = "torchx-workspace"
 _FORMAT = "1"
 _DEFAULT_MAX_MB = 2048
 _MB = 1 << 20
-#: How many of the largest folders an error names.
+#: How many of the largest folders the error for a large workspace lists.
 _NAMED_FOLDERS = 3
 
 
 class DockerBuilder(WorkspaceBuilder):
     """Adds a workspace to an image.
 
-    A job on this machine's Docker Engine gets an image that the engine builds. An image for a job
-    elsewhere is built in the registry that ``image_repo`` names, without an engine, unless the
-    workspace has a ``Dockerfile.torchx``.
+    If the job runs in this machine's Docker Engine, that engine builds the image. For other jobs,
+    the image is built in the repository ``image_repo`` of a registry, without an engine; but if the
+    workspace has a ``Dockerfile.torchx``, the engine builds the image and pushes it.
 
     Args:
-        docker_client: The client to use; by default one that is made from the environment.
+        docker_client: The client to use; None creates one from the environment (``DOCKER_HOST``).
     """
 
     output: ClassVar[BuilderOutput] = "image"
@@ -73,12 +73,12 @@ class DockerBuilder(WorkspaceBuilder):
     def plan(
         self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
     ) -> BuiltReference:
-        """Return the image's name, which depends on everything that goes into the image.
+        """Return the name of the image; its tag is a digest of the base's name and the workspace.
 
         Raises:
             WorkspaceError: The workspace cannot be read, or is too large.
-            RequestError: The job runs elsewhere and ``image_repo`` is missing, or the role has no
-                image.
+            RequestError: The job runs on other machines and ``image_repo`` is missing, or the role
+                has no image.
         """
         import hashlib
 
@@ -110,7 +110,7 @@ class DockerBuilder(WorkspaceBuilder):
         )
 
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
-        """Build the image, unless it exists and its base image is still the same.
+        """Build the image unless it exists and was built from the current base image.
 
         Raises:
             WorkspaceError: The build failed, or the workspace has changed since it was planned.

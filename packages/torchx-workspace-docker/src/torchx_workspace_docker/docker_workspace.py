@@ -1,4 +1,4 @@
-"""The mixin of older plugins: it builds images in an engine at once, and pushes them from there.
+"""Mixin for plugins that were written for upstream's TorchX, which has no workspace builders.
 
 New code uses :class:`torchx_kit.workspace.BuilderWorkspaceMixin` and the workspace type ``docker``.
 """
@@ -40,10 +40,12 @@ class MissingRepositoryError(RequestError, KeyError):
 
 
 class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
-    """Builds workspaces into images of a Docker Engine at once, for older plugins.
+    """Builds images in a Docker Engine during the dry run, without a separate plan.
+
+    For plugins that were written for upstream's TorchX.
 
     Args:
-        docker_client: The client to use; by default one that is made from the environment.
+        docker_client: The client to use; None creates one from the environment (``DOCKER_HOST``).
     """
 
     LABEL_VERSION: str = LABEL_VERSION
@@ -63,13 +65,13 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         return self._workspace_docker_client
 
     def workspace_opts(self) -> runopts:
-        """Return ``image_repo``, ``quiet`` and the builder's other options."""
+        """Return the options of :class:`DockerBuilder`, such as ``image_repo`` and ``quiet``."""
         return _builder().opts()
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Build an image, and set the role's image to its id; roles may share an image."""
+        """Build an image unless another role did, and set the role's image to the image's id."""
         if not role.workspace:
             return
         key = (__name__, role.image, role.workspace)
@@ -80,11 +82,11 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     def build_workspace_and_update_role(
         self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Build an image with one folder, and set the role's image to its id."""
+        """Build an image with the files of one folder, and set the role's image to its id."""
         role.image = self._build(role.image, Workspace({workspace: ""}), cfg)
 
     def _build(self, image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> str:
-        # A subclass may define a client of its own.
+        # Through the property, because a subclass may override _docker_client.
         builder = _builder(self._docker_client)
         local = {key: value for key, value in cfg.items() if key != "image_repo"}
         return builder.build(builder.plan(image, workspace, local), local).digest
@@ -92,13 +94,13 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     def dryrun_push_images(
         self, app: AppDef, cfg: Mapping[str, CfgVal]
     ) -> dict[str, tuple[str, str]]:
-        """Replace the ids of images in the engine with the names to which they will be pushed.
+        """Replace the image ids of an app's roles with the names under which to push the images.
 
         Returns:
-            Repository and tag of each image, by its id.
+            Repository and tag of each image, by image id.
 
         Raises:
-            RequestError: The option ``image_repo`` is missing (a KeyError too).
+            MissingRepositoryError: The option ``image_repo`` is missing.
         """
         images: dict[str, tuple[str, str]] = {}
         for role in app.roles:
@@ -131,7 +133,7 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
 
 
 def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None = None) -> None:
-    """Print the progress of a push: in place on a terminal, elsewhere a line for each change.
+    """Print the progress of a push: in place on a terminal, otherwise one line for each change.
 
     Raises:
         RuntimeError: The push has failed.
@@ -167,7 +169,7 @@ def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None
 
 
 def _build_context(img: str, workspace: str) -> IO[bytes]:
-    """Return the context of a build as an open temporary file."""
+    """Return the build context for ``docker build`` as an open temporary file."""
     files = workspace_files(Workspace({workspace: ""}), IGNORE_FILES)
     context = tempfile.NamedTemporaryFile(prefix="torchx-context", suffix=".tar")  # noqa: SIM115
     has_own = any(entry.path == TORCHX_DOCKERFILE for entry in files)

@@ -1,6 +1,6 @@
 """The configuration of an image to which layers are added.
 
-Its format is specified in https://github.com/opencontainers/image-spec/blob/main/config.md.
+The format is specified in https://github.com/opencontainers/image-spec/blob/main/config.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from torchx_specs.version import __version__
 
 LABEL_VERSION = "torchx.pytorch.org/version"
-#: The digest of the base image; if it changes, the image is built again.
+#: The label with the digest of the base image; if that digest changes, the image is built again.
 LABEL_BASE = "torchx.pytorch.org/base"
 
 _NO_TIME = "1970-01-01T00:00:00Z"
@@ -31,7 +31,7 @@ def patched_config(
 
     Args:
         base: The configuration of the base image.
-        diff_ids: The digests of the added layers, without compression.
+        diff_ids: The digests of the added layers before compression.
         base_digest: The digest of the base image.
     """
     config = copy.deepcopy(dict(base))

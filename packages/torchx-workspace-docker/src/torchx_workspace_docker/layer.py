@@ -1,4 +1,4 @@
-"""A workspace as compressed layers of an image: the same files always give the same bytes."""
+"""Compressed image layers of a workspace: the same files always give the same bytes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from torchx_workspace_docker.archive import write_tar
 
 #: The version of the layers' content: increase it if the same files give other bytes.
 LAYER_FORMAT = "1"
-#: A larger workspace, in bytes, becomes several layers, at most ``_MAX_LAYERS``.
+#: A workspace of more bytes than this is split into up to ``_MAX_LAYERS`` layers.
 _LAYER_SIZE = 16 << 20
 _MAX_LAYERS = 8
-#: The fastest level; a higher one takes longer than the network saves.
+#: The fastest compression level: higher levels cost more time than they save in the transfer.
 _LEVEL = 1
 _BLOCK = 1 << 20
 _THREADS = min(os.cpu_count() or 1, 4)
-#: A block is compressed if this part of it, in bytes, shrinks below this ratio.
+#: A block is compressed only if a sample of this many bytes shrinks below ``_MAX_RATIO``.
 _SAMPLE = 16 << 10
 _MAX_RATIO = 0.95
-#: The ``wbits`` of zlib for a gzip header, which here holds no time and no name.
+#: The ``wbits`` that make zlib write a gzip header; that header has no time and no file name.
 _GZIP = 31
 
 
@@ -42,7 +42,7 @@ class Layer:
         path: The path of the file.
         size: The size of the file, in bytes.
         digest: The digest of the file, ``sha256:...``.
-        diff_id: The digest of the layer without compression.
+        diff_id: The digest of the layer before compression.
     """
 
     path: str
@@ -61,9 +61,9 @@ def make_layer(
 
     Args:
         files: The files, ordered by path.
-        root: The folder of the image to which they go.
+        root: The folder of the image in which to put the files.
         path: The path of the file to write.
-        progress: Called with the number of bytes that were added since its last call.
+        progress: Called with the number of bytes that were added since the previous call.
 
     Raises:
         WorkspaceError: A file cannot be read, or the layer cannot be written.
@@ -78,9 +78,10 @@ def make_layer(
 
 
 def split_into_layers(files: Iterable[WorkspaceFile]) -> list[list[WorkspaceFile]]:
-    """Distribute files over layers, so that a small change to a large workspace changes few layers.
+    """Distribute files over layers, so that a change of few files changes few layers.
 
-    The layer of a file depends on its path, and on the rough size of the workspace.
+    A file's layer depends on the file's path and on the number of layers, which is 1, 2, 4 or 8
+    depending on the size of the workspace.
     """
     files = list(files)
     total = sum(entry.size for entry in files)
@@ -95,7 +96,10 @@ def split_into_layers(files: Iterable[WorkspaceFile]) -> list[list[WorkspaceFile
 
 
 def layer_contents(files: Iterable[WorkspaceFile], digests: FileDigests) -> dict[str, str]:
-    """Return everything that determines a layer: mode and digest, or link target, of each path."""
+    """Return for each path the text that determines its part of a layer.
+
+    The text has mode and digest of a file, or the target of a link.
+    """
     entries = list(files)
     return {
         entry.path: f"{entry.mode & 0o777:o} {content.hex()}"
@@ -126,7 +130,7 @@ def temporary_folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def disk_errors(path: str) -> Iterator[None]:
-    """Raise an OSError as the error for a temporary file that cannot be written.
+    """Raise every OSError as a WorkspaceError that suggests another temporary folder.
 
     Raises:
         WorkspaceError: An OSError was raised.
@@ -140,10 +144,10 @@ def disk_errors(path: str) -> Iterator[None]:
 
 
 class _GzipWriter(io.RawIOBase):
-    """Compresses the written bytes, and computes the digests of both sides.
+    """Compresses the written bytes, and computes the digests of both input and output.
 
-    Threads compress the blocks as gzip members of their own; a gzip file may have any number of
-    members. A block that does not shrink is stored.
+    Threads compress each block as a separate gzip member; a gzip file may have any number of
+    members. A block that would not shrink is stored without compression.
     """
 
     def __init__(self, file: IO[bytes], progress: Callable[[int], None]) -> None:

@@ -10,14 +10,14 @@ from torchx_specs.errors import WorkspaceError
 
 @dataclass(frozen=True)
 class Plan:
-    """What :meth:`DockerBuilder.plan` found.
+    """The contents of a planned image; :meth:`DockerBuilder.plan` returns them for the build.
 
     Args:
         base: The image that the workspace is added to.
         files: The files of the workspace, ordered by path.
-        tree: The digest of the files.
+        tree: The digest of all files together (:func:`torchx_kit.workspace.tree_digest`).
         has_dockerfile: Whether the workspace has a ``Dockerfile.torchx``.
-        digests: The digests of the single files.
+        digests: Cache of the digests of the single files.
     """
 
     base: str

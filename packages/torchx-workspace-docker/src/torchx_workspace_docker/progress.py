@@ -1,4 +1,4 @@
-"""The progress of a build: a bar on a terminal, lines elsewhere."""
+"""Print the progress of a build: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE_INTERVAL = 5.0
 
 
 class Progress:
-    """Prints how many bytes of a build's current step are done.
+    """Prints how many bytes of the current step of a build were processed.
 
     Args:
         name: The name of the image.
@@ -48,8 +48,8 @@ class Progress:
         """Begin another step of the build.
 
         Args:
-            step: Its name, for example "pushing".
-            total: Its size, in bytes.
+            step: The name of the step, for example "pushing".
+            total: The size of the step, in bytes.
         """
         self._end()
         self._step, self._total, self._done = step, total, 0

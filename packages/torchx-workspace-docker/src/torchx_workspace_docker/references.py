@@ -1,4 +1,4 @@
-"""Names of images."""
+"""Parse the names of images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Reference:
     """The name of an image in a registry.
 
     Args:
-        registry: The registry's name, by which its credentials are looked up.
+        registry: The registry's name, such as ``docker.io``; :attr:`host` is its address.
         repository: The repository in the registry.
         version: A tag or a digest.
     """

@@ -133,7 +133,7 @@ class Host(ABC):
 
         Args:
             local: A file or directory of the machine on which TorchX runs.
-            remote: Its path on the host; the directory above it must exist.
+            remote: The path of the copy on the host; the directory above it must exist.
 
         Raises:
             FileNotFoundError: ``local`` does not exist.
@@ -143,8 +143,8 @@ class Host(ABC):
     def read_lines(self, path: str) -> Iterator[str]:
         r"""Return the lines that a file has now, lazily.
 
-        Only ``\n`` ends a line. Lines keep it, the last one may lack it. Bytes that are not UTF-8
-        become U+FFFD.
+        Only ``\n`` ends a line. Lines keep the ``\n``; the last line may lack it. Bytes that are
+        not UTF-8 become U+FFFD.
 
         Raises:
             BackendError: (while reading) The file does not exist or cannot be read.
@@ -159,7 +159,7 @@ class Host(ABC):
         watch: Sequence[str] = (),
         check_every: float = 2.0,
     ) -> Iterator[str]:
-        r"""Return the lines of growing files as they are written, until all of them are read.
+        r"""Return the lines of growing files as they are written, until the end of all files.
 
         Lines are decoded as by :meth:`read_lines`, and are whole: an unfinished line is yielded
         only at the end. Lines of one file keep their order; several files are merged line by line.

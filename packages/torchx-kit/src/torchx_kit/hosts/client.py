@@ -1,4 +1,4 @@
-"""The commands of a batch system, with its errors and with retries."""
+"""Run the commands of a batch system, with translated errors and with retries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClusterClient:
         host: Where to run the commands; by default this machine.
         timeout: How long one command may take, in seconds.
         patience: How long to retry while the batch system is unreachable, in seconds.
-        sleep: Waits for a number of seconds.
+        sleep: Function that waits for a number of seconds.
     """
 
     #: The error for a command that failed.
@@ -66,7 +66,7 @@ class ClusterClient:
         return self._run(argv, timeout, env)
 
     def run_idempotent(self, *argv: str) -> str:
-        """Run a command that may run twice, and repeat it while the batch system is unreachable.
+        """Run a command that is safe to repeat; retry while the batch system is unreachable.
 
         A query that finds nothing returns its output, even if the command reports an error.
 
@@ -74,7 +74,7 @@ class ClusterClient:
             argv: The command and its arguments.
 
         Raises:
-            BackendError: As :meth:`run`, ``unreachable_error`` only after ``patience`` seconds.
+            BackendError: As for :meth:`run`; ``unreachable_error`` only after ``patience`` seconds.
         """
         backoff = Backoff(self.patience, sleep=self.sleep)
         return retry(lambda: self._run(argv, allow_empty=True), self.unreachable_error, backoff)

@@ -28,7 +28,7 @@ class LocalHost(Host):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        # dry runs and start-up do not load subprocess
+        # imported here, so that dry runs and start-up do not load it
         import subprocess
 
         name = argv[0]
@@ -85,7 +85,7 @@ class LocalHost(Host):
         shutil.rmtree(path, ignore_errors=True)
         if os.path.lexists(path):
             with _file_errors("remove", path):
-                shutil.rmtree(path)  # raises the reason
+                shutil.rmtree(path)  # raises the error that the first call ignored
 
     def remove_empty_dir(self, path: str) -> None:
         with contextlib.suppress(OSError):

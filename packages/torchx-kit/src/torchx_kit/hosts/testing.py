@@ -1,4 +1,4 @@
-"""Help for the tests of schedulers that reach their cluster through a host."""
+"""Helpers for tests of schedulers that reach their cluster through a host."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.local import LocalHost
 
-# Modules with which files can be accessed or commands be run.
+# Modules that can access files or run commands.
 _SYSTEM = {"os", "io", "pathlib", "shutil", "subprocess", "tempfile", "glob", "asyncio", "socket"}
 
 
 def local_accesses(package: str, exclude: Collection[str] = ()) -> list[str]:
-    """Return where the modules of a package could access this machine instead of the host.
+    """Return the places in a package that could access this machine instead of the host.
 
     These are imports of ``os``, ``subprocess`` and the like, and calls of ``open``.
 
@@ -62,7 +62,7 @@ class FakeHost(LocalHost):
     A scheduler that accesses files or runs commands other than through its host fails with it.
 
     Args:
-        root: The local directory that has the files.
+        root: The local directory in which the files are stored.
         run: Returns the standard output of a command.
 
     Attributes:

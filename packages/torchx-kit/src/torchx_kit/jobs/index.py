@@ -28,7 +28,7 @@ class JobIndex(Generic[E]):
     Any number of processes may use it at the same time: an entry is replaced as a whole.
 
     Args:
-        subdirs: Path of the files below ``$TORCHX_HOME``.
+        subdirs: Names of the nested folders below ``$TORCHX_HOME`` that lead to the files.
         from_dict: Returns an entry from its :func:`dataclasses.asdict`. A ``TypeError``,
             ``ValueError`` or ``KeyError`` means that the data is not a valid entry.
     """
@@ -49,7 +49,7 @@ class JobIndex(Generic[E]):
         Raises:
             BackendError: The index is not writable.
         """
-        import json  # not at start-up
+        import json  # imported here, so that start-up does not load it
 
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -74,7 +74,7 @@ class JobIndex(Generic[E]):
                     yield entry
 
     def _read(self, name: str) -> E | None:
-        import json  # not at start-up
+        import json  # imported here, so that start-up does not load it
 
         try:
             with open(os.path.join(self._folder, name), encoding="utf-8") as file:
@@ -90,7 +90,7 @@ def entry_from_dict(entry_type: type[E], role_type: type[Any], data: dict[str, A
 
     Args:
         entry_type: The dataclass of the entry.
-        role_type: The dataclass of the items in its field ``roles``.
+        role_type: The dataclass of the items in the entry's field ``roles``.
         data: The data.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Logs of replicas that are files beside the job."""
+"""Logs of replicas, as files on the file system of the cluster."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def replica_log(
         is_running: Whether the job exists and has not ended.
         is_finished: Returns True once the job has ended.
         watch: Files whose change may mean that the job has ended.
-        missing_hint: Returns what else is known if the job has ended without a log, or an empty
-            string.
+        missing_hint: Called if the job has ended without a log. Returns more details for the error
+            message, or an empty string.
 
     Raises:
         BackendError: The job has ended and there is no log; or (while reading) a file cannot be

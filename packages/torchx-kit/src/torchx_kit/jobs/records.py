@@ -1,8 +1,8 @@
 """The record of a job: a directory in which the job's script reports how its replicas end.
 
 The record lies beside the job's logs on the cluster's file system, so that a job's outcome is known
-when the batch system has forgotten the job. The files, each one line of fields that a space
-separates:
+even after the batch system has forgotten the job. The first two kinds of files have one line of
+fields, separated by spaces:
 
 - ``replica-<role>-<k>``: restarts, node, start time; when the replica has ended also end time and
   exit code. Times are epoch seconds; exit codes are a shell's (above 128 for a signal).
@@ -26,11 +26,11 @@ from torchx_specs.errors import RequestError
 
 @dataclass
 class ReplicaRecord:
-    """What a replica has reported.
+    """The report of a replica.
 
     Attributes:
-        restarts: How often its process was restarted in place.
-        node: Name of the machine that runs it, or ran it.
+        restarts: How often the process of the replica was restarted in place.
+        node: Name of the machine that runs or ran the replica.
         started: Start time of the process, in epoch seconds.
         ended: End time, in epoch seconds; None while the process runs.
         exit_code: Exit code as :mod:`subprocess` reports it: negative for a signal.
@@ -48,9 +48,9 @@ class FirstFailure:
     """The replica that failed first.
 
     Attributes:
-        role: Index of its role.
-        replica: Its index in the role.
-        node: Name of the machine that ran it.
+        role: Index of the replica's role.
+        replica: Index of the replica in its role.
+        node: Name of the machine that ran the replica.
         exit_code: Exit code as :mod:`subprocess` reports it: negative for a signal.
     """
 
@@ -70,7 +70,9 @@ class FirstFailure:
 
 
 class JobRecord:
-    """The record of one job. Files may be missing, because the job writes them as it goes.
+    """The record of one job.
+
+    Files may be missing, because the job writes them while it runs.
 
     Args:
         host: The machine with the file system of the job.
@@ -112,11 +114,11 @@ class JobRecord:
             self.host.remove_empty_dir(posixpath.dirname(self.path))
 
     def replica_path(self, role: int, k: int) -> str:
-        """Return the path of the file in which a replica reports; it changes when it ends."""
+        """Return the path of a replica's report file, which changes when the replica ends."""
         return posixpath.join(self.path, f"replica-{role}-{k}")
 
     def replica(self, role: int, k: int) -> ReplicaRecord | None:
-        """Return what a replica has reported, None if it was not started (in this attempt)."""
+        """Return the report of a replica; None if it was not started (in this attempt)."""
         fields = self.fields(f"replica-{role}-{k}", 3)
         if not fields:
             return None

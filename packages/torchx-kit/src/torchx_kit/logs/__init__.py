@@ -1,1 +1,1 @@
-"""Reading and following logs that are files."""
+"""Log files: reading, following and merging them."""

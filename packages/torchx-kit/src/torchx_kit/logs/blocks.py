@@ -1,4 +1,4 @@
-"""Reading the log files of many replicas in one thread, for ``Scheduler.log_blocks``."""
+"""Read the log files of many replicas in one thread, for ``Scheduler.log_blocks``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchx_specs.schedulers.parallel_logs import MAX_FOLLOWED
 
 Key = TypeVar("Key")
 
-# How many lines of one log are handed over together when the log is not followed.
+# Maximum number of lines in a block of a log that is not followed.
 _BLOCK_LINES = 512
 
 
@@ -20,18 +20,18 @@ def file_log_blocks(
 ) -> Iterator[tuple[Key, Iterable[str] | Exception]]:
     """Yield blocks of whole lines of many log files, without a thread for each file.
 
-    If the logs are followed, their ``Tail.is_finished`` is called by this one thread: a slow answer
+    If the logs are followed, their ``Tail.is_finished`` is called by this one thread: a slow call
     delays the lines of all logs.
 
     Args:
-        logs: The logs, each with a key, or the error why there is no log for that key. They are
-            taken one by one, as there is room for them. One key may have several logs.
+        logs: Keys and their logs; a key without a log has the error that explains why. The next
+            log is taken only when it is read. One key may have several logs.
         should_tail: Whether the logs are followed, at most
             :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at once, or read one after
             the other.
 
     Yields:
-        A key, and lines of its log or the error that ended its log. The lines of one log come in
+        A key, with lines of its log or the error that ended its log. The lines of one log come in
         order.
     """
     return follow_all(logs, MAX_FOLLOWED) if should_tail else _read_all(logs)

@@ -20,7 +20,7 @@ _WATCH_ENDED = 0x8000
 _ADD_TO_WATCH = 0x20000000
 _CLOEXEC_NONBLOCK = 0o2000000 | 0o4000
 _EVENT_SIZE = 16
-# Types of file systems, of statfs(2), where writes of other machines cause no events.
+# File system types of statfs(2) where writes of other machines cause no events.
 _NETWORK_FILE_SYSTEMS = frozenset(
     {
         0x6969,  # NFS
@@ -227,7 +227,7 @@ if hasattr(os, "register_at_fork"):
 
 def is_on_network(path: str) -> bool:
     """Return True if ``path``, or the nearest folder above it, is on a network file system."""
-    import ctypes  # it takes longer to import than all else here, and many logs end before this
+    import ctypes  # slow to import, and many logs end before they need it
 
     folder = nearest_folder(path)
     # The first field of struct statfs is the type, which is a long (except on s390).

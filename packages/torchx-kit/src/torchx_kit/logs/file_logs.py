@@ -1,9 +1,9 @@
-r"""Reading and following logs that are files: whole lines, in order, none lost.
+r"""Read and follow log files: whole lines, in order, without loss.
 
 A line ends with ``\n`` only; the lines keep it, and the last line may lack it. Bytes that are not
-UTF-8 become U+FFFD. Reading needs little memory for a log of any length, but each line must fit.
-Following a quiet log costs nothing where the system reports file changes
-(:mod:`torchx_kit.logs.file_events`), and little elsewhere.
+UTF-8 become U+FFFD. The memory that reading needs depends on the longest line, not on the length
+of the log. Where the operating system reports file changes (:mod:`torchx_kit.logs.file_events`), a
+quiet log is not polled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SUFFIXES = {
 
 
 class LogTimes(Protocol):
-    """Knows when the parts of a log were written."""
+    """Maps times to positions in a log file."""
 
     def written_before(self, when: float) -> int | None:
         """Return how many bytes, in whole lines, were written before ``when``.
@@ -45,8 +45,8 @@ class LogTimes(Protocol):
             when: Seconds since 1970.
 
         Returns:
-            None if the whole log was written before ``when``, and lines may still be added that
-            were.
+            The number of bytes; None if the whole log is older than ``when`` and more such lines
+            may follow.
         """
 
 
@@ -56,11 +56,11 @@ class Tail:
 
     Args:
         is_finished: Returns True once nothing more will be written.
-        watch: Files that change when ``is_finished`` becomes true.
+        watch: Files whose change may mean that ``is_finished`` has become true.
         check_every: How often to call ``is_finished`` while no file changes, in seconds.
         method: ``events`` waits for the operating system's file events; ``poll`` reads again and
             again, with growing pauses; ``auto`` uses events where they exist, except on network
-            file systems, where writes of other machines cause none.
+            file systems, where writes of other machines cause no events.
         longest_poll: The longest pause between two polls, in seconds.
     """
 
@@ -83,15 +83,15 @@ def log_lines(
     r"""Return the lines of a log, lazily.
 
     Without ``tail``, these are the lines that the log has now. With ``tail``, each line is yielded
-    once it is complete, and an incomplete last line once nothing more will be written. A followed
-    log may appear later, and log rotation may replace or truncate it.
+    once it is complete, and an incomplete last line once nothing more will be written. The file of
+    a followed log may be created later, and log rotation may replace or truncate it.
 
     Args:
         path: The log file.
-        regex: Only lines in which this regular expression is found (:func:`re.search`).
-        since: Only lines written at that time or later; a time without a zone is local time.
-        until: Only lines written before that time.
-        times: Knows when lines were written; required by ``since`` and ``until``.
+        regex: Return only lines in which this regular expression is found (:func:`re.search`).
+        since: Return only lines written at this time or later; a time without a zone is local time.
+        until: Return only lines written before this time.
+        times: Maps times to positions in the log; required by ``since`` and ``until``.
         tail: How to follow the log; None does not follow it.
 
     Raises:
@@ -115,7 +115,7 @@ def log_lines(
 
 
 class FileLog(Iterator[str]):
-    """The lines of a log; made by :func:`log_lines`."""
+    """The iterator that :func:`log_lines` returns."""
 
     def __init__(
         self, path: str, regex: str | None, tail: Tail | None, window: Window | None
@@ -139,7 +139,7 @@ class FileLog(Iterator[str]):
         return next(iter(self))
 
     def followed(self) -> Followed:
-        """Return what :func:`torchx_kit.logs.following.follow` needs to follow this log.
+        """Return this log as an argument for :func:`torchx_kit.logs.following.follow`.
 
         Raises:
             ValueError: The log is not followed: it has no :class:`Tail`.
@@ -153,7 +153,7 @@ class FileLog(Iterator[str]):
         return Followed(self._path, self._tail, self._window)
 
     def matching(self, lines: Iterable[str]) -> Iterable[str]:
-        """Return the lines in which the log's regular expression is found; all without one."""
+        """Return the lines in which ``regex`` is found; all lines if ``regex`` is None."""
         return lines if self._regex is None else filter_regex(self._regex, lines)
 
 
@@ -163,13 +163,13 @@ def follow_all(
     """Follow many logs in one thread, and yield blocks of lines as they are written.
 
     Args:
-        logs: The logs, each with a key. A log has a :class:`Tail` and was not read before. An
-            exception instead of a log is yielded as it is. The logs are taken one by one, as there
-            is room for them.
-        most: How many logs are followed at the same time.
+        logs: Keys and their logs. Each log must have a :class:`Tail`, and must not have been read
+            before. An exception in place of a log is yielded unchanged. The next log is taken only
+            while fewer than ``most`` logs are followed.
+        most: Maximum number of logs that are followed at the same time.
 
     Yields:
-        A key, and lines of its log or the error that ended its log. The lines of one log come in
+        A key, with lines of its log or the error that ended its log. The lines of one log come in
         order.
     """
     from torchx_kit.logs.following import follow
@@ -188,7 +188,7 @@ def merged(logs: Sequence[FileLog]) -> Iterator[str]:
     r"""Yield the lines of several followed logs of one replica, each line with its ``\n``.
 
     Raises:
-        BackendError: One of the logs cannot be read; this ends all of them.
+        BackendError: One of the logs cannot be read. The others are then not followed any more.
     """
     for _, block in follow_all(enumerate(logs), len(logs)):
         if isinstance(block, Exception):
@@ -203,7 +203,7 @@ def stream_files(base: str, stream: Stream) -> list[str]:
 
 
 def read_files(paths: Iterable[str], regex: str | None) -> Iterator[str]:
-    """Return the lines that several log files have now, one file after the other.
+    """Return the current lines of several log files, one file after the other.
 
     Raises:
         BackendError: While reading: a file cannot be read.
@@ -271,7 +271,7 @@ class Window:
     """The part of a log file that was written between two times.
 
     Args:
-        times: Knows when the parts of the log were written.
+        times: Maps times to positions in the log.
         since: When the part begins; None for the beginning of the log.
         until: When the part ends; None for the end of the log.
     """
@@ -282,13 +282,13 @@ class Window:
         self._until = until.timestamp() if until is not None else None
 
     def begin(self) -> int | None:
-        """Return the position of the first line in bytes, or None while no line was written."""
+        """Return the position of the first line in bytes; None while the window has no line."""
         return 0 if self._since is None else self._times.written_before(self._since)
 
     def is_over(self) -> bool:
-        """Return True once lines that are written from now on are too late."""
+        """Return True once ``until`` has passed, so that new lines are outside of the window."""
         return self._until is not None and time.time() >= self._until
 
     def end(self) -> int | None:
-        """Return the position after the last line in bytes, or None while more may be written."""
+        """Return the position after the last line in bytes; None while lines may be added."""
         return None if self._until is None else self._times.written_before(self._until)

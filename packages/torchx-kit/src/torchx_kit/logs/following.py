@@ -1,4 +1,4 @@
-"""Following one or many log files in one thread."""
+"""Follow one or many log files in one thread."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def follow(
     """Yield blocks of whole lines of several logs as they are written, each with its log's key.
 
     Args:
-        logs: The logs with their keys, taken as there is room for them. An exception instead of a
-            log is yielded as it is.
-        most: How many logs are followed at the same time.
+        logs: Keys and their logs. The next log is taken only while fewer than ``most`` logs are
+            followed. An exception in place of a log is yielded unchanged.
+        most: Maximum number of logs that are followed at the same time.
 
     Yields:
-        A key, and lines of its log or the error that ended its log.
+        A key, with lines of its log or the error that ended its log.
     """
     waiting = Waiting()
     keys: dict[Followed, _Key] = {}
@@ -60,7 +60,7 @@ def follow(
                     block = next(blocks, None)
                     if block is None and not followed.is_over:
                         waiting.add(followed)
-                except Exception as e:  # ends this log only
+                except Exception as e:  # an error ends only the log that raised it
                     block = followed.translate_error(e)
                 if block is not None:
                     yield keys[followed], block
@@ -78,24 +78,26 @@ def follow(
 
 
 class Followed:
-    """A log that is followed.
+    """A followed log file.
 
-    :class:`~torchx_kit.logs.waiting.Waiting` keeps in the attributes what it knows about the log.
+    This class and :class:`~torchx_kit.logs.waiting.Waiting` store the state of the log in the
+    attributes.
 
     Args:
         path: The log file.
-        tail: How to follow it.
-        window: Limits the lines to those that were written between two times.
+        tail: Options for following the log.
+        window: Limits the log to the lines written between two times; None for all lines.
 
     Attributes:
-        has_ended: True once nothing more is written.
+        has_ended: True once nothing more will be written.
         is_over: True once every line was read.
         must_check_end: Whether the next read has to call ``tail.is_finished``.
         reads: How often :meth:`read_new` was called.
         pause: Seconds until the next poll, where there are no file events.
-        due: When to read again, in seconds of :func:`time.monotonic`; None while it is not waiting.
+        due: Time of the next read (:func:`time.monotonic`); None while the log is not in
+            ``Waiting``.
         has_events: Whether the operating system reports changes of the log.
-        stats: Size and modification time of each file in ``tail.watch``, as last seen.
+        stats: Size and modification time of each file in ``tail.watch`` when it was last checked.
         has_changed: Whether a file event came while the log was being read.
         log_key: The key of the watch on the log file, or None.
         folder_key: The key of the watch on the log's folder, or None.
@@ -135,7 +137,8 @@ class Followed:
             if has_ended:
                 file.refresh()
             begin = window.begin() if window and not file.position else 0
-            # Also before reading: bytes that exist now are older than an end that is not known yet.
+            # The size is queried before the end of the window: if that end is not known yet, all
+            # bytes up to this size were written before it.
             size = file.size() if window else None
             limit = window.end() if window else None
             if begin is not None and file.open(begin):
@@ -154,7 +157,7 @@ class Followed:
             return
 
     def check_end(self) -> bool:
-        """Return whether the log has ended; calls ``tail.is_finished`` only if it is due."""
+        """Return True if the log has ended; call ``tail.is_finished`` only when that is due."""
         now = time.monotonic()
         is_due = self.must_check_end or now - self._checked >= self.tail.check_every
         if not self.has_ended and is_due:
@@ -164,12 +167,12 @@ class Followed:
         return self.has_ended
 
     def seconds_until_check(self) -> float:
-        """Return in how many seconds ``tail.is_finished`` is due."""
+        """Return the time until ``tail.is_finished`` has to be called, in seconds."""
         return self.tail.check_every - (time.monotonic() - self._checked)
 
     @property
     def is_open(self) -> bool:
-        """Whether the log file exists, as far as is known."""
+        """Whether the log file was opened; False until it exists."""
         return self._file.is_open
 
     def translate_error(self, error: Exception) -> Exception:

@@ -1,4 +1,4 @@
-"""Reading an open log file by whole lines."""
+"""Read an open log file by whole lines."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class LogFile:
         return True
 
     def refresh(self) -> None:
-        """Make visible what other machines wrote on a shared file system.
+        """Make writes of other machines to a shared file system visible.
 
-        NFS caches for seconds the size of an open file, and that a file does not exist. Opening the
-        file, or its folder, makes it query the server.
+        For some seconds, NFS caches the size of an open file and the absence of a missing file.
+        Opening the file or its folder makes NFS query the server.
         """
         try:
             if self._fd < 0:
@@ -60,7 +60,7 @@ class LogFile:
                 return
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return  # the reader reports it
+            return  # the next read reports the error
         if os.path.sameopenfile(fd, self._fd):
             fd, self._fd = self._fd, fd
         os.close(fd)
@@ -110,7 +110,7 @@ class LogFile:
             yield (line,)
 
     def was_replaced(self) -> bool:
-        """Return True if the file was truncated, or another file took its path."""
+        """Return True if the file was truncated, or if its path now names another file."""
         if os.fstat(self._fd).st_size < self.position:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Merging files that are being written into one, by whole lines."""
+"""Merge growing files into one file, by whole lines."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _POLL_SECONDS = (0.01, 0.2)
 
 
 class GrowingFile:
-    """A file that is being written, and how much of it was copied.
+    """A growing file, and how much of it was copied.
 
     Lines may have any length; little of the file is in memory at a time. An incomplete last line
     stays in the file until it is complete.
 
     Args:
-        path: The file, which may appear later.
-        copied: How much of it was copied before, in bytes.
+        path: The file, which may be created later.
+        copied: Number of bytes at the start of the file that are not copied again.
 
     Attributes:
         path: The file.
-        copied: How much of the file was copied, in bytes: whole lines, unless :meth:`copy_rest` was
+        copied: How many bytes of the file were copied: whole lines, unless :meth:`copy_rest` was
             called.
     """
 
@@ -38,7 +38,7 @@ class GrowingFile:
         A truncated file is copied from its beginning. A missing file is not an error.
 
         Args:
-            write: Called with blocks of bytes. A block for which it raises is not copied.
+            write: Called with blocks of bytes. If it raises, the block counts as not copied.
 
         Raises:
             OSError: The file cannot be read.
@@ -63,7 +63,7 @@ class GrowingFile:
         return self.copied > before
 
     def copy_rest(self, write: Callable[[bytes], object]) -> bool:
-        """Copy all that is left, an incomplete line too, and return True if there was anything."""
+        """Copy the rest of the file with its incomplete last line; return True if there was any."""
         size = _size(self.path)
         if size <= self.copied:
             return False
@@ -76,11 +76,11 @@ class GrowingFile:
         return True
 
     def has_changed(self) -> bool:
-        """Return True if the file has another size than what was copied."""
+        """Return True if the size of the file differs from the number of copied bytes."""
         return _size(self.path) != self.copied
 
     def has_rest(self) -> bool:
-        """Return True if the file is longer than what was copied."""
+        """Return True if the file has bytes that were not copied."""
         return _size(self.path) > self.copied
 
     def _copy_until(self, fd: int, end: int, write: Callable[[bytes], object]) -> None:
@@ -93,10 +93,10 @@ class GrowingFile:
 
 
 class LineMerger:
-    """Merges files that are being written into one file, by whole lines.
+    """Merges growing files into one file, by whole lines.
 
     Args:
-        sources: The files.
+        sources: The files to merge.
         write: Appends bytes to the merged file, or raises and appends none of them.
     """
 
@@ -116,7 +116,7 @@ class LineMerger:
         return found
 
     def finish(self) -> None:
-        """Append all that is left; incomplete lines come last, each on a line of its own."""
+        """Append the rest of each file; incomplete last lines come last, each on its own line."""
         self.merge()
         rest = [source for source in self.sources if source.has_rest()]
         for i, source in enumerate(rest):
@@ -126,11 +126,11 @@ class LineMerger:
 
 
 class Tee:
-    """Copies the lines of several files that are being written into one, in a thread.
+    """Copies the lines of several growing files to one file, in a thread.
 
     Args:
         out: The file to write to; :meth:`close` does not close it.
-        sources: Paths of the files to read, which may appear later.
+        sources: Paths of the files to read; the files may be created later.
 
     Raises:
         ValueError: No sources are given.
@@ -152,7 +152,7 @@ class Tee:
             write_all(self.out.fileno(), data)
 
     def close(self) -> None:
-        """Copy what is left and end the thread; may be called more than once."""
+        """Copy the rest of each file and end the thread; may be called more than once."""
         self._closed.set()
         self._thread.join()
 
@@ -168,7 +168,7 @@ def write_all(fd: int, data: bytes) -> None:
     """Write all of ``data`` to a file descriptor, in as many calls as it takes.
 
     Raises:
-        OSError: It cannot be written; part of it may have been written.
+        OSError: The data cannot be written; a part of it may have been written.
     """
     view = memoryview(data)
     while view:

@@ -1,4 +1,4 @@
-"""Waiting until one of many followed logs has something new."""
+"""Wait until any of many followed logs has new lines or has ended."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from torchx_kit.logs.file_events import (
 if TYPE_CHECKING:
     from torchx_kit.logs.following import Followed
 
-#: This many logs are followed as fast as one; with more, the pauses grow.
+#: Up to this number of logs, the pauses are as short as for one log; with more logs they grow.
 FEW_LOGS = 16
-#: The first pause between two polls of a quiet log.
+#: The first pause between two polls of a quiet log, in seconds.
 SHORTEST_POLL_SECONDS = 0.02
 # A busy writer causes an event for each write. Reading at each event would cost more than writing.
 _BUSY_SECONDS = 0.002
 _LONGEST_BUSY_SECONDS = 0.03
-# Many logs end within a moment. Until this many reads, file events are not worth setting up.
+# Many logs end quickly, so file events are set up only after this number of reads.
 _READS_WITHOUT_EVENTS = 5
 _FIRST_PAUSE_SECONDS = 0.002
 
@@ -59,14 +59,14 @@ class Waiting:
         else:
             seconds = min(followed.pause, followed.tail.longest_poll)
             followed.pause *= 1.5
-        # An event that came while the log was read is not reported again.
+        # An event that came during the last read is not reported again, so read once more at once.
         is_due_now = followed.has_changed or followed.must_check_end
         followed.due = time.monotonic() + (0.0 if is_due_now else seconds)
         self._size += 1
         heapq.heappush(self._due, (followed.due, next(self._numbers), followed))
 
     def wait(self, at_once: bool) -> list[Followed]:
-        """Wait until some logs are worth reading, and return and remove them.
+        """Wait until logs may have new lines or may have ended, and remove and return them.
 
         Args:
             at_once: Return immediately, possibly with no logs.
@@ -114,7 +114,7 @@ class Waiting:
         self._size -= 1
 
     def _logs_to_read(self, events: dict[int, int]) -> list[Followed]:
-        """Remove and return the logs that are worth reading after these events."""
+        """Remove and return the logs to read after these events."""
         found: dict[Followed, None] = {}
         may_have_ended: dict[Followed, None] = {}
         for key, mask in events.items():
@@ -139,7 +139,7 @@ class Waiting:
         waiting = []
         for followed in found:
             if followed.due is None:
-                followed.has_changed = True  # it is being read, perhaps beyond the change
+                followed.has_changed = True  # the current read may already be past the change
             else:
                 self._remove(followed)
                 waiting.append(followed)
@@ -147,7 +147,7 @@ class Waiting:
 
     def _set_up_events(self, followed: Followed) -> None:
         followed.has_events = self._can_watch(followed)
-        followed.must_check_end = True  # it may have ended before it was watched
+        followed.must_check_end = True  # the log may have ended before it was watched
         if not followed.has_events:
             self._compare_stats(followed, {})
             return
@@ -155,7 +155,7 @@ class Waiting:
             try:
                 followed.other_keys.add(self._watch(followed, path, MODIFIED | REMOVED))
             except OSError:
-                pass  # tail.check_every notices the end a little later
+                pass  # the end is then noticed after at most tail.check_every seconds
 
     def _can_watch(self, followed: Followed) -> bool:
         if followed.tail.method == "poll":
@@ -172,10 +172,10 @@ class Waiting:
         return True
 
     def _watch_log(self, followed: Followed) -> float:
-        """Watch a log and its folder, and return in how many seconds to read without an event.
+        """Watch a log and its folder, and return how long to wait for an event, in seconds.
 
-        Changes from before a watch are not reported. So the log is read once more after each watch
-        was set up, which the return value 0 requests.
+        A watch does not report earlier changes. So after a new watch the return value is 0, and the
+        log is read once more.
         """
         seconds = followed.seconds_until_check()
         try:
@@ -185,13 +185,14 @@ class Waiting:
                 if followed.is_open or folder == os.path.dirname(os.path.abspath(followed.path)):
                     followed.folder_key = key
                     if not followed.is_open and os.path.exists(followed.path):
-                        return 0.0  # it appeared before its folder was watched
-                else:  # a nearer folder may appear
+                        return 0.0  # the log was created before its folder was watched
+                else:  # a folder nearer to the log may be created
                     seconds = min(seconds, followed.tail.longest_poll)
             if followed.is_open and followed.log_key is None:
                 followed.log_key = self._watch(followed, followed.path, MODIFIED | REMOVED)
                 if followed.path in followed.tail.watch:
-                    # This watch ends with the log's. The end may have come meanwhile.
+                    # The watch on this path in other_keys ended together with the log's last watch,
+                    # so it may have missed the end of the log.
                     followed.other_keys.add(followed.log_key)
                     followed.must_check_end = True
                 return 0.0
@@ -224,7 +225,8 @@ class Waiting:
 
         Args:
             followed: The log.
-            known: Size and modification time of files that were just read; added to.
+            known: Size and modification time by path, of files that were queried for other logs a
+                moment ago; this method adds to it.
         """
         stats = []
         for path in followed.tail.watch:
@@ -240,7 +242,7 @@ class Waiting:
 
 
 def _ended_or_failed(followed: Followed) -> bool:
-    """Return True if the log has ended, or if checking that fails: reading it reports the error."""
+    """Return True if the log has ended, or if the check fails; the next read reports the error."""
     try:
         return followed.check_end()
     except Exception:

@@ -12,8 +12,8 @@ def make_unique(name: str, string_length: int = 0) -> str:
     """Return ``<name>-<random id>``.
 
     Args:
-        name: The beginning.
-        string_length: The longest id, in characters; 0 means all 64 bits.
+        name: The text before the id.
+        string_length: Maximum length of the id, in characters; 0 means all 64 bits.
     """
     return f"{name}-{random_id(string_length) if string_length > 0 else random_id()}"
 
@@ -27,7 +27,7 @@ def random_id(max_length: int | None = None) -> str:
     """Return 64 random bits as 11 to 14 characters, of which the first is a letter.
 
     Args:
-        max_length: The longest id, in characters; None means no limit.
+        max_length: Maximum length of the id, in characters; None means all 64 bits.
     """
     value = random_uint64()
     out = ""

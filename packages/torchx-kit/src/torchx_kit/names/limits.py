@@ -1,4 +1,4 @@
-"""Fitting names that users chose to the rules of a system.
+"""Change names so that they satisfy the naming rules of a system.
 
 >>> fit_name("My Trainer", DNS_LABEL)
 'my-trainer'
@@ -30,7 +30,8 @@ class NameRule:
             ``[...]``.
         first: The characters that a name may begin with; empty means ``allowed``.
         last: The characters that a name may end with; empty means ``allowed``.
-        replacement: Replaces a run of other characters, and joins a shortened name and its tag.
+        replacement: Replaces a run of characters that are not allowed, and joins a shortened name
+            and its tag.
         lower: Whether upper-case letters become lower-case first.
         fallback: The name if no character is left.
         in_bytes: Whether ``max_length`` counts bytes.
@@ -49,7 +50,7 @@ class NameRule:
     def _patterns(
         self,
     ) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-        # Compiled when first used: that takes longer than importing this module.
+        # Compiled on first use, because compiling takes longer than importing this module.
         first = self.first or self.allowed
         last = self.last or self.allowed
         return (
@@ -101,7 +102,7 @@ CONTAINER = NameRule(128, "A-Za-z0-9_.-", first="A-Za-z0-9")
 AWS_BATCH = NameRule(128, "A-Za-z0-9_-", first="A-Za-z0-9")
 #: Jobs of Amazon SageMaker.
 SAGEMAKER = NameRule(63, "A-Za-z0-9-", first="A-Za-z0-9", last="A-Za-z0-9")
-#: Jobs of Slurm and LSF, without characters that are special in their file names or job arrays.
+#: Jobs of Slurm and LSF: no characters with a meaning in names of output files or job arrays.
 BATCH_JOB = NameRule(128, "A-Za-z0-9_.+-", first="A-Za-z0-9_", replacement="_")
 #: Files and folders: letters and digits of any script, no separators, not hidden.
 FILE = NameRule(200, r"\w.,:+=@%~-", first=r"\w,:+=@%~", replacement="_", in_bytes=True)
@@ -116,7 +117,7 @@ def fit_name(name: str, rule: NameRule, *, distinct: bool = False) -> str:
     Args:
         name: The name.
         rule: The names that are accepted.
-        distinct: Whether a name that is changed in any way gets the tag.
+        distinct: Whether every changed name gets the tag, not only a shortened one.
     """
     if rule.accepts(name):
         return name
@@ -127,7 +128,7 @@ def fit_name(name: str, rule: NameRule, *, distinct: bool = False) -> str:
 
 
 def fit_names(names: Iterable[str], rule: NameRule) -> dict[str, str]:
-    """Return for each name a different name that ``rule`` accepts.
+    """Map each name to a name that ``rule`` accepts; no two names get the same one.
 
     Valid names stay unchanged. A changed name gets a tag if it would equal another name.
     """

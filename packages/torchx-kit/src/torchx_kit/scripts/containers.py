@@ -33,7 +33,7 @@ def apptainer_command(role: Role, working_dir: str | None = None) -> list[str]:
 
     Args:
         role: The role. Its image is a path, a ``.sif`` or ``.img`` file, a URL, or a Docker image.
-        working_dir: Working directory in the container.
+        working_dir: Working directory in the container; None leaves it to Apptainer.
 
     Raises:
         RequestError: The role has a mount that Apptainer does not support.

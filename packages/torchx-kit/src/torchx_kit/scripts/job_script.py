@@ -1,7 +1,7 @@
 """Parts of bash scripts that run the roles of an app.
 
-Arguments and variables arrive byte for byte. A value that only the running job knows, such as its
-id, is a placeholder in them, which becomes shell code.
+Programs receive arguments and variables byte for byte. A value that only the running job knows,
+such as the job's id, is a placeholder in these texts; the script has shell code in its place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.templates import macros, substitute
 from torchx_specs.redaction import MASK, is_secret
 
-# Variables that bash sets itself or acts upon. env(1) sets them without bash.
+# Variables that bash sets itself or acts upon. They are set by env(1), not by bash.
 _BASH_OWN = re.compile(
     r"BASH.*|LC_.*|LANG|_|UID|EUID|PPID|SHELLOPTS|SHLVL|PWD|OLDPWD|POSIXLY_CORRECT|RANDOM|SRANDOM"
     r"|SECONDS|EPOCHSECONDS|EPOCHREALTIME|LINENO|GROUPS|FUNCNAME|FUNCNEST|DIRSTACK|HISTCMD|COMP_.*"
@@ -45,10 +45,10 @@ class RoleQuoting:
 
         Args:
             text: The text.
-            where: What the text is, for error messages: ``args[1]``.
+            where: Place of the text, for error messages, such as ``args[1]``.
 
         Raises:
-            RequestError: A process cannot be given the text.
+            RequestError: The text cannot be passed to a process.
         """
         if "\0" in text:
             raise RequestError(f"{where} contains a NUL character, which no process can be given")
@@ -61,7 +61,7 @@ class RoleQuoting:
         """Return a program and its arguments, each quoted.
 
         Raises:
-            RequestError: A process cannot be given one of them.
+            RequestError: The program or an argument cannot be passed to a process.
         """
         argv = [self.quote(entrypoint, "entrypoint")]
         return argv + [self.quote(arg, f"args[{i}]") for i, arg in enumerate(args)]
@@ -71,13 +71,13 @@ class RoleQuoting:
 
         Args:
             env: The variables.
-            mask: Whether to mask the values of variables whose names look like a secret's.
+            mask: Whether to mask the values of variables whose names suggest a secret.
 
         Returns:
             ``export`` statements, and arguments of env(1) for the variables that bash cannot set.
 
         Raises:
-            RequestError: A process cannot be given one of the variables.
+            RequestError: One of the variables cannot be passed to a process.
         """
         exports, env_args = [], []
         for name, value in env.items():
@@ -94,14 +94,14 @@ class RoleQuoting:
 
 
 def env_command(env_args: list[str], entrypoint: str) -> list[str]:
-    """Return the call of env(1) that goes before a program; empty if there are no variables.
+    """Return the call of env(1) to put before a program; empty if there are no variables.
 
     Args:
         env_args: The arguments of env(1) that :meth:`RoleQuoting.exports` returned.
         entrypoint: The program.
 
     Raises:
-        RequestError: env(1) would take the program for a variable.
+        RequestError: The name of the program has an ``=``, so env(1) would read it as a variable.
     """
     if not env_args:
         return []
@@ -142,8 +142,8 @@ def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Ite
 
 
 #: Shell function that runs one replica, restarts it in place, and reports to the job's record
-#: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`, and needs
-#: traps that set ``tx_ending`` at a signal to end.
+#: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`. The script
+#: must have traps that set ``tx_ending`` when a signal requests the end of the job.
 RUN_REPLICA = """\
 # Runs a replica. Arguments: record, log without its suffix, node, role, replica, restarts in place,
 # then the arguments of the role's function. Sets tx_first if no other replica has failed before.

@@ -1,8 +1,8 @@
-r"""Shell quoting: every argument arrives byte for byte.
+r"""Shell quoting: a program receives every argument byte for byte.
 
 :func:`quote` is for any POSIX shell and keeps bytes as they are. :func:`quote_ascii` is for bash,
-and returns one line of printable ASCII for any argument (``$'caf\303\251\012'``). That is for
-scripts that pass through systems that change line ends, refuse control characters or guess
+and returns one line of printable ASCII for any argument (``$'caf\303\251\012'``). Use it
+for scripts that pass through systems that change line ends, refuse control characters or guess
 encodings.
 
 Bytes that are not UTF-8 are surrogate escapes, as in :data:`os.environ` and :data:`sys.argv`.
@@ -27,7 +27,7 @@ def quote(word: str) -> str:
     'it'\''s $5'
 
     Raises:
-        RequestError: The argument has a NUL character, which no process can be given.
+        RequestError: The argument has a NUL character, which cannot be passed to a process.
     """
     _check(word)
     if _SAFE.match(word):
@@ -42,7 +42,7 @@ def quote_ascii(word: str) -> str:
     plain 'a b' $'\303\251\012'
 
     Raises:
-        RequestError: The argument has a NUL character, or a surrogate that is not a byte.
+        RequestError: The argument has a NUL character, or a surrogate that stands for no byte.
     """
     if _PRINTABLE.match(word):
         return quote(word)
@@ -63,7 +63,7 @@ def quote_around(
 ) -> str:
     """Return an argument quoted, with placeholders replaced by shell code.
 
-    This is for values that only the running script knows.
+    Use it for values that only the running script knows.
 
     >>> print(quote_around("id=<ID> $x", {"<ID>": '"$SLURM_JOB_ID"'}))
     id="$SLURM_JOB_ID"' $x'
@@ -117,10 +117,10 @@ def is_variable_name(name: str) -> bool:
 
 
 def encode(word: str) -> bytes:
-    """Return the bytes that a process is given for an argument.
+    """Return the bytes that a process receives for an argument.
 
     Raises:
-        RequestError: The argument has a surrogate that is not a byte.
+        RequestError: The argument has a surrogate that stands for no byte.
     """
     try:
         return word.encode("utf-8", "surrogateescape")

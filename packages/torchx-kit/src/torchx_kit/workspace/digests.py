@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RACY_SECONDS = 2.0
 #: The largest number of cached digests of one workspace, of 72 bytes each (14 MB).
 MAX_FILES = 200_000
-#: The largest number of cached workspaces; the oldest ones are deleted.
+#: The largest number of workspaces with a cache; the oldest caches are deleted.
 MAX_WORKSPACES = 64
 
 _HEADER = b"torchx file digests 1\n"
@@ -44,11 +44,11 @@ _MIN_PARALLEL_AVERAGE = 512 << 10
 class FileDigests:
     """The digests of a workspace's files, with a cache.
 
-    Only :meth:`save` writes the cache's file, and replaces it as a whole, so that any number of
-    processes may use it at the same time. A file that another user may write is ignored.
+    Only :meth:`save` writes the cache file, and replaces it as a whole, so that any number of
+    processes may use it at the same time. A cache file that other users may write is ignored.
 
     Args:
-        path: The path of the cache's file; None to keep the digests in memory.
+        path: The path of the cache file; None keeps the digests in memory only.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -87,7 +87,7 @@ class FileDigests:
     def digests(
         self, entries: Sequence[WorkspaceFile], *, trust_listing: bool = False
     ) -> list[bytes]:
-        """Return the SHA-256 of each file's content, empty for links.
+        """Return the SHA-256 of each file's content, empty bytes for a link.
 
         Several threads read large files.
 
@@ -160,9 +160,9 @@ class FileDigests:
         return found
 
     def save(self) -> None:
-        """Write the digests that were requested to the cache.
+        """Write the digests that were queried with this object to the cache file.
 
-        A folder that is not writable is not an error.
+        If the folder is not writable, the cache stays unchanged without an error.
         """
         import hashlib
 
@@ -183,7 +183,7 @@ def _current_stat_key(entry: WorkspaceFile) -> bytes:
 
 
 def stat_key(status: os.stat_result) -> bytes:
-    """Return the part of a file's status that changes if the file does, as bytes."""
+    """Return the fields of a file's status that change with its content, as bytes."""
     return _STAT_KEY.pack(
         status.st_dev,
         status.st_ino,

@@ -26,7 +26,7 @@ _LOG_INTERVAL = 5.0
 
 
 class FolderExistsError(WorkspaceError, FileExistsError):
-    """The folder to which a workspace is copied exists."""
+    """The folder to which a workspace would be copied exists already."""
 
 
 class DirBuilder(WorkspaceBuilder):
@@ -60,8 +60,8 @@ class DirBuilder(WorkspaceBuilder):
         """Return the reference to ``job_dir``, or None if that option is not set.
 
         Raises:
-            WorkspaceError: A project of the workspace does not exist, or ``job_dir`` exists (a
-                FileExistsError too).
+            WorkspaceError: A project of the workspace does not exist.
+            FolderExistsError: ``job_dir`` exists.
         """
         job_dir = cfg.get("job_dir")
         if not job_dir:
@@ -73,7 +73,7 @@ class DirBuilder(WorkspaceBuilder):
         return BuiltReference(folder, workspace)
 
     def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
-        """Copy the workspace; a failure leaves nothing behind.
+        """Copy the workspace; if that fails, remove the partial copy.
 
         Raises:
             WorkspaceError: The workspace cannot be read, or the copy cannot be written.
@@ -83,12 +83,15 @@ class DirBuilder(WorkspaceBuilder):
 
 
 class DirWorkspaceMixin(WorkspaceMixin[None]):
-    """Copies the workspace to ``cfg["job_dir"]`` at once, for older plugins."""
+    """Copies the workspace to ``cfg["job_dir"]`` during the dry run, without a separate plan.
+
+    For plugins that were written for upstream's TorchX.
+    """
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Copy the workspace, and set the role's image to the copy; roles may share a copy."""
+        """Copy the workspace unless another role did, and set the role's image to the copy."""
         job_dir = cfg.get("job_dir")
         if not job_dir or not role.workspace:
             return
@@ -109,12 +112,15 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
 
 
 class TmpDirWorkspaceMixin(WorkspaceMixin[None]):
-    """Copies the workspace to a new temporary folder at once, for older plugins."""
+    """Copies the workspace to a new temporary folder during the dry run, without a separate plan.
+
+    For plugins that were written for upstream's TorchX.
+    """
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Copy the workspace, and set the role's image to the copy; roles may share a copy."""
+        """Copy the workspace unless another role did, and set the role's image to the copy."""
         if not role.workspace:
             return
         key = (__name__, role.workspace)
@@ -139,8 +145,8 @@ def copy_workspace(workspace: Workspace, folder: str, hard_links: bool = False) 
             A file that is changed in place then changes on both sides.
 
     Raises:
-        WorkspaceError: The workspace cannot be read, or ``folder`` cannot be created or exists (in
-            that case a FileExistsError too).
+        WorkspaceError: The workspace cannot be read, or ``folder`` cannot be created.
+        FolderExistsError: ``folder`` exists.
     """
     import shutil
     import tempfile
@@ -239,7 +245,7 @@ def _copy_batch(
 
 
 def _hard_link(entry: WorkspaceFile, target: str) -> bool:
-    """Create a hard link to a file; return False if the file systems do not allow it."""
+    """Create a hard link to a file; return False if that is not possible."""
     if entry.fs is not None:
         return False
     try:

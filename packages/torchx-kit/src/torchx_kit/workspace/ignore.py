@@ -41,7 +41,8 @@ class Rule:
         self.matches = re.compile(_translate(pattern)).match
         folders = pattern.split("/")[:-1] if reincludes else []
         self._exact = re.compile(_translate(pattern, _WITHIN_FOLDER)) if folders else None
-        #: The pattern of each folder above the last part, None for any number of folders.
+        #: For each folder above the last part: the expression for its path, or None if ``**``
+        #: makes the depth unknown.
         self._folders = [
             None
             if "**" in "/".join(upto)
@@ -63,13 +64,16 @@ class Rule:
 
 
 class Verdict:
-    """The result of the rules for one path; for a folder, the rules continue from it below."""
+    """The result of the rules for one path.
+
+    Paths in a folder are matched only against the rules after the one that decided for the folder.
+    """
 
     __slots__ = ("ignored", "rule")
 
     def __init__(self, ignored: bool, rule: int) -> None:
         self.ignored = ignored
-        #: The number of the rule that decided, -1 for none.
+        #: The index of the rule that decided; -1 if no rule matched.
         self.rule = rule
 
 

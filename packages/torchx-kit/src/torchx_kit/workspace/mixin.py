@@ -1,4 +1,4 @@
-"""The mixin by which schedulers use the installed workspace builders."""
+"""The mixin with which schedulers use the installed workspace builders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchx_specs.workspace.builder import (
     WorkspaceBuilder,
 )
 
-#: The attribute of a role that holds its plan.
+#: The name of the attribute of a role that holds the plan of its build.
 _PLAN = "_workspace_plan"
 
 
@@ -75,7 +75,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
 
         Raises:
             RequestError: There is no such builder, or the scheduler cannot run its output.
-            PluginError: Its plugin cannot be loaded, or several plugins use the name.
+            PluginError: The builder's plugin cannot be loaded, or several plugins use the name.
         """
         builders = self._workspace_builders()
         if name in builders:
@@ -97,12 +97,13 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Plan the build of the role's workspace, and set the role's image to its reference.
+        """Plan the build of the role's workspace, and set ``role.image`` to the planned image.
 
         Args:
             role: The role, which is changed.
             cfg: The options.
-            build_cache: Shared by the roles of one submission.
+            build_cache: Plans of the submission's other roles, so that equal workspaces are planned
+                once; this method adds to it.
 
         Raises:
             WorkspaceError: The workspace cannot be read.
@@ -145,11 +146,13 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         """Build each image or folder that a dry run has planned, and push it for a remote job.
 
         Args:
-            job: A dry run, its app, or roles. The roles note that their build is done.
-            cfg: The options; None for those of the dry run.
+            job: A dry run, its app, or roles. The digest of a finished build is written to the
+                role's metadata, so that the build is not repeated.
+            cfg: The options; None means the options of the dry run.
 
         Returns:
-            The digest (empty if it has none) of each image or folder that was built.
+            The digest of each image or folder that was built, by its name; empty if the builder
+            reports no digest.
 
         Raises:
             WorkspaceError: A build failed, or the workspace has changed since it was planned.
@@ -222,7 +225,7 @@ def _load_builder(name: str) -> WorkspaceBuilder:
             the name.
     """
     record = get_manager().workspaces().find(name)
-    if record is None:  # "dir", unless a plugin replaces it.
+    if record is None:  # The name is "dir", and no plugin replaces that builder.
         from torchx_kit.workspace.dir_builder import DirBuilder
 
         return DirBuilder()
@@ -260,7 +263,7 @@ def _planned_build(role: Role) -> Mapping[str, str] | None:
 
 
 def _base_image(role: Role) -> str:
-    """Return the image to which the workspace is added, even if the role was planned before."""
+    """Return the image to which the workspace is added; ``role.image`` may be a planned image."""
     planned = _planned_build(role)
     return role.image if planned is None else planned["base"]
 

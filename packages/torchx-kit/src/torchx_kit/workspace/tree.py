@@ -37,15 +37,15 @@ class WorkspaceFile(NamedTuple):
     """A file or a symbolic link of a workspace."""
 
     path: str
-    """Its path in the job's copy: relative to the root of the workspace, with ``/``."""
+    """The path in the job's copy: relative to the root of the workspace, with ``/``."""
     source: str
-    """Its path on ``fs``."""
+    """The path on ``fs``."""
     size: int
-    """Its size in bytes; 0 for a link."""
+    """The size in bytes; 0 for a link."""
     mode: int
     """Permission bits."""
     link: str | None = None
-    """The target of a link, relative to its folder; None for a file."""
+    """The target of a link, relative to the link's folder; None for a file."""
     fs: AbstractFileSystem | None = None
     """The file system of ``source``; None for this machine's."""
     stat_key: bytes = b""
@@ -60,7 +60,7 @@ class WorkspaceFile(NamedTuple):
         """
         try:
             with _open(self) as fp:
-                left = self.size  # Python allocates the requested size: for small files, less.
+                left = self.size  # Python allocates the requested size: little for a small file.
                 while chunk := fp.read(min(_CHUNK, max(left, 0) + 1)):
                     left -= len(chunk)
                     yield chunk
@@ -86,13 +86,14 @@ def workspace_files(
     becomes the root of the workspace applies to the whole workspace. If two projects have a file
     with the same path, the later project's is used. Empty folders are skipped.
 
-    A symbolic link to a path in its project becomes a relative link. A link to a file outside is
-    replaced by the file. Links to missing paths outside, sockets, pipes and devices are skipped
-    with a warning.
+    A symbolic link to a path in its project becomes a relative link. A link to a file
+    outside, or to an ignored file, is replaced by the file. Links to missing paths outside,
+    sockets, pipes and devices are skipped with a warning.
 
     Args:
         workspace: The workspace.
-        ignore_name: The name of the ignore file. The rules of several files apply in their order.
+        ignore_name: Name of the ignore file, or several names; their rules apply in this order. A
+            missing file has no rules.
 
     Raises:
         WorkspaceError: A project does not exist, a file cannot be read, or a link leads to a folder
@@ -132,11 +133,11 @@ def tree_digest(
 ) -> str:
     """Return the SHA-256 of a tree, in hexadecimal.
 
-    It covers paths, contents, executable bits and links, but not times and owners.
+    The digest covers paths, contents, executable bits and links, but not times and owners.
 
     Args:
         files: The tree.
-        digests: Known digests of the files; without them, every file is read.
+        digests: Cache of the digests of single files; None reads every file.
         trust_listing: Whether to use each file's status from its listing, instead of querying the
             file system again.
 

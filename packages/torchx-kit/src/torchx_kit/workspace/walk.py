@@ -1,4 +1,4 @@
-"""Walks through a folder by the ignore rules, on this machine or on any fsspec file system."""
+"""Walk a folder without its ignored files, on this machine or on any fsspec file system."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ def walk_workspace(
 ) -> Iterator[tuple[str, list[str], dict[str, dict[str, Any]]]]:
     """Walk a workspace from the root, without the files that its ignore file excludes.
 
-    Symbolic links are not followed: they are among the files, with ``islink`` set.
+    Symbolic links are not followed; on this machine they are files whose details have ``islink``
+    set.
 
     Args:
         fs: An fsspec file system; None for this machine, without fsspec.
         path: The root, on ``fs``.
-        ignore_name: The name of the ignore file in the root. The rules of several files apply in
-            their order.
+        ignore_name: Name of the ignore file in the root, or several names; their rules apply in
+            this order. A missing file has no rules.
 
     Yields:
-        A folder, the names of its folders, and its files by name, with details as in fsspec (at
-        least ``name``, ``size`` and ``type``).
+        A folder, the names of the subfolders that the walk enters, and the files by name, with
+        details as in fsspec (at least ``name``, ``size`` and ``type``).
 
     Raises:
         WorkspaceError: ``path`` is not a folder, or a folder or the ignore file cannot be read.
@@ -45,12 +46,13 @@ def walk_workspace(
 def read_ignore_rules(
     fs: AbstractFileSystem | None, root: str, ignore_name: str | Sequence[str] = TORCHX_IGNORE
 ) -> IgnoreRules:
-    """Return the rules of the ignore file in the folder ``root``; no rules if it does not exist.
+    """Return the rules of the ignore files in the folder ``root``.
 
     Args:
         fs: An fsspec file system; None for this machine.
         root: The folder, on ``fs``.
-        ignore_name: The name of the ignore file. The rules of several files apply in their order.
+        ignore_name: Name of the ignore file, or several names; their rules apply in this order. A
+            missing file has no rules.
 
     Raises:
         WorkspaceError: The file cannot be read.
@@ -82,8 +84,8 @@ def walk_local(
         rules: The rules that exclude files.
 
     Yields:
-        A folder, its path relative to ``root`` (empty for the root), the names of its folders that
-        the walk enters, and its other entries that are not excluded, ordered by name.
+        A folder, its path relative to ``root`` (empty for the root), the names of the subfolders
+        that the walk enters, and the other entries that are not excluded, ordered by name.
 
     Raises:
         WorkspaceError: A folder cannot be read.
@@ -125,7 +127,8 @@ def walk_fsspec(
         rules: The rules that exclude files.
 
     Yields:
-        The items of :func:`walk_local`, but the files by name with fsspec's details.
+        The items of :func:`walk_local`, but with a dictionary from file names to fsspec's details
+        in place of the entries.
 
     Raises:
         WorkspaceError: A folder cannot be listed.
@@ -159,7 +162,7 @@ def walk_fsspec(
 
 
 def is_local(fs: AbstractFileSystem) -> bool:
-    """Return True if an fsspec file system is this machine's."""
+    """Return True if an fsspec file system is that of this machine."""
     protocol = fs.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 
@@ -177,7 +180,7 @@ def _by_name(entry: os.DirEntry[str]) -> str:
 
 
 def _details(entry: os.DirEntry[str]) -> dict[str, Any]:
-    """Return the details of a local file, as fsspec gives them."""
+    """Return the details of a local file, with the keys that fsspec uses."""
     status = entry.stat(follow_symlinks=False)
     is_link = entry.is_symlink()
     details: dict[str, Any] = {

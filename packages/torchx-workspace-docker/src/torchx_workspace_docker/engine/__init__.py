@@ -1,1 +1,1 @@
-"""Images built by a Docker Engine."""
+"""Build images with a Docker Engine."""

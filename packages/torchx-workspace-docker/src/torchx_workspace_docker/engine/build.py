@@ -1,4 +1,4 @@
-"""Images that a Docker Engine builds."""
+"""Build images with a Docker Engine: either ``docker build``, or loading only the new layer."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 
-#: The folder of the build context that holds the workspace, if the Dockerfile is not its own.
+#: The folder of the build context with the workspace, if the workspace has no Dockerfile.
 _CONTEXT = "workspace"
 _COPY_DOCKERFILE = DEFAULT_DOCKERFILE.replace(b"COPY . .", b"COPY workspace/ ./")
-#: Folders of the system, some of which are links: only the engine can add files to these.
+#: Folders of the system. Some may be links in the image, which a new layer would replace, so files
+#: in these folders are added by ``docker build``.
 _SYSTEM_FOLDERS = frozenset(
     {"bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "mnt"}
     | {"opt", "proc", "root", "run", "sbin", "srv", "sys", "tmp", "usr", "var"}
@@ -56,9 +57,9 @@ def build_in_engine(
 
     Args:
         reference: The name of the image, and the workspace.
-        plan: What goes into the image.
+        plan: The contents of the image.
         cfg: The options.
-        client: The client to use; by default one that is made from the environment.
+        client: The client to use; None creates one from the environment (``DOCKER_HOST``).
 
     Raises:
         WorkspaceError: The base image is missing, or the build fails.
@@ -95,7 +96,7 @@ def _build_unless_up_to_date(
         if existing:
             logger.info("%s exists and is up to date", reference.image)
             return existing
-        # The engine takes long for this query, so it runs during the build.
+        # The engine answers this query slowly, so the query runs during the build.
         with ThreadPoolExecutor(1) as pool:
             check = pool.submit(_warn_of_another_architecture, client, plan.base, base)
             image = _build(client, reference, plan, base, cfg)
@@ -118,7 +119,7 @@ def _build(
 
 
 def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
-    """Return the engine's description of the base image, which is pulled by the option ``pull``."""
+    """Return the engine's description of the base image; pull it as the option ``pull`` says."""
     import docker.errors
 
     pull = str(cfg.get("pull") or "always")
@@ -140,7 +141,7 @@ def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> 
 
 
 def _pull(client: DockerClient, image: str) -> str:
-    """Pull an image; return why that failed, or an empty string."""
+    """Pull an image; return the reason if that fails, otherwise an empty string."""
     import docker.errors
     from docker.utils import parse_repository_tag
 
@@ -188,10 +189,10 @@ def _warn_of_another_architecture(
 
 
 def _needs_docker_build(plan: Plan, base: Mapping[str, Any]) -> bool:
-    """Return True if a layer that is made here might replace folders or links of the image."""
+    """Return True if a layer that TorchX makes might replace folders or links of the image."""
     config = base.get("Config") or {}
     if str(config.get("User") or "") not in _ROOT_USERS:
-        return True  # The working folder may belong to that user.
+        return True  # The working folder may belong to that user; a layer would give it to root.
     if working_folder(config) != "/":
         return False
     return any(entry.path.partition("/")[0] in _SYSTEM_FOLDERS for entry in plan.files)
@@ -229,7 +230,8 @@ def _docker_build(
 
 def _write_context(plan: Plan, out: IO[bytes]) -> None:
     if plan.has_dockerfile:
-        # Both ignore files were applied already; the engine would apply .dockerignore alone.
+        # Both ignore files were applied already. With .dockerignore, the engine would remove files
+        # that .torchxignore includes.
         files = [entry for entry in plan.files if entry.path != ".dockerignore"]
         write_tar(files, "", out)
     else:

@@ -1,4 +1,4 @@
-"""The connection of builds to a Docker Engine."""
+"""The connection to the Docker Engine that builds images."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def connect() -> DockerClient:
 
 
 def engine_errors(action: str) -> AbstractContextManager[None]:
-    """Raise the docker library's errors as ours.
+    """Raise the docker library's errors as errors of TorchX.
 
     Args:
         action: The action that fails, as in "cannot ACTION".
@@ -61,7 +61,9 @@ def engine_errors(action: str) -> AbstractContextManager[None]:
 
 
 def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a running request, to the end: only then is the connection free.
+    """Yield the events of a request, and raise an error at the end if an event reports one.
+
+    All events are read, because the connection cannot be used again before the last one.
 
     Args:
         action: The action that the events report, as in "cannot ACTION".
@@ -88,7 +90,10 @@ def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Ma
 
 
 def registry_login(image: str) -> dict[str, str] | None:
-    """Return the credentials for an image in ECR; the docker library finds all others itself."""
+    """Return the credentials for an image in ECR; None for other registries.
+
+    The docker library finds the credentials of other registries itself.
+    """
     registry = Reference.parse(image).registry
     credentials = credentials_for(registry) if is_ecr(registry) else None
     if credentials is None:
@@ -97,15 +102,16 @@ def registry_login(image: str) -> dict[str, str] | None:
 
 
 def _api_version(from_env: Callable[..., DockerClient]) -> str:
-    """Return the API version of this machine's engine; "auto" if the library must request it.
+    """Return the API version of this machine's engine, or "auto" if the library has to find it.
 
-    The library requests ``/version``, for which an engine runs two programs. ``/_ping`` is faster.
+    The library's request, ``/version``, is slow, because the engine runs two programs to answer it.
+    ``/_ping`` is faster.
     """
     if not (os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:"):
         return "auto"
     from docker.constants import MINIMUM_DOCKER_API_VERSION
 
-    # With a version, this makes no request.
+    # from_env makes no request if it gets a version.
     client = from_env(timeout=_TIMEOUT, version=MINIMUM_DOCKER_API_VERSION)
     try:
         answer = client.api.get(f"{client.api.base_url}/_ping", timeout=_TIMEOUT)

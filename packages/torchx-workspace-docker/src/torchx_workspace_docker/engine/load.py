@@ -1,4 +1,4 @@
-"""Images that are loaded into a Docker Engine: only the new layer is sent."""
+"""Load an image into a Docker Engine by sending only the new layer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 #: The smallest size of the blocks that are sent, in bytes.
 _BLOCK = 1 << 20
 _BLOCKS_AHEAD = 4
-#: An image with more layers than this on top of its base is made of one layer again.
+#: Maximum number of layers on top of the base; the next build starts again with one layer.
 _MAX_LAYERS = 20
-#: A change is added to the previous image if the workspace is this many times as large.
+#: Add only the changed files if the workspace is at least this many times as large as these.
 _MIN_RATIO = 4
 
 
@@ -47,7 +47,7 @@ def load_image(
     Args:
         client: The client of the engine.
         image: The name of the new image.
-        plan: What goes into the image.
+        plan: The contents of the image.
         base: The engine's description of the base image.
         workspace: The workspace, which identifies its earlier images.
         progress: Shows how many bytes were sent.
@@ -75,8 +75,9 @@ def _previous_image(
 ) -> tuple[dict[str, Any], Sequence[WorkspaceFile]] | None:
     """Return the workspace's previous image, and the files that differ from it.
 
-    None if there is no such image, if much differs, or if the image has many layers already. None
-    too if a file was removed: the base may have a file of that name, which would have to reappear.
+    Return None if there is no such image, if much differs, or if the image has many layers already.
+    Return None also if a file was removed from the workspace: the base image may have a file of the
+    same name, which would have to reappear.
     """
     import docker.errors
 
@@ -105,15 +106,15 @@ def _image_archive(
     parent: Mapping[str, Any],
     progress: Progress,
 ) -> Iterator[bytes]:
-    """Yield an archive in the format of ``docker save``, with the new layer alone.
+    """Yield an archive in the format of ``docker save`` that has only the new layer.
 
     The format is that of
     https://github.com/moby/docker-image-spec/blob/main/spec.md#combined-image-json--filesystem-changeset-format;
-    the engine does not read layers that it has.
+    the engine does not read layers that it already has.
 
     Raises:
-        WorkspaceError: The workspace has changed since it was planned. The engine ignores the part
-            of the archive that it received.
+        WorkspaceError: The workspace has changed since it was planned. The engine then ignores the
+            incomplete archive.
     """
     root = working_folder(base.get("Config") or {})
     digest = hashlib.sha256()
@@ -161,7 +162,7 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _read_ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the same blocks; a thread makes the next ones while the caller sends one."""
+    """Yield the blocks, while a thread prepares the next ones."""
     with ThreadPoolExecutor(1) as pool:
         pending = deque(pool.submit(next, blocks, None) for _ in range(_BLOCKS_AHEAD))
         try:
@@ -177,7 +178,7 @@ def _layers(image: Mapping[str, Any]) -> list[str]:
 
 
 def _config(image: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of an image of the engine, in the form that registries keep."""
+    """Convert the engine's description of an image to an image configuration."""
     layers = _layers(image)
     return {
         "architecture": image.get("Architecture") or "amd64",

@@ -1,1 +1,1 @@
-"""Images built in a registry, without a Docker Engine."""
+"""Build images in a registry, without a Docker Engine."""

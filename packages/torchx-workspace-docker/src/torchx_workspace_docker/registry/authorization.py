@@ -1,4 +1,4 @@
-"""Authorization by a registry: Basic authentication, or tokens for single repositories.
+"""Authorization of requests to a registry: Basic authentication, or tokens for repositories.
 
 The token protocol is that of https://distribution.github.io/distribution/spec/auth/token/ and
 https://distribution.github.io/distribution/spec/auth/oauth/.
@@ -19,10 +19,10 @@ from torchx_workspace_docker.registry.errors import RegistryError, unreachable
 
 
 class Authorizer:
-    """Obtains and keeps the ``Authorization`` headers for a registry.
+    """Obtains and caches the ``Authorization`` headers for a registry.
 
     Args:
-        registry: The registry's name, by which its credentials are looked up.
+        registry: The registry's name, with which its credentials are looked up.
         insecure: Whether credentials may be sent without TLS.
     """
 
@@ -39,7 +39,7 @@ class Authorizer:
 
         Args:
             repository: The repository.
-            source: A second repository, from which a blob is mounted.
+            source: A second repository, from which a blob is mounted; empty for none.
         """
         return self._tokens.get((repository, source)) or self._basic
 
@@ -52,7 +52,7 @@ class Authorizer:
             challenge: ``WWW-Authenticate`` of the registry's response.
             repository: The repository.
             source: A second repository, from which a blob is mounted; empty for none.
-            pool: The connections to use.
+            pool: The connections for the request of a token.
 
         Raises:
             RegistryError: There are no credentials, or they are not accepted.

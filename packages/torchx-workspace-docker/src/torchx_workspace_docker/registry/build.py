@@ -1,4 +1,4 @@
-"""Images that are built in a registry, without a Docker Engine."""
+"""Build images in a registry: upload the layers of the workspace, then tag the image."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ _DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 _OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 #: The names of architectures in images, by the names that :func:`platform.machine` returns.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64", "AMD64": "amd64"}
-#: Folders that are links into /usr in many images; a layer with such a folder replaces the link.
+#: Folders that are links to /usr in many images; a layer with such a folder replaces the link.
 _LINKED = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32"})
 
 logger = logging.getLogger(__name__)
 
 
 def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
-    """Build the planned image unless an up-to-date one exists; return its manifest's digest.
+    """Build the planned image unless an up-to-date one exists, and return its digest.
 
     Raises:
-        WorkspaceError: The base image does not exist, or a registry fails; no image is tagged.
+        WorkspaceError: The base image does not exist, or a registry fails. In that case no image is
+            tagged.
     """
     target, base = Reference.parse(image), Reference.parse(plan.base)
     if plan.base.startswith("sha256:"):
@@ -81,9 +82,10 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
 
 
 def wanted_platform() -> tuple[str, str]:
-    """Return the operating system and architecture of images.
+    """Return the operating system and the architecture for which to build images.
 
-    These are in ``DOCKER_DEFAULT_PLATFORM``; the default is Linux on this machine's architecture.
+    The variable ``DOCKER_DEFAULT_PLATFORM`` sets both; the default is Linux on the architecture of
+    this machine.
     """
     system, _, rest = os.environ.get("DOCKER_DEFAULT_PLATFORM", "").partition("/")
     machine = platform.machine()
@@ -97,7 +99,7 @@ def _registry(reference: Reference, cfg: Mapping[str, CfgVal]) -> Registry:
 
 
 def _base_manifest(source: Registry, base: Reference) -> tuple[dict[str, Any], str, str, bool]:
-    """Return manifest, media type, digest, and whether an index offered several platforms."""
+    """Return the base's manifest, media type and digest, and whether an index lists the base."""
     found = source.manifest(base.repository, base.version)
     if found is None:
         raise WorkspaceError(f"the image {base}, to which the workspace is added, does not exist")
@@ -122,7 +124,10 @@ def _base_manifest(source: Registry, base: Reference) -> tuple[dict[str, Any], s
 
 
 def _check_platform(base: Reference, config: Mapping[str, Any]) -> None:
-    """Check the platform of an image, if one was requested: the job may run on another machine."""
+    """Check the platform of an image only if ``DOCKER_DEFAULT_PLATFORM`` requests a platform.
+
+    Otherwise any platform is valid: the job may run on a machine of another architecture.
+    """
     if not os.environ.get("DOCKER_DEFAULT_PLATFORM"):
         return
     offered = (str(config.get("os")), str(config.get("architecture")))
@@ -170,7 +175,7 @@ def _copy_layer(
     folder: str,
     progress: Progress,
 ) -> None:
-    """Copy a layer of the base image to the target's repository, unless that has it."""
+    """Copy a layer of the base image to the target's repository unless it is there already."""
     digest, size = str(blob["digest"]), int(blob["size"])
     if destination.has_blob(target.repository, digest):
         return
@@ -198,8 +203,8 @@ def _add_layer(
     folder: str,
     progress: Progress,
 ) -> Layer:
-    """Return the layer of these files; push it unless the target's repository has it."""
-    # A layer that another release of zlib compressed to other bytes serves as well.
+    """Return the layer of these files; push it unless it is in the target's repository."""
+    # The cached layer has the same files, even if another release of zlib has compressed it.
     cached = recall("layers", key)
     if cached is not None and destination.has_blob(target.repository, cached["digest"]):
         return Layer("", cached["size"], cached["digest"], cached["diff_id"])
@@ -236,6 +241,6 @@ def _push_image(
         "config": {**manifest["config"], "digest": digest, "size": len(data)},
         "layers": [*manifest["layers"], *added],
     }
-    patched.pop("annotations", None)  # They describe the base image.
+    patched.pop("annotations", None)  # The annotations describe the base image.
     content = json.dumps(patched, sort_keys=True, separators=(",", ":")).encode()
     return destination.put_manifest(target.repository, target.version, content, media_type)

@@ -1,4 +1,4 @@
-"""Manifests and blobs of a registry, by the OCI distribution API.
+"""Client for the manifests and blobs of a registry, by the OCI distribution API.
 
 The API is specified in https://github.com/opencontainers/distribution-spec/blob/main/spec.md.
 """
@@ -28,7 +28,7 @@ OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 MANIFEST_TYPES = (OCI_MANIFEST, DOCKER_MANIFEST)
 
-#: How often to check a refusal that a concurrent push of the same content may have caused.
+#: How often to retry or check after a refusal that a concurrent push of the same content may cause.
 _CHECKS = 3
 #: The size of the chunks of an upload, in bytes.
 _UPLOAD_CHUNK = 8 << 20
@@ -36,12 +36,12 @@ _DOWNLOAD_CHUNK = 1 << 20
 
 
 class Registry:
-    """One registry.
+    """Client for one registry.
 
     Args:
-        reference: An image in the registry.
+        reference: Any image in the registry; only its registry is used.
         insecure: Whether the registry may be reached without TLS.
-        sleep: Waits for a number of seconds between two attempts.
+        sleep: Function that waits for a number of seconds, between two attempts.
     """
 
     def __init__(
@@ -64,7 +64,8 @@ class Registry:
             version: A tag or a digest.
 
         Raises:
-            RegistryError: The registry does not answer, refuses, or sends another manifest.
+            RegistryError: The registry does not answer, refuses the request, or sends a manifest
+                with another digest.
         """
         response = self._request(
             "GET",
@@ -125,7 +126,7 @@ class Registry:
         """Make a blob of another repository available in this one, without a transfer.
 
         Returns:
-            False if the registry cannot do so.
+            True if the blob is available; False if it has to be uploaded.
         """
         query = urlencode({"mount": digest, "from": source})
         url = f"/v2/{repository}/blobs/uploads/"
@@ -145,14 +146,14 @@ class Registry:
         content: IO[bytes],
         progress: Callable[[int], None] = lambda sent: None,
     ) -> None:
-        """Upload a blob in chunks; after a failure, resume after what the registry has received.
+        """Upload a blob in chunks; after a failure, resume where the registry stopped receiving.
 
         Args:
             repository: The repository to upload to.
             digest: The digest of the content.
             size: The size of the content, in bytes.
             content: The content; it is read from its beginning.
-            progress: Called with the number of bytes that have arrived since its last call.
+            progress: Called with the number of bytes that have arrived since the previous call.
 
         Raises:
             RegistryError: The registry does not answer, or refuses.
@@ -193,7 +194,10 @@ class Registry:
         self._finish_upload(repository, digest, location)
 
     def put_manifest(self, repository: str, tag: str, data: bytes, media_type: str) -> str:
-        """Tag an image whose blobs the registry has, check the result, and return its digest."""
+        """Push the manifest of an image under a tag, check it, and return its digest.
+
+        The registry must have all blobs of the image.
+        """
         url = f"/v2/{repository}/manifests/{tag}"
         headers = {"Content-Type": media_type}
         for attempt in range(_CHECKS):
@@ -227,7 +231,7 @@ class Registry:
         return self._connection.location(response, url)
 
     def _resume_upload(self, repository: str, location: str) -> tuple[str, int]:
-        """Return an upload's URL and how many bytes have arrived; begin a new one if it is lost."""
+        """Return URL and received bytes of an upload; if the upload is lost, begin a new one."""
         response = self._request("GET", location, repository, expected=range(200, 500))
         if response.status not in (200, 204):
             return self._begin_upload(repository), 0
@@ -241,8 +245,8 @@ class Registry:
         response = self._request("PUT", url, repository, expected=(201, 204, 400, 404))
         if response.status not in (400, 404):
             return
-        # The response to an earlier attempt was lost, or a concurrent upload has finished first,
-        # unless the blob is missing.
+        # If the blob exists, the upload is complete: the response to an earlier attempt was lost,
+        # or a concurrent upload has finished first.
         for attempt in range(_CHECKS):
             if self.has_blob(repository, digest):
                 return

@@ -1,4 +1,4 @@
-"""HTTP requests to a registry: TLS or not, authorization, and retries."""
+"""HTTP requests to a registry, with or without TLS, with authorization and retries."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ATTEMPTS = 5
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 _TIMEOUT = urllib3.Timeout(connect=10, read=120)
-# urllib3 only follows redirects, for blobs are often in another storage. Its own retries would
-# delay the switch between https and http, and cannot resume an upload.
+# urllib3 follows redirects, because blobs are often in another storage, but makes no retries: these
+# would delay the switch between https and http, and cannot resume an upload.
 _REDIRECTS = urllib3.Retry(total=None, connect=False, read=False, status=False, other=0, redirect=5)
 #: Where Docker keeps the certificates of single registries.
 _CERTIFICATES = "/etc/docker/certs.d"
@@ -43,10 +43,10 @@ class Connection:
     """Sends requests to one registry.
 
     Args:
-        reference: An image in the registry.
+        reference: Any image in the registry; only its registry is used.
         insecure: Whether the registry may be reached without TLS; a registry of this machine always
             may.
-        sleep: Waits for a number of seconds.
+        sleep: Function that waits for a number of seconds, between two attempts.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Connection:
         self.registry = reference.registry
         self._host = reference.host
         self._insecure = insecure or reference.is_loopback
-        # The first scheme is tried first. Once the registry has answered, only one is left.
+        # Schemes in the order of attempts. Once the registry has answered, only its scheme is left.
         self._schemes = ["https", "http"] if self._insecure else ["https"]
         if reference.is_loopback:
-            self._schemes.reverse()  # A TLS handshake that fails takes longer.
+            self._schemes.reverse()  # A failed TLS handshake takes longer than a failed request.
         self._pool = _pool(self._host)
         self._sleep = sleep
         self._authorizer = Authorizer(self.registry, self._insecure)
@@ -86,12 +86,12 @@ class Connection:
             repository: The repository for which the request needs authorization.
             body: The content to send.
             headers: Headers to send.
-            expected: The statuses of a response that is returned.
-            stream: Whether to leave the content of the response unread.
-            source: A second repository for which the request needs authorization.
+            expected: The statuses with which a response is returned; other statuses are errors.
+            stream: Whether the caller reads the content of the response.
+            source: A second repository for which the request needs authorization; empty for none.
 
         Raises:
-            RegistryError: The registry refuses, or still does not answer.
+            RegistryError: The registry refuses the request, or does not answer the last attempt.
         """
         accepted = frozenset(expected)
         for attempt in range(ATTEMPTS):
@@ -152,7 +152,7 @@ class Connection:
         return response
 
     def absolute(self, url: str) -> str:
-        """Return a path of the registry as a URL, and an absolute URL unchanged."""
+        """Return the URL of a path of the registry; return an absolute URL unchanged."""
         if "://" in url:
             return url
         return f"{self._schemes[0]}://{self._host}{url}"
@@ -162,11 +162,11 @@ class Connection:
         return urljoin(self.absolute(requested), response.headers.get("Location", requested))
 
     def pause(self, attempt: int, response: urllib3.BaseHTTPResponse | None = None) -> None:
-        """Wait before the next attempt: as long as the registry demands, else twice as long.
+        """Wait before the next attempt: for the time that the registry demands, else with backoff.
 
         Args:
-            attempt: The number of failed attempts before the last one.
-            response: The registry's response, if there was one.
+            attempt: The index of the attempt that failed, from 0.
+            response: The registry's response; None if there was none.
         """
         retry_after = response.headers.get("Retry-After", "") if response is not None else ""
         self._sleep(min(_seconds(retry_after, _FIRST_PAUSE * 2**attempt), _LONGEST_PAUSE))
@@ -197,7 +197,7 @@ class Connection:
         headers: Mapping[str, str],
         stream: bool,
     ) -> urllib3.BaseHTTPResponse:
-        """Send one request; switch between https and http while the right one is unknown."""
+        """Send one request; while both https and http are possible, find the right one."""
         switched = False
         while True:
             may_switch = len(self._schemes) > 1 and not switched
@@ -225,7 +225,7 @@ class Connection:
                 else:
                     raise
             else:
-                # A server with TLS answers 400 to a request without.
+                # A server with TLS answers 400 to a request without TLS.
                 if not (may_switch and self._schemes[0] == "http" and response.status == 400):
                     if target.startswith(f"{self._schemes[0]}://{self._host}/"):
                         del self._schemes[1:]
@@ -242,7 +242,7 @@ def is_busy(response: urllib3.BaseHTTPResponse) -> bool:
 
 
 def _seconds(retry_after: str, default: float) -> float:
-    """Return the value of ``Retry-After`` (seconds, or a date) in seconds."""
+    """Return the value of ``Retry-After`` (a number or a date) in seconds."""
     try:
         return float(_REDIRECTS.parse_retry_after(retry_after))
     except InvalidHeader:
@@ -259,7 +259,7 @@ def _error_text(response: urllib3.BaseHTTPResponse) -> str:
 
 
 def _pool(host: str, verify: bool = True) -> urllib3.PoolManager:
-    """Return connections that use the certificates that Docker has for the registry.
+    """Return a connection pool that uses the certificates in Docker's folder for the host.
 
     Raises:
         RegistryError: A certificate cannot be used.
@@ -286,13 +286,13 @@ def _pool(host: str, verify: bool = True) -> urllib3.PoolManager:
 
 
 def _warn_unverified(registry: str) -> None:
-    # One warning here replaces urllib3's, which come with every request.
+    # This one warning replaces those of urllib3, which repeats them for every request.
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     logger.warning("the certificate of the registry %s is not verified", registry)
 
 
 def _requires_certificate(error: Exception) -> bool:
-    """Return True if the server refuses a client without a certificate, or with a wrong one."""
+    """Return True if the server refused a missing or wrong client certificate."""
     return any(f"_ALERT_{alert}" in str(error) for alert in _CERTIFICATE_ALERTS)
 
 

@@ -17,7 +17,7 @@ from torchx_workspace_docker.registry.ecr import PUBLIC, ecr_login
 
 _DOCKER_HUB = "https://index.docker.io/v1/"
 _HELPER_TIMEOUT = 60
-#: The message of a helper that has no credentials for the registry.
+#: Part of the message of a credential helper that has no credentials for the registry.
 _NO_CREDENTIALS = "credentials not found"
 
 
@@ -43,7 +43,8 @@ class Credentials:
 def credentials_for(registry: str) -> Credentials | None:
     """Return the credentials for a registry, or None if there are none.
 
-    They come from a credential helper, from AWS for a registry of ECR, or from ``docker login``.
+    The credentials come from the first of these that has any: a credential helper, AWS (for
+    registries of ECR), ``docker login``.
 
     Raises:
         WorkspaceError: The Docker configuration is not valid, a credential helper fails, or AWS
@@ -63,10 +64,10 @@ def credentials_for(registry: str) -> Credentials | None:
     auths = config.get("auths") or {}
     entry = next(((auths[name], name) for name in names if auths.get(name)), None)
     try:
-        # Before the token of an earlier docker login, which may have expired.
+        # AWS comes before docker login, whose token for ECR may have expired.
         login = ecr_login(registry)
     except WorkspaceError:
-        # Public images need no login.
+        # Public images need no login, and docker login may have credentials.
         if entry is None and registry != PUBLIC:
             raise
         login = None

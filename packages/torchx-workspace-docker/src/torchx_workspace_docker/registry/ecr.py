@@ -1,6 +1,6 @@
 """Tokens for Amazon's registries (ECR), which replace ``docker login``.
 
-boto3 is not a declared dependency: users of AWS have it.
+boto3 is not a declared dependency, because users of AWS have it installed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from torchx_specs.errors import WorkspaceError, one_line
 
-#: Amazon's registry of public images. One region gives its tokens.
+#: Amazon's registry of public images. Only one region issues tokens for it.
 PUBLIC = "public.ecr.aws"
 _PUBLIC_REGION = "us-east-1"
 _PRIVATE = re.compile(

@@ -16,8 +16,8 @@ def unreachable(registry: str, action: str, error: Exception) -> RegistryError:
 
     Args:
         registry: The registry's name.
-        action: What was requested.
-        error: Why the request failed.
+        action: The request, for the message.
+        error: The error of the request.
     """
     reason = one_line(getattr(error, "reason", None) or error)
     return RegistryError(f"the registry {registry} does not answer ({action}): {reason}")
