@@ -214,7 +214,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return AppDryRunInfo(KubernetesJob({}, resource, namespace), format_request)
 
     def _view(self, app_id: str, max_age: float = 0.0) -> AppView | None:
-        """Return the view of an app, read from its Jobs without its pods; None without the app.
+        """Return an app's view, read from its objects without its pods; None if the app is missing.
 
         Args:
             app_id: The app.
