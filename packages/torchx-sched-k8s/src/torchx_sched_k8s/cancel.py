@@ -71,7 +71,7 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
 
 
 def has_unfinished_jobs(view: AppView) -> bool:
-    """Return whether a cancelled app has Jobs that have not ended, after an interrupted cancel."""
+    """Return whether a cancelled app still has Jobs to end, because a cancel was interrupted."""
     if view.api != "batch":
         return False
     return any(

@@ -140,10 +140,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check an app; a role without a resource is valid here.
+        """Check an app and the options. A role without a resource is valid.
 
         Raises:
-            RequestError: No cluster can run the app.
+            RequestError: The app or the options are invalid.
         """
         check(app, cfg if isinstance(cfg, KubernetesOpts) else KubernetesOpts.from_cfg(cfg or {}))
 
@@ -318,8 +318,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     ) -> Iterable[str]:
         """Return the log lines of one replica, including its earlier attempts.
 
-        With ``should_tail`` it waits for a pod that has not started, and continues after a lost
-        connection, a restart of the API server, or the replacement of a pod.
+        With ``should_tail``, the iterator waits for a pod that has not started. It continues after
+        a lost connection, a restart of the API server, or the replacement of a pod.
 
         Args:
             app_id: The app.
@@ -376,7 +376,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         if view.api != "volcano" or role.replicas > 1:
             pods = list_pods(self._cluster, namespace, f"{role_selector},{index}={k}", action)
         if not any(pod.index == k for pod in pods):
-            # older clusters store the index only in an annotation
+            # clusters before Kubernetes 1.28 store the index only in an annotation
             pods = list_pods(self._cluster, namespace, role_selector, action)
         pods = latest(pod for pod in pods if pod.index == k)
         state = role.state if role.state is not None else view.state

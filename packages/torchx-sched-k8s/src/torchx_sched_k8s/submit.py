@@ -85,7 +85,7 @@ def _check(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> Non
         _create(cluster, namespace, resource, dry_run=True)
     except ApiError as e:
         if _NO_DRY_RUN in e.message:
-            return  # a webhook without dry runs checks the object when it is created
+            return  # a webhook does not support dry runs: it checks the object at its creation
         # a dry run does not create the Role, so a binding to it gets 404; missing rights get 403
         if e.status != 404 or resource.get("kind") != "RoleBinding":
             raise

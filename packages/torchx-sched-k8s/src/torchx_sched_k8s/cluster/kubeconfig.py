@@ -58,7 +58,7 @@ def connect(context: str | None = None) -> Any:
         raise
     except ConfigException as e:
         raise NoClusterError(f"{source}: {one_line(e)}") from e
-    except Exception as e:  # invalid YAML, certificates, programs for credentials ...
+    except Exception as e:  # invalid YAML or certificates, a failed credential program ...
         raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
     if not config.verify_ssl:
         _accept_unverified(str(config.host))

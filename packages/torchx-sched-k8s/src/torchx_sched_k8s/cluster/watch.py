@@ -23,7 +23,7 @@ _REFUSED_PAUSE = 2.0
 #: The pause after a change, in seconds: changes at the same time are then read together.
 _CHANGED_PAUSE = 0.05
 _EXPIRED = 410
-#: The resource version that stands for the present state.
+#: The resource version of a watch that first reports all present objects.
 _ANY_VERSION = "0"
 
 

@@ -29,7 +29,7 @@ API_VERSION = "workload.codeflare.dev/v1beta1"
 LABEL_APPWRAPPER = "appwrapper.workload.codeflare.dev"
 LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
 ANNOTATION_NETWORKS = "k8s.v1.cni.cncf.io/networks"
-#: Port of the Service if no role names a port.
+#: Port of the Service if no role has a port.
 DEFAULT_PORT = 29500
 
 JOB_STATE: dict[str, AppState] = {
@@ -209,7 +209,7 @@ def unique_name(app: AppDef) -> str:
 
 
 def clean_name(data: str) -> str:
-    """Return a name in lower case without characters that a host name cannot have.
+    """Convert a name to lower case and remove everything but a-z, 0-9 and dashes.
 
     The result does not begin with a digit, and may be empty.
     """

@@ -126,10 +126,10 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check an app; a role without a resource is valid here.
+        """Check an app and the options. A role without a resource is valid.
 
         Raises:
-            RequestError: No cluster can run the app.
+            RequestError: The app or the options are invalid.
         """
         opts = (
             cfg if isinstance(cfg, KubernetesMCADOpts) else KubernetesMCADOpts.from_cfg(cfg or {})
@@ -212,7 +212,7 @@ def _check(app: AppDef, opts: KubernetesMCADOpts) -> None:
 
 
 def cleanup_str(data: str) -> str:
-    """Return a name in lower case without characters that a host name cannot have."""
+    """Convert a name to lower case and remove everything but a-z, 0-9 and dashes."""
     return clean_name(data)
 
 

@@ -1,4 +1,4 @@
-"""``job_api=batch``: an Indexed Job for each role, and a headless Service for host names."""
+"""Make the objects for ``job_api=batch``: an Indexed Job for each role, and a headless Service."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def job_spec(
 
 
 def suspend_for_kueue(job: dict[str, Any], role: Role | None, queue: str) -> None:
-    """Put a Job or JobSet into a Kueue queue in place; Kueue resumes the suspended object."""
+    """Suspend a Job or JobSet in place and label it with a Kueue queue; Kueue resumes it."""
     job["metadata"]["labels"][LABEL_QUEUE] = queue
     job["spec"]["suspend"] = True
     if role is not None and role.min_replicas and role.min_replicas < role.num_replicas:

@@ -1,4 +1,4 @@
-"""``job_api=jobset``: one JobSet, which starts and ends all roles together."""
+"""Make the object for ``job_api=jobset``: a JobSet, which starts and ends all roles together."""
 
 from __future__ import annotations
 

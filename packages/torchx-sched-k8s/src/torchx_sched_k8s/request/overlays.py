@@ -1,4 +1,4 @@
-"""Overlays: fields of Kubernetes objects that an AppDef cannot express."""
+"""Apply overlays, which set fields of Kubernetes objects that an AppDef cannot express."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ ENV_REPLICA_ID = "TORCHX_REPLICA_ID"
 _ENV_JOB_ID = "TORCHX_JOB_ID"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point
 
-#: The path of a pod's field follows this text in the value of an environment variable. The variable
-#: then gets the field's value.
+#: Prefix in the value of an environment variable that gets the value of a pod's field. The rest of
+#: the value is the field's path.
 PLACEHOLDER_FIELD_PATH = "[FIELD_PATH]"
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 
-#: Replaces the macro for the replica's index until the user's text is escaped. A user's text cannot
-#: contain this mark.
+#: Stands for the replica's index in a template until :func:`escape` replaces it by a variable. A
+#: user's text cannot contain it.
 REPLICA_MARK = "\0replica\0"
 
 _NO_IMAGE = frozenset({"", NONE, MISSING})
@@ -56,7 +56,8 @@ class Place:
         replica: Index of the replica; None for a template of all replicas of a role.
         index_path: Path of the pod's field that holds the replica's index; used if ``replica`` is
             None.
-        subdomain: Name of the Service that gives pods host names; None if the API sets it.
+        subdomain: Name of the Service that gives pods host names; None if the controller of the
+            API (JobSet or Volcano) sets the field.
     """
 
     app_id: str
@@ -163,7 +164,7 @@ def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]
 
 
 def escape(text: str) -> str:
-    """Escape a text for a container, because nodes replace ``$(NAME)``; resolve the marks.
+    """Escape ``$`` so that a container gets a text unchanged; replace marks by a variable.
 
     >>> escape("$(PATH) $HOME $$"), escape("a$" + REPLICA_MARK)
     ('$$(PATH) $HOME $$$$', 'a$$$(TORCHX_REPLICA_ID)')

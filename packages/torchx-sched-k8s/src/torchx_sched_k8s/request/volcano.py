@@ -1,4 +1,4 @@
-"""``job_api=volcano``: one Volcano Job.
+"""Make the object for ``job_api=volcano``: one Volcano Job.
 
 A role is one task if no argument, variable or overlay depends on the replica. Otherwise each
 replica is a task, as in older releases of TorchX.

@@ -192,7 +192,7 @@ def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
 
 
 def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
-    """Return why an app waits in Kueue's queue; empty if it does not wait there."""
+    """Return why an app waits in a Kueue queue; empty if it does not, or if this is unknown."""
     waiting = [
         one
         for one in view.objects

@@ -68,7 +68,7 @@ def condition_reason(condition: Mapping[str, Any]) -> str:
     """Return a condition's reason and message on one line."""
     reason, message = condition.get("reason") or "", condition.get("message") or ""
     if reason == "PodFailurePolicy":
-        # leave out the index of the rule, which the user did not write
+        # leave out the index of the rule: TorchX wrote the rule, not the user
         reason, message = "", str(message).partition(" matching FailJob")[0]
     return " ".join(": ".join(str(part) for part in (reason, message) if part).split())
 

@@ -171,7 +171,7 @@ def _job_spec(
         "command": ["python3", "-c", escape(_program()), app_id, opts.namespace],
         "resources": {
             "requests": {"cpu": "10m", "memory": "64Mi"},
-            # some namespaces require limits
+            # a quota of the namespace may require limits
             "limits": {"cpu": "500m", "memory": "256Mi"},
         },
         # after a failure, the last lines of the log become the message of the pod's status

@@ -47,7 +47,7 @@ PAUSE_PER_ROLE = 0.1
 #: Added to the pause for each second without a change, in seconds, and the limit of this addition.
 PAUSE_PER_SECOND = 0.01
 LONGEST_IDLE_PAUSE = 8.0
-#: The first and the longest pause while the API server cannot be reached, in seconds.
+#: The first and the longest pause after a failed request to the API server, in seconds.
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 30.0
 #: How long to retry before the first successful step, in seconds: access rights or the network may
@@ -223,7 +223,7 @@ class Supervisor:
             return None
         missing = [one for one in manifests if found[one["metadata"]["name"]] is None]
         for manifest in missing:
-            # the app may have been cancelled or deleted, or another supervisor may be ahead
+            # the app may have been cancelled or deleted, or another pod may have restarted it
             own = self._own()
             if restart_count(own) > restarts:
                 raise ChangedError(f"another supervisor is restarting {self._app}")
@@ -389,13 +389,13 @@ def failure(job: Mapping[str, Any]) -> str:
     failed = condition(job, "Failed") or {}
     reason, message = str(failed.get("reason") or ""), str(failed.get("message") or "")
     if reason == "PodFailurePolicy":
-        # leave out the index of the rule, which the user did not write
+        # leave out the index of the rule: TorchX wrote the rule, not the user
         return message.partition(" matching FailJob")[0]
     return ": ".join(part for part in (reason, message) if part)
 
 
 def first_failed(jobs: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the Job that failed first, which may have caused the other failures, or None."""
+    """Return the Job that failed first, probably the cause of later failures; None without one."""
     failed = [(condition(job, "Failed"), job) for job in jobs]
     known = [(str(why.get("lastTransitionTime") or ""), job) for why, job in failed if why]
     return min(known, key=lambda one: one[0])[1] if known else None

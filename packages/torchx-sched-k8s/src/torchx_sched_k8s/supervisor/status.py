@@ -192,7 +192,7 @@ def restart_message(
     *,
     ended: bool,
 ) -> str:
-    """Return an app's message with the reason of its present restart before it.
+    """Prepend the reason of an app's present restart to the app's message.
 
     Args:
         cluster: Queried for an event if the supervisor should run but has no pod.
