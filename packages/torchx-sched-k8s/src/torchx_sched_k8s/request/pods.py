@@ -56,8 +56,8 @@ class Place:
         replica: Index of the replica; None for a template of all replicas of a role.
         index_path: Path of the pod's field that holds the replica's index; used if ``replica`` is
             None.
-        subdomain: Name of the Service that gives pods host names; None if the controller of the
-            API (JobSet or Volcano) sets the field.
+        subdomain: Name of the Service that gives pods host names; None if JobSet, Volcano or
+            the code for MCAD sets the field.
     """
 
     app_id: str
