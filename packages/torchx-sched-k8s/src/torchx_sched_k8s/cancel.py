@@ -1,4 +1,4 @@
-"""Cancellation and deletion of apps."""
+"""Cancel and delete apps."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 
 def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
-    """End an app's pods and keep its objects, annotated as cancelled.
+    """Delete an app's pods, and keep its other objects, annotated as cancelled.
 
-    The pods are deleted with their logs. A supervisor ends first: it could create Jobs meanwhile.
+    The logs are deleted with the pods. The supervisor is stopped first, because it could create
+    Jobs in the meantime.
 
     Args:
         cluster: The cluster.
@@ -62,7 +63,7 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
         api, plural = (BATCH, "jobs") if view.api == "batch" else (JOBSET, "jobsets")
         path = object_path(api, namespace, plural, name)
         if LABEL_QUEUE in labels_of(resource):
-            # Kueue would resume the Job; its Workload decides
+            # Kueue would resume a suspended Job, unless the Job's Workload is inactive
             cluster.patch(path, changes, action)
             if _deactivate(cluster, namespace, resource, action):
                 continue
@@ -70,7 +71,7 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
 
 
 def has_unfinished_jobs(view: AppView) -> bool:
-    """Return whether a cancelled app has Jobs that have not ended: a cancel was interrupted."""
+    """Return whether a cancelled app still has Jobs to end, because a cancel was interrupted."""
     if view.api != "batch":
         return False
     return any(
@@ -98,7 +99,7 @@ def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], a
 
 
 def delete(cluster: Cluster, namespace: str, view: AppView) -> None:
-    """Delete an app's objects, and with them its pods and logs.
+    """Delete all objects of an app. The cluster then deletes the app's pods and their logs.
 
     Args:
         cluster: The cluster.

@@ -1,6 +1,7 @@
-"""Functions and tables that older programs import from the scheduler's module.
+"""Functions and tables that programs import from ``torchx.schedulers.kubernetes_scheduler``.
 
-Some return classes of the kubernetes library, and import it when called.
+They exist only for programs written for older releases. Functions that return objects of the
+kubernetes library import the library when called.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
 JOB_STATE = VOLCANO_JOB_STATES
-#: States of Volcano's tasks, by their phases.
+#: Maps phases of Volcano's tasks to states.
 TASK_STATE: dict[str, AppState] = {
     "Pending": AppState.PENDING,
     "Allocated": AppState.PENDING,
@@ -50,14 +51,14 @@ def role_to_pod(
     reserved_memmb: int = RESERVED_MEMMB,
     efa_device_count: int | None = None,
 ) -> V1Pod:
-    """Return the pod of one replica, as older releases made it for Volcano.
+    """Return the pod of one replica, in the form that older releases used for Volcano.
 
     Args:
-        name: Name of its container.
-        role: The role, with its macros substituted.
+        name: Name of the container.
+        role: The role, with macros already substituted.
         service_account: Service account of the pod.
-        reserved_millicpu: CPU (in thousandths) by which its request is lower than its limit.
-        reserved_memmb: Memory (in MB) by which its request is lower than its limit.
+        reserved_millicpu: CPU (in thousandths) by which the pod's request is lower than its limit.
+        reserved_memmb: Memory (in MB) by which the pod's request is lower than its limit.
         efa_device_count: Number of EFA devices; None for the number in the role's resource.
     """
     opts = KubernetesOpts(
@@ -95,7 +96,7 @@ def app_to_resource(
 
 
 def sanitize_for_serialization(obj: object) -> object:
-    """Return an object of the kubernetes library, or data that contains some, as plain data."""
+    """Convert objects of the kubernetes library, also inside of lists and dicts, to plain data."""
     from kubernetes.client import ApiClient, Configuration
 
     client: Any = ApiClient(Configuration())
@@ -104,14 +105,14 @@ def sanitize_for_serialization(obj: object) -> object:
 
 
 def prefix_container_name(container_name: str, role_name: str, replica_id: int) -> str:
-    """Return the prefix of a container's log lines; empty for the role's own container."""
+    """Return the prefix for a container's log lines; empty for the role's own container."""
     if container_name == f"{role_name}-{replica_id}":
         return ""
     return f"{BLUE}{container_name}{ENDC} "
 
 
 def _apply_pod_overlay(pod: V1Pod, overlay: Mapping[str, Any]) -> None:
-    """Apply an overlay, in the API's field names, to a pod in place."""
+    """Apply an overlay to a pod in place; the overlay uses the API's field names (camelCase)."""
     data: Any = sanitize_for_serialization(pod)
     apply_overlay(data, overlay)
     merged: V1Pod = to_model(data, "V1Pod")
@@ -119,7 +120,7 @@ def _apply_pod_overlay(pod: V1Pod, overlay: Mapping[str, Any]) -> None:
 
 
 def to_model(data: Mapping[str, Any], kind: str) -> Any:
-    """Return plain data as an object of the kubernetes library.
+    """Convert plain data to an object of the kubernetes library.
 
     Args:
         data: The plain data.
@@ -131,7 +132,7 @@ def to_model(data: Mapping[str, Any], kind: str) -> Any:
     text = json.dumps(data)
     try:
         return client.deserialize(text, kind, "application/json")
-    except TypeError:  # releases before 36 accept only a response
+    except TypeError:  # the library before release 36 accepts only a response object
 
         class _Response:
             data = text
@@ -140,12 +141,12 @@ def to_model(data: Mapping[str, Any], kind: str) -> Any:
 
 
 def verbatim(role: Role) -> RoleTemplate:
-    """Return the template of a role whose macros are substituted already."""
+    """Return a template that leaves arguments and environment of the role unchanged."""
     return _Verbatim(role)
 
 
 class _Verbatim(RoleTemplate):
-    """A role whose macros are substituted already."""
+    """The template of a role whose macros were already substituted."""
 
     def args(self, values: Any) -> list[str]:
         return list(self.role.args)

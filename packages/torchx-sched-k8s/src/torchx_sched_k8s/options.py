@@ -21,11 +21,12 @@ JOB_APIS = ("batch", "jobset", "volcano")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
-#: Rule for names of secrets, config maps, service accounts and claims (RFC 1123 subdomains).
+#: Rule for names of secrets, config maps, service accounts and persistent volume claims (RFC 1123
+#: subdomains).
 SUBDOMAIN = NameRule(253, "a-z0-9.-", first="a-z0-9", last="a-z0-9", lower=True)
-#: What names of objects may contain, for messages.
+#: Hint for error messages about names that do not match SUBDOMAIN.
 NAME_RULE = "use lower-case letters, digits, '-' and '.', at most 253 characters"
-#: What names of namespaces may contain, for messages.
+#: Hint for error messages about names of namespaces.
 DNS_RULE = "use lower-case letters, digits and '-', at most 63 characters"
 _LABEL_RULE = "use letters, digits, '-', '_' and '.', at most 63 characters"
 _LABEL_NAME = re.compile(
@@ -132,7 +133,7 @@ class KubernetesOpts(StructuredOpts):
 
 
 def problems_of(opts: KubernetesOpts) -> Iterable[str]:
-    """Yield everything that is wrong with options, one line each."""
+    """Yield an error text for each invalid option."""
     for name, value, valid in (
         ("job_api", opts.job_api, JOB_APIS),
         ("image_pull_policy", opts.image_pull_policy, PULL_POLICIES),
@@ -209,7 +210,7 @@ def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
 
 
 def env_from(opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Return ``envFrom`` of a container.
+    """Return the field ``envFrom`` of a container.
 
     Raises:
         RequestError: A value is neither secret/NAME nor configmap/NAME.
@@ -225,7 +226,7 @@ def env_from(opts: KubernetesOpts) -> list[dict[str, Any]]:
 
 
 def env_references(opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Return the variables whose values come from secrets and config maps.
+    """Return the variables of ``env_secrets`` and ``env_config_maps``, as items of ``env``.
 
     Raises:
         RequestError: A value does not have the documented form.
@@ -244,7 +245,7 @@ def env_references(opts: KubernetesOpts) -> list[dict[str, Any]]:
 
 
 def secret_volumes(opts: KubernetesOpts) -> list[tuple[str, str]]:
-    """Return the secrets to mount, and their paths.
+    """Return the name of each secret to mount and the path of its directory.
 
     Raises:
         RequestError: A value does not have the documented form.

@@ -1,4 +1,4 @@
-"""Register ``kubernetes`` and ``kubernetes_mcad``."""
+"""Register the schedulers ``kubernetes`` and ``kubernetes_mcad``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 
 @hookimpl
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Yield the schedulers of a Kubernetes cluster."""
+    """Yield the schedulers of this package."""
     yield SchedulerPlugin(
         "kubernetes",
         "torchx_sched_k8s.scheduler:create_scheduler",

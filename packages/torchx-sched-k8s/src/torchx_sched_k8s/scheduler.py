@@ -1,8 +1,9 @@
-"""``kubernetes``: apps as pods of a Kubernetes cluster.
+"""The scheduler ``kubernetes``, which runs apps as pods of a Kubernetes cluster.
 
-The option ``job_api`` decides whether an app is an Indexed Job for each role with a headless
-Service (``batch``), a JobSet, or a Volcano Job. An app's id is ``<namespace>:<name>``; all its
-objects have the name as a label, so every user with the rights to them can manage the app.
+The option ``job_api`` selects the objects of an app: an Indexed Job for each role and a headless
+Service (``batch``), a JobSet (``jobset``), or a Volcano Job (``volcano``). An app's id is
+``<namespace>:<name>``. All objects of the app have a label with this name. Nothing is stored
+outside the cluster, so every user with the rights to the objects can manage the app.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.status.pod_states import Pod
     from torchx_sched_k8s.status.views import AppView, RoleView
 
-#: How old the shared view of an app may be for followers of its logs, in seconds.
+#: How old the shared view of an app may be for threads that read the app's logs, in seconds.
 _RECENT_SECONDS = 1.0
 
 Opts = KubernetesOpts
@@ -90,20 +91,20 @@ Opts = KubernetesOpts
 def create_scheduler(
     session_name: str, client: ApiClient | None = None, docker_client: Any = None, **kwargs: Any
 ) -> KubernetesScheduler:
-    """Return a scheduler. Parameters of other schedulers are ignored."""
+    """Return a scheduler. Other keyword arguments are ignored: they are for other schedulers."""
     return KubernetesScheduler(session_name, client, docker_client)
 
 
 class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     """Runs apps as pods of a Kubernetes cluster.
 
-    The cluster is the one that ``KUBECONFIG`` names, the one this process runs in, or the one of
-    ``~/.kube/config``.
+    The kubeconfig in ``KUBECONFIG`` names the cluster. Without this variable, a process that runs
+    in a cluster uses that cluster; any other process uses ``~/.kube/config``.
 
     Args:
         session_name: Name of the session, part of the handles.
-        client: A client of the kubernetes library to use instead.
-        docker_client: Ignored; kept for older code.
+        client: A client of the kubernetes library; by default it is made from the environment.
+        docker_client: Ignored; kept for compatibility.
     """
 
     default_workspace_type: ClassVar[str] = "docker"
@@ -139,10 +140,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check an app; a role without a resource is valid here.
+        """Check an app and the options. A role without a resource is valid.
 
         Raises:
-            RequestError: No cluster can run the app.
+            RequestError: The app or the options are invalid.
         """
         check(app, cfg if isinstance(cfg, KubernetesOpts) else KubernetesOpts.from_cfg(cfg or {}))
 
@@ -152,11 +153,11 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     # -- submitting
 
     def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
-        """Create all objects of an app, or none, and return its id.
+        """Create all objects of an app, or none, and return the app's id.
 
         Raises:
-            BackendError: The cluster does not answer, or refuses.
-            RequestError: The cluster rejects the request as wrong.
+            BackendError: The cluster does not answer, or refuses the request.
+            RequestError: The cluster rejects the request as invalid.
             WorkspaceError: The workspace cannot be built.
         """
         from torchx_sched_k8s.submit import submit
@@ -170,7 +171,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return f"{job.namespace}:{job.name}"
 
     def _remember_context(self, cfg: Mapping[str, Any]) -> None:
-        """Use the context of these options from now on: a handle does not contain it."""
+        """Use the context of these options in later calls: a handle contains no context."""
         context = cfg.get("context")
         if context is not None:
             self._context = str(context)
@@ -197,7 +198,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return describe(self._cluster, namespace, name, view, pods)
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
-        """Return the objects of an app as the cluster has them, or None if it does not exist."""
+        """Return an app's objects as the cluster stores them; None if the app does not exist."""
         namespace, name = parse_app_id(app_id)
         view = self._view(app_id) if name else None
         if view is None:
@@ -206,18 +207,18 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         resource: dict[str, Any] = objects[0]
         if view.api == "batch":
             for one in objects:
-                # items of a list do not repeat these fields
+                # the API omits these fields in the items of a list
                 one.setdefault("apiVersion", "batch/v1")
                 one.setdefault("kind", "Job")
             resource = {"apiVersion": "v1", "kind": "List", "items": objects}
         return AppDryRunInfo(KubernetesJob({}, resource, namespace), format_request)
 
     def _view(self, app_id: str, max_age: float = 0.0) -> AppView | None:
-        """Return an app as its own objects describe it, or None if it does not exist.
+        """Return an app's view, read from its objects without its pods; None if the app is missing.
 
         Args:
             app_id: The app.
-            max_age: How old a shared view may be, in seconds.
+            max_age: Return the view of an earlier call if it is at most this old, in seconds.
         """
         return self._views.get(app_id, lambda last: self._find(app_id, last), max_age)
 
@@ -228,14 +229,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return find_app(self._cluster, namespace, name, last.api if last else None)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Block until an app's objects have changed since it was last described.
+        """Block until an app's objects have changed since they were last read.
 
         Args:
             app_id: The app.
-            timeout: The longest time to block, in seconds; at most 30.
+            timeout: The longest time to block, in seconds; None or more than 30 means 30.
 
         Returns:
-            True: the app was watched.
+            Always True: the caller need not wait before the next poll.
         """
         from torchx_sched_k8s.cluster.watch import wait_for_change
 
@@ -247,7 +248,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         """Return the apps of all sessions in a namespace, the newest first.
 
         Args:
-            cfg: The options ``namespace`` (by default the context's) and ``context``.
+            cfg: The options ``namespace`` (default: the namespace of the context) and ``context``.
         """
         from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
         from torchx_sched_k8s.status.list import list_apps
@@ -266,13 +267,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         ]
 
     def exists(self, app_id: str) -> bool:
-        """Return whether the app exists, ended or not."""
+        """Return whether the app exists; an app that has ended exists until it is deleted."""
         return bool(parse_app_id(app_id)[1]) and self._view(app_id) is not None
 
     def cancel(self, app_id: str) -> None:
-        """End an app. A missing app, or one that has ended, is not an error.
+        """End an app. An app that is missing or has ended is not an error.
 
-        Its pods and their logs are deleted; its objects stay and say that it was cancelled.
+        The app's pods and their logs are deleted. The other objects stay, annotated as cancelled.
         """
         from torchx_sched_k8s import cancel
 
@@ -289,7 +290,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self.cancel(app_id)
 
     def delete(self, app_id: str) -> None:
-        """Delete everything of an app. A missing app is not an error."""
+        """Delete all objects of an app, with its logs. A missing app is not an error."""
         from torchx_sched_k8s import cancel
 
         namespace, name = parse_app_id(app_id)
@@ -317,8 +318,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     ) -> Iterable[str]:
         """Return the log lines of one replica, including its earlier attempts.
 
-        A follower waits for a pod that has not started, and continues after lost connections,
-        restarts of the API server, and replacements of pods.
+        With ``should_tail``, the iterator waits for a pod that has not started. It continues after
+        a lost connection, a restart of the API server, or the replacement of a pod.
 
         Args:
             app_id: The app.
@@ -328,7 +329,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             since: Leave out lines before this time.
             until: Leave out lines from this time on.
             should_tail: Whether to wait for more lines until the replica has ended.
-            streams: Standard output or error alone, if the cluster stores them apart.
+            streams: Return only standard output or standard error. Few clusters support this.
 
         Raises:
             UnknownAppException: The app does not exist.
@@ -359,11 +360,11 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return next(role for role in view.roles if role.name == role_name)
 
     def _find_pods(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
-        """Return the pods of a replica, and whether there will be more."""
+        """Return the pods of a replica, and whether the replica may get more pods."""
         from torchx_sched_k8s.status.pod_states import latest, list_pods
 
         namespace, name = parse_app_id(app_id)
-        # query the app before its pods: a pod created between the two queries is found
+        # query the app before its pods: a pod that is created between the two queries is not missed
         view = self._view(app_id, _RECENT_SECONDS)
         role = next((r for r in view.roles if r.index == role_index), None) if view else None
         if view is None or role is None:
@@ -375,7 +376,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         if view.api != "volcano" or role.replicas > 1:
             pods = list_pods(self._cluster, namespace, f"{role_selector},{index}={k}", action)
         if not any(pod.index == k for pod in pods):
-            # older clusters store the index only in an annotation
+            # clusters before Kubernetes 1.28 store the index only in an annotation
             pods = list_pods(self._cluster, namespace, role_selector, action)
         pods = latest(pod for pod in pods if pod.index == k)
         state = role.state if role.state is not None else view.state
@@ -384,7 +385,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
-    """Return namespace and name of an app's id; an empty name if the id is not valid."""
+    """Return the namespace and the name in an app's id; the name is empty if the id is invalid."""
     namespace, colon, name = app_id.partition(":")
     if not colon:
         namespace, name = "default", app_id

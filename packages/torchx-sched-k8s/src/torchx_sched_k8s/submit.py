@@ -1,4 +1,4 @@
-"""Submission of an app: all its objects are created, or none."""
+"""Create all objects of an app, or none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLURALS = {
     ("workload.codeflare.dev/v1beta1", "AppWrapper"): (MCAD, "appwrappers"),
 }
 _NO_DRY_RUN = "does not support dry run"
-#: What to do if an API is not installed.
+#: Error messages for APIs that are not installed in the cluster.
 _MISSING = {
     JOBSET: "JobSet is not installed in this cluster: install it, or use job_api=batch",
     VOLCANO: "Volcano is not installed in this cluster: install it, or use job_api=batch, which"
@@ -46,8 +46,8 @@ def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
         check_first: Whether to check all objects by a dry run before the first is created.
 
     Raises:
-        BackendError: The cluster does not answer, or refuses.
-        RequestError: The cluster rejects the request as wrong.
+        BackendError: The cluster does not answer, or refuses the request.
+        RequestError: The cluster rejects the request as invalid.
     """
     owner = supervisor.find_owner(job.objects)
     # create owners before the objects that they own
@@ -59,7 +59,7 @@ def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
     try:
         for resource in objects:
             if resource is owner:
-                # its pod needs the objects that follow
+                # its pod needs the other objects, so it must not start before they exist
                 resource = {**resource, "spec": {**resource["spec"], "suspend": True}}
             elif owner is not None:
                 resource = _owned(resource, created[:1])
@@ -85,8 +85,8 @@ def _check(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> Non
         _create(cluster, namespace, resource, dry_run=True)
     except ApiError as e:
         if _NO_DRY_RUN in e.message:
-            return  # a webhook without dry runs checks the object when it is created
-        # 404: the binding's Role does not exist yet; a missing right to bind would be 403
+            return  # a webhook does not support dry runs: it checks the object at its creation
+        # a dry run does not create the Role, so a binding to it gets 404; missing rights get 403
         if e.status != 404 or resource.get("kind") != "RoleBinding":
             raise
         if isinstance(e, RefusedRequestError):
@@ -98,7 +98,7 @@ def remove(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> Non
 
     Args:
         cluster: The cluster.
-        namespace: Namespace of the object, unless the object names one.
+        namespace: Namespace to use if the object's metadata contains none.
         resource: The object.
     """
     path = object_path(*_location(namespace, resource), str(resource["metadata"]["name"]))
@@ -106,7 +106,7 @@ def remove(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> Non
 
 
 def _owned(resource: Mapping[str, Any], owners: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return an object with owner references, so that it is deleted with its owners."""
+    """Return an object with owner references: the cluster deletes it together with its owners."""
     owned = copy.deepcopy(dict(resource))
     owned["metadata"]["ownerReferences"] = [
         {

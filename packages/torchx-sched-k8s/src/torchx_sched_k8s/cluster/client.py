@@ -1,7 +1,7 @@
 """Requests to a cluster.
 
-Requests go through the connection of the kubernetes library (configuration, credentials, TLS,
-proxies), but not through its model classes, which are slow and large for thousands of pods.
+Requests use the kubernetes library's connection (configuration, credentials, TLS, proxies). They do
+not use the library's model classes, which take much time and memory for thousands of pods.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: How long to repeat a request while the API server is busy or restarts, in seconds.
 RETRY_SECONDS = 30.0
-#: Objects in one page of a list.
+#: Maximum number of objects in one page of a list.
 PAGE_SIZE = 500
 
 _READ_TIMEOUT = 60.0
@@ -41,11 +41,11 @@ _CONNECT_TIMEOUT = 10.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 3.0
 _LONGEST_RETRY_AFTER = 6.0
-#: A pause of so many seconds is worth a warning.
+#: The shortest pause that logs a warning, in seconds.
 _WARNING_PAUSE = 1.0
-#: HTTP status codes that may be different a little later.
+#: HTTP status codes of errors that are often temporary.
 BUSY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-#: Messages of lasting errors that have one of these codes all the same.
+#: Texts in messages of permanent errors that nevertheless have one of BUSY_STATUSES.
 _LASTING_ERRORS = ("too large", "larger than max", "failed calling webhook")
 
 _CONNECTION = re.compile(r"^<?[\w.]*Connection\S*\([^)]*\)(?: at \w+>)?: ")
@@ -54,10 +54,10 @@ _JsonObject = dict[str, Any]
 
 
 class Cluster:
-    """One cluster.
+    """Client of one cluster's API.
 
     Args:
-        client: The library's client; by default it is made from the environment.
+        client: A client of the kubernetes library; by default it is made from the environment.
         context: Context of the kubeconfig; by default the current one.
     """
 
@@ -70,8 +70,8 @@ class Cluster:
 
     @property
     def client(self) -> Any:
-        """The library's client."""
-        with self._lock:  # the program for credentials runs once for all waiting threads
+        """The kubernetes library's client, connected at the first access."""
+        with self._lock:  # waiting threads share one run of the credential program
             if self._client is None:
                 self._client = kubeconfig.connect(self._context)
             return self._client
@@ -89,11 +89,11 @@ class Cluster:
         """Let the next request read the credentials again.
 
         Args:
-            refused: The refusal of the present credentials. If another thread has renewed them
-                since, they stay.
+            refused: The error of the refused request. If another thread has renewed the credentials
+                since that request, the new credentials stay.
 
         Returns:
-            False if the client was given by the caller, whose credentials cannot be renewed.
+            False if the constructor got a client: its credentials cannot be renewed.
         """
         if not self._owns_client:
             return False
@@ -112,15 +112,15 @@ class Cluster:
     def get(
         self, path: str, action: str, query: Mapping[str, object] | None = None
     ) -> dict[str, Any]:
-        """Return an object, or a list of objects in one page.
+        """Return an object, or a list of objects without paging.
 
         Args:
             path: Path of the API.
-            action: What is requested, as in "cannot <action>".
+            action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
 
         Raises:
-            ApiError: The cluster refuses.
+            ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer.
         """
         return self.request("GET", path, action, query)
@@ -143,17 +143,18 @@ class Cluster:
     ) -> Iterator[dict[str, Any]]:
         """Yield the objects of a list, page by page.
 
-        If the list expires between two pages, it starts again; objects that were yielded before
-        are not yielded again.
+        If the list expires between two pages, it is requested again from the first page; no object
+        is yielded twice.
 
         Args:
             path: Path of the API.
-            action: What is requested, as in "cannot <action>".
+            action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
-            object_hook: Replaces each JSON object while a page is parsed, to save memory.
+            object_hook: Called for each JSON object while a page is parsed; returns the object to
+                use instead, for example a smaller one.
 
         Raises:
-            ApiError: The cluster refuses.
+            ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer.
         """
         seen: set[str] = set()
@@ -183,13 +184,13 @@ class Cluster:
     ) -> dict[str, Any]:
         """Create an object, or check whether the cluster would create it.
 
-        If the response to a request is lost, the request is repeated. Names are unique, so an
-        object that exists by then is the one that the first request created.
+        If the response to a request is lost, the request is repeated. If the object exists then,
+        the first request created it, because names are unique.
 
         Args:
-            path: Path of the kind's objects.
+            path: API path of all objects of this kind in the namespace.
             resource: The object.
-            action: What is requested, as in "cannot <action>".
+            action: The action in error messages, as in "cannot <action>".
             dry_run: Whether the cluster only checks the object.
         """
         query: dict[str, object] = {"fieldValidation": "Strict"}
@@ -243,20 +244,22 @@ class Cluster:
         object_hook: Callable[[_JsonObject], _JsonObject] | None = None,
         lost: list[BaseException] | None = None,
     ) -> dict[str, Any]:
-        """Return the parsed response; repeat the request while the cluster is busy or away.
+        """Return the parsed response; repeat the request while the cluster is busy or unreachable.
 
         Args:
             method: HTTP method.
             path: Path of the API.
-            action: What is requested, as in "cannot <action>".
+            action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
-            body: Sent as JSON.
+            body: Request body, sent as JSON; None for no body.
             content_type: Content type of the body.
-            object_hook: Replaces each JSON object of the response while it is parsed.
-            lost: Receives the errors after which the cluster may have carried out the request.
+            object_hook: Called for each JSON object while the response is parsed; returns the
+                object to use instead.
+            lost: Receives each error after which the cluster may have carried out the request,
+                although its response was lost.
 
         Raises:
-            ApiError: The cluster refuses.
+            ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer.
         """
         data = None if body is None else json.dumps(body).encode("utf-8")
@@ -282,7 +285,7 @@ class Cluster:
                 if e.status == 401 and not renewed and self.renew_credentials(e):
                     renewed = True
                     continue
-                # 409: two changes at once; a merge names no version, so it can be repeated
+                # 409 on PATCH: two changes at once; a merge patch contains no version, so repeat it
                 busy = e.status in BUSY_STATUSES or (e.status == 409 and method == "PATCH")
                 if not busy or any(text in e.message for text in _LASTING_ERRORS):
                     raise
@@ -328,14 +331,14 @@ class Cluster:
         Args:
             method: HTTP method.
             path: Path of the API.
-            action: What is requested, as in "cannot <action>".
+            action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
-            data: The body.
+            data: Request body; None for no body.
             content_type: Content type of the body.
-            timeout: The longest silence of the cluster, in seconds; None for no limit.
+            timeout: How long to wait for the next data, in seconds; None for no limit.
 
         Raises:
-            ApiError: The cluster refuses.
+            ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer.
         """
         client = self.client
@@ -371,7 +374,7 @@ class Cluster:
         return Response(response, lambda error: self.lost_connection(action, error))
 
     def lost_connection(self, action: str, error: BaseException) -> LostConnectionError:
-        """Return our error for a connection that failed or was lost."""
+        """Convert an error of a connection to a LostConnectionError."""
         cause = _CONNECTION.sub("", one_line(getattr(error, "reason", None) or error))
         return LostConnectionError(
             f"cannot {action}: no answer from the cluster at {self.address} ({cause})"
@@ -398,7 +401,7 @@ class Cluster:
 
 
 def _may_recover(error: BaseException | None) -> bool:
-    """Return whether a connection that failed in this way may succeed a little later."""
+    """Return whether a retry may succeed after this error of a connection."""
     if isinstance(error, (urllib3.exceptions.SSLError, ssl.SSLError)):
         return False
     return "Name or service not known" not in str(error) and "resolve" not in str(error)

@@ -1,4 +1,4 @@
-"""Errors of a cluster, and the translation of its refusals into readable messages."""
+"""Errors of requests to a cluster, with readable messages."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class LostConnectionError(NoClusterError):
 
 
 class ApiError(BackendError):
-    """The cluster refuses a request.
+    """The cluster refuses a request (HTTP status 300 or higher).
 
     Attributes:
         status: HTTP status code.
         reason: The API's reason, such as ``NotFound``; empty if the cluster gives none.
-        message: The cluster's own message.
-        retry_after: Seconds to wait before the next request, as the cluster asks for.
-        client_id: Identity of the library's client that sent the request.
+        message: The message in the cluster's response.
+        retry_after: Seconds to wait before the next request, from the header ``Retry-After``.
+        client_id: ``id()`` of the library's client that sent the request.
     """
 
     def __init__(self, text: str, status: int = 0, reason: str = "", message: str = "") -> None:
@@ -43,7 +43,7 @@ class ApiError(BackendError):
 
 
 class RefusedRequestError(RequestError, ApiError):
-    """The cluster refuses a request because the request is wrong."""
+    """The cluster refuses a request because the request is invalid."""
 
     exit_code = 2
 
@@ -55,13 +55,13 @@ class RefusedRequestError(RequestError, ApiError):
 
 
 def refusal(action: str, status: int, body: bytes, credentials: str = "") -> ApiError:
-    """Return our error for a refusal of the cluster.
+    """Convert a response with an error status to an ApiError.
 
     Args:
-        action: What was requested, as in "cannot <action>".
+        action: The action in error messages, as in "cannot <action>".
         status: HTTP status code.
         body: The response, usually a ``Status`` object.
-        credentials: Which credentials were used, for the message.
+        credentials: Description of the credentials, for the message of status 401.
     """
     message, reason = one_line(body), ""
     try:
@@ -102,7 +102,7 @@ def refusal(action: str, status: int, body: bytes, credentials: str = "") -> Api
 def _forbidden(message: str) -> str:
     found = _RBAC.search(message)
     if not found:
-        return message  # written by a quota, a webhook or a security policy
+        return message  # not by RBAC, but by a quota, a webhook or a security policy
     group = f" (API group {found['group']})" if found["group"] else ""
     where = f" in namespace {found['namespace']}" if found["namespace"] else " in the cluster"
     return (

@@ -1,4 +1,4 @@
-"""Events of the cluster."""
+"""Read events of a cluster's objects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def last_warning(cluster: Cluster, namespace: str, name: str) -> str:
-    """Return the last warning about an object, by one request; empty if there is none.
+    """Return the last warning event of an object, by one request; empty if there is none.
 
-    A user who may not read events gets an empty text.
+    The text is also empty if the user may not read events.
 
     Args:
         cluster: The cluster.
@@ -45,5 +45,5 @@ def _order(event: Mapping[str, Any]) -> tuple[str, int]:
         (event.get("metadata") or {}).get("creationTimestamp"),
     )
     when = next((str(time) for time in times if time), "")
-    # of several events in one second, the longest message says most
+    # times have seconds only; of events in the same second, prefer the most detailed message
     return when, len(str(event.get("message") or ""))

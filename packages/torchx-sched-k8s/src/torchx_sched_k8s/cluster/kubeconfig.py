@@ -1,4 +1,4 @@
-"""The cluster and its credentials: kubeconfigs, and the configuration inside a pod."""
+"""Find the cluster and the credentials in a kubeconfig or in the configuration of a pod."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def connect(context: str | None = None) -> Any:
-    """Return a client of the library for the cluster that the environment names.
+    """Return a client of the kubernetes library for the cluster of the environment.
 
     ``KUBECONFIG`` comes first, then the cluster that this process runs in, then ``~/.kube/config``.
 
     Args:
-        context: Context of the kubeconfig; by default the current one.
+        context: Context of the kubeconfig; by default the current one. If it is set, the cluster
+            that this process runs in is not used.
 
     Raises:
         NoClusterError: There is no configuration, or it cannot be read.
@@ -57,7 +58,7 @@ def connect(context: str | None = None) -> Any:
         raise
     except ConfigException as e:
         raise NoClusterError(f"{source}: {one_line(e)}") from e
-    except Exception as e:  # invalid YAML, certificates, programs for credentials ...
+    except Exception as e:  # invalid YAML or certificates, a failed credential program ...
         raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
     if not config.verify_ssl:
         _accept_unverified(str(config.host))
@@ -65,7 +66,7 @@ def connect(context: str | None = None) -> Any:
 
 
 def credentials_name(context: str | None) -> str:
-    """Return which credentials :func:`connect` uses, for messages."""
+    """Describe the credentials that :func:`connect` uses, for error messages."""
     where = _kubeconfig(context)
     if where is None:
         return "this pod's service account"
@@ -73,7 +74,7 @@ def credentials_name(context: str | None) -> str:
 
 
 def namespace_of_context(context: str | None = None) -> str:
-    """Return the namespace of a context of the kubeconfig, or of the pod this process runs in.
+    """Return the namespace of a kubeconfig context, or of the pod that this process runs in.
 
     Args:
         context: Context of the kubeconfig; by default the current one.
@@ -97,7 +98,7 @@ class _Contexts(NamedTuple):
 
     Attributes:
         current: Name of the current context; empty if there is none.
-        namespaces: Namespaces by the contexts' names; empty for a context that sets none.
+        namespaces: Maps names of contexts to namespaces; an empty namespace means none is set.
     """
 
     current: str
@@ -105,9 +106,9 @@ class _Contexts(NamedTuple):
 
 
 def _contexts(where: str) -> _Contexts:
-    """Read the contexts; a file that cannot be read has none.
+    """Read the contexts of a kubeconfig. A file that cannot be read counts as empty.
 
-    The library itself returns no contexts if there is no current one.
+    The library cannot be used here: without a current context, it returns no contexts.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     current = ""
@@ -127,11 +128,11 @@ def _paths(where: str) -> list[str]:
 
 
 def _kubeconfig(context: str | None) -> str | None:
-    """Return the path of the kubeconfig, or None to use the cluster this process runs in."""
+    """Return the path of the kubeconfig, or None to use the cluster that this process runs in."""
     given = os.environ.get("KUBECONFIG")
     if given:
         return given
-    # a pod may run without a token
+    # a pod without a service account token cannot use its own cluster
     token = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
     within = token and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
     return None if within and not context else os.path.expanduser("~/.kube/config")
@@ -166,10 +167,10 @@ def _check_context(where: str, context: str | None) -> None:
 
 @contextlib.contextmanager
 def _no_credentials(source: str) -> Iterator[None]:
-    """Raise an error of the program for credentials, which the library only logs.
+    """Raise an error if the credential program fails; the library would only log the failure.
 
     Raises:
-        NoClusterError: The program returned no credentials.
+        NoClusterError: The credential program of the kubeconfig returned no credentials.
     """
     messages: list[str] = []
     thread = threading.get_ident()
@@ -191,6 +192,6 @@ def _no_credentials(source: str) -> Iterator[None]:
 
 
 def _accept_unverified(host: str) -> None:
-    """Silence urllib3's warning at each request: the kubeconfig turns verification off."""
+    """Silence urllib3's warnings about a cluster whose kubeconfig disables TLS verification."""
     name = re.escape(f"Unverified HTTPS request is being made to host '{urlsplit(host).hostname}'")
     warnings.filterwarnings("ignore", name, urllib3.exceptions.InsecureRequestWarning)

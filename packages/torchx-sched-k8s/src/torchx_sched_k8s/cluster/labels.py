@@ -23,14 +23,14 @@ LABEL_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ORGANIZATION = "torchx.pytorch.org"
 
 ANNOTATION_ISTIO_SIDECAR = "sidecar.istio.io/inject"
-#: Names as in the AppDef: label values cannot hold every character.
+#: Names as in the AppDef. They are annotations too, because label values allow few characters.
 ANNOTATION_APP_NAME = "torchx.pytorch.org/app-name"
 ANNOTATION_ROLE_NAME = "torchx.pytorch.org/role-name"
 #: JSON of ``AppDef.metadata``.
 ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
-#: When the app was cancelled.
+#: Time of the app's cancellation.
 ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
-#: Why an app, or a role that had not failed itself, was ended.
+#: Reason for which the supervisor ended the app, or ended a role that had not failed itself.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
 
 #: A pod's index, set by the Job controller; a label since Kubernetes 1.28, an annotation before.
@@ -72,7 +72,7 @@ def pod_labels(
 
 
 def label_value(text: str) -> str:
-    """Return a text shortened and cleaned to a valid label value."""
+    """Convert a text to a valid label value: shorten it and replace invalid characters."""
     return fit_name(text, LABEL_VALUE) if text else ""
 
 
@@ -90,7 +90,8 @@ def selector(**labels: str) -> str:
     """Return a label selector for objects of TorchX.
 
     Args:
-        **labels: Values of labels: ``instance`` (the app), ``role`` (its index), ``replica``.
+        **labels: Values that the objects' labels must have: ``instance`` (the app's id without its
+            namespace), ``role`` (index of the role), ``replica`` (index of the replica).
     """
     keys = {"instance": LABEL_UNIQUE_NAME, "role": LABEL_ROLE_INDEX, "replica": LABEL_REPLICA_ID}
     parts = [f"{keys[name]}={value}" for name, value in labels.items()]

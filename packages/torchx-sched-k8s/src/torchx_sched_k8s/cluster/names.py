@@ -1,8 +1,8 @@
-"""Names that a cluster accepts, made from the names of apps and roles.
+"""Make names that a cluster accepts from the names of apps and roles.
 
-An app's objects are named ``<app>-<random id>``; objects of one role add ``-<role>``. Host
-names of pods are made from them, so each name is a DNS label: at most 63 characters, including what
-the cluster appends.
+An app's objects are named ``<app>-<random id>``; the names of one role's objects end with
+``-<role>``. The cluster makes host names of pods from these names and appends an index. The result
+must be a DNS label, which has at most 63 characters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import DNS_LABEL, DNS_SERVICE, NameRule, fit_name, fit_names
 
 _LONGEST = 63
-#: Length of a dash and the random part of an app's name.
+#: Length of the suffix that makes an app's name unique: a dash and a random id.
 _UNIQUE = 15
 _OTHERS = re.compile(r"[^a-z0-9-]")
 _PORT = NameRule(15, "a-z0-9-", first="a-z", last="a-z0-9", lower=True, fallback="port")
@@ -27,7 +27,7 @@ class AppNames:
 
     Attributes:
         app_id: Unique name of the app, valid for a Service.
-        roles: The part of a name that stands for a role, by the role's name.
+        roles: Maps each role's name to the text that identifies the role in object names.
     """
 
     app_id: str
@@ -39,8 +39,8 @@ def app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
 
     Args:
         app: Name of the app.
-        roles: Names of its roles.
-        tail: How many characters follow the role in a pod's name.
+        roles: Names of the app's roles.
+        tail: Length of the text that the cluster appends to the role in a pod's name.
     """
     roles = list(roles)
     room = _LONGEST - _UNIQUE - len("-") - tail
@@ -53,7 +53,7 @@ def app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
 
 
 def normalize_str(data: str) -> str:
-    """Return a name in lower case with only letters, digits and inner dashes.
+    """Convert a name to lower case; remove leading dashes and everything but a-z, 0-9 and dashes.
 
     The result may be empty, and may have any length.
     """
@@ -61,14 +61,15 @@ def normalize_str(data: str) -> str:
 
 
 def normalized_app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
-    """Return names for a new app whose parts went through :func:`normalize_str`.
+    """Return names for a new app, normalized by :func:`normalize_str` as in older releases.
 
-    Users of Volcano know their pods by these names.
+    Users of Volcano recognize their pods by these names. If the normalized names of two roles are
+    equal, or one is empty, the roles are named as by :func:`app_names`.
 
     Args:
         app: Name of the app.
-        roles: Names of its roles.
-        tail: How many characters follow the role in a pod's name.
+        roles: Names of the app's roles.
+        tail: Length of the text that the cluster appends to the role in a pod's name.
     """
     roles = list(roles)
     plain = [normalize_str(role) for role in roles]
@@ -79,7 +80,7 @@ def normalized_app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
 
 
 def port_names(names: Iterable[str]) -> dict[str, str]:
-    """Return valid names of ports (letters, digits, single dashes), by the given names."""
+    """Map each name to a valid port name (letters, digits, single dashes); no two are equal."""
     single = {name: re.sub("-+", "-", _PORT.clean(name)) or _PORT.fallback for name in names}
     fitted = fit_names(single.values(), _PORT)
     taken: set[str] = set()

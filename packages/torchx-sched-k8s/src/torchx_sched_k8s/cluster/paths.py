@@ -21,7 +21,7 @@ def object_path(
     Args:
         api: Path of the API group and version, such as :data:`BATCH`.
         namespace: Namespace of the objects.
-        plural: The kind as paths write it, such as ``jobs``.
+        plural: Plural name of the kind, such as ``jobs``.
         name: Name of one object; empty for all objects.
         subresource: Part of that object, such as ``status`` or ``log``.
     """

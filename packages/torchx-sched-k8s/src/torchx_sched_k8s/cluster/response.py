@@ -16,8 +16,8 @@ class Response:
     """A response whose body is read once.
 
     Args:
-        response: The library's response.
-        lost: Returns our error for an error of reading.
+        response: The response of urllib3.
+        lost: Called if reading fails; converts the error to the error to raise.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Waiting for a change of an app by the cluster's watch API."""
+"""Wait for a change of an app by the watch API of the cluster."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ _LONGEST_WATCH = 30.0
 _PAUSE = 0.5
 #: The pause between two polls if the cluster refuses watches, in seconds.
 _REFUSED_PAUSE = 2.0
-#: The pause after a change, so that changes that come together are read together, in seconds.
+#: The pause after a change, in seconds: changes at the same time are then read together.
 _CHANGED_PAUSE = 0.05
 _EXPIRED = 410
-#: The resource version that stands for the present state.
+#: The resource version of a watch that first reports all present objects.
 _ANY_VERSION = "0"
 
 
 def wait_for_change(
     cluster: Cluster, namespace: str, view: AppView | None, timeout: float | None
 ) -> None:
-    """Block deadline an app's objects have changed since they were read.
+    """Block until an app's objects have changed since they were read.
 
-    An error counts as a change, after a pause: the caller polls.
+    Also return after an error, following a pause, so that the caller polls the app. Do the same for
+    a missing app and for an AppWrapper, which are not watched.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
-        view: The app's objects as they were read.
+        view: The app's objects as they were read; None if there were none.
         timeout: The longest time to block, in seconds; None or more than 30 means 30.
     """
     longest = _LONGEST_WATCH if timeout is None else min(_LONGEST_WATCH, timeout)
@@ -46,7 +47,7 @@ def wait_for_change(
     if view is not None and view.api != "mcad":
         try:
             changed = _changes(cluster, namespace, view, deadline, _newest(view))
-            if changed is False:  # a cluster keeps the history of changes for a few minutes
+            if changed is False:  # expired: a cluster keeps changes for only a few minutes
                 changed = _changes(cluster, namespace, view, deadline, _ANY_VERSION)
             if changed:
                 pause = _CHANGED_PAUSE
@@ -66,15 +67,15 @@ def _changes(
         cluster: The cluster.
         namespace: Namespace of the app.
         view: The app's objects as they were read.
-        deadline: When to stop, by the monotonic clock.
-        version: The resource version since which a change counts.
+        deadline: Time to stop watching (``time.monotonic``).
+        version: The resource version after which to report changes.
 
     Returns:
-        True after a change, False if the cluster no longer knows the version, None if the cluster
-        has ended the watch.
+        True after a change, False if the version is too old for the cluster, None if the cluster
+        has ended the watch without a change.
 
     Raises:
-        BackendError: The cluster refuses, or does not answer.
+        BackendError: The cluster refuses the request, or does not answer.
     """
     api, plural = {"batch": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets")}.get(
         view.api, (VOLCANO, "jobs")
@@ -97,7 +98,7 @@ def _changes(
                 resource = event.get("object") or {}
                 if event.get("type") == "ERROR" and resource.get("code") == _EXPIRED:
                     return False
-                # without a version the watch first reports all present objects
+                # with the version "0" a watch first reports all present objects
                 is_present = version == _ANY_VERSION and event.get("type") != "DELETED"
                 name = (resource.get("metadata") or {}).get("name")
                 if not is_present or _order(_version(resource)) > versions.get(name, (0, "")):

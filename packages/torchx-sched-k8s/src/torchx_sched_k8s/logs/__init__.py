@@ -1,1 +1,1 @@
-"""The logs of replicas."""
+"""Read the logs of replicas."""

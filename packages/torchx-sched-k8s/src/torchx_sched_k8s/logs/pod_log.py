@@ -1,4 +1,4 @@
-"""The log of one pod's container, read in several requests without losing or repeating a line."""
+"""Read the log of one pod's container in several requests, without lost or repeated lines."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.status.pod_states import Pod
 
-#: The first version that can return one stream alone, if the feature gate is on.
+#: The first Kubernetes version that can return one stream alone, if a feature gate is on.
 SPLIT_STREAMS_VERSION = (1, 32)
 COMBINED_STREAMS = (
     "this cluster stores stdout and stderr of a container in one log: omit the stream (Kubernetes"
     " 1.32 or later stores them apart if its feature gate PodLogsQuerySplitStreams is on)"
 )
-#: A following connection that is silent for so many seconds is replaced: it may be dead.
+#: How long a followed log may be silent, in seconds. Then the connection may be dead, and another
+#: request continues the log.
 _LONGEST_SILENCE = 300.0
 _READ_TIMEOUT = 60.0
 _SECOND_LENGTH = len("2024-01-01T00:00:00")
-#: First words of a node's message that it cannot read or follow a log.
+#: First words of the messages that a node writes into a response if it cannot read or follow a log.
 _NODE_MESSAGES = (b"unable to ", b"failed to ", b"rpc error")
 
 
 class PodLog:
-    """The log of one pod's container, which remembers which lines were read.
+    """The log of one pod's container; the object remembers which lines were read.
 
-    A line has no number, only a time. Times need not be unique or ascending: a node writes two
-    streams into one log. A request that continues the log therefore starts a second earlier and
-    skips the lines that were read.
+    Lines of a log have no numbers, only times. Times need not be unique or ascending, because a
+    node writes two streams into one log. A request that continues the log therefore starts at the
+    second before the latest one, and the lines that were already read are skipped.
 
     Args:
         cluster: The cluster.
@@ -64,7 +65,7 @@ class PodLog:
         self._since = since
         self._until = until
         self._stream = stream
-        # hashes of the lines of the latest second and of the second before
+        # hashes of the lines that were read, of the latest second and of the second before it
         self._second = b""
         self._lines: list[int] = []
         self._previous_second = b""
@@ -73,12 +74,13 @@ class PodLog:
         self._restarts = -1
 
     def read_previous(self, pod: Pod) -> Iterator[bytes]:
-        """Yield the log of the container before its last restart, once for each restart.
+        """Yield the lines that the container wrote before its last restart.
 
-        A cluster keeps only the last of the earlier logs.
+        Yield nothing if they were already read. The cluster keeps only one earlier log, so the
+        lines of earlier runs may be lost.
 
         Args:
-            pod: The pod as it is now.
+            pod: The present state of the pod.
         """
         if pod.restarts <= 0 or pod.restarts == self._restarts:
             self._restarts = max(self._restarts, pod.restarts)
@@ -87,19 +89,19 @@ class PodLog:
         try:
             yield from self.read(follow=False, previous=True)
         except RefusedRequestError:
-            return  # the cluster no longer has it
+            return  # the cluster has deleted the earlier log
 
     def read(self, follow: bool, previous: bool = False) -> Iterator[bytes]:
-        """Yield the lines that were not read yet.
+        """Yield the lines that were not yet read.
 
         Args:
             follow: Whether to wait for more lines until the container has ended.
-            previous: Whether to read the container before its last restart.
+            previous: Whether to read the log of the container before its last restart.
 
         Raises:
-            ApiError: The cluster refuses.
+            ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer, or the connection was lost.
-            RequestError: One stream was requested, and the cluster stores them together.
+            RequestError: One stream was requested, but the cluster stores both streams together.
         """
         query: dict[str, object] = {"timestamps": "true"}
         if self._container:
@@ -116,7 +118,7 @@ class PodLog:
         if start:
             query["sinceTime"] = (start + self._zone).decode()
         elif self._since is not None:
-            # the API takes whole seconds
+            # the API accepts only whole seconds, so `_new_line` leaves out earlier lines
             since = datetime.fromtimestamp(self._since // NANOSECONDS, timezone.utc)
             query["sinceTime"] = since.strftime("%Y-%m-%dT%H:%M:%SZ")
         # A node writes a long line in parts, of which only the first has a time. If the first part
@@ -141,22 +143,25 @@ class PodLog:
                     if line is not None:
                         yield line + b"\n"
             if rest and not follow:
-                # while following, the unfinished line is read whole by the next request
+                # a following reader leaves an unfinished line to the next request
                 line = self._new_line(rest, read_lines, may_be_rest)
                 if line is not None:
                     yield line
 
     def _new_line(self, entry: bytes, read_lines: Counter[int], may_be_rest: bool) -> bytes | None:
-        """Return the text of an entry, or None if it was read before or lies outside the times.
+        """Return the text of a log entry, or None if the entry must be left out.
+
+        An entry is left out if it was read before, or is outside of ``since`` and ``until``.
 
         Args:
-            entry: A line with its time.
-            read_lines: How many times each line was read before; reduced by this one.
-            may_be_rest: Whether the entry may be the rest of an earlier line.
+            entry: A time, a space and the text of the line.
+            read_lines: Maps the hash of each line to the number of its earlier occurrences; if the
+                entry is among them, its number is reduced by one.
+            may_be_rest: Whether the entry may be the rest of an earlier line, without a time.
         """
         time, _, text = entry.partition(b" ")
         if not (time[:4].isdigit() and time[4:5] == b"-" and time[10:11] == b"T"):
-            # a node's own messages have no time either
+            # a node's own messages have no time either, but are not left out
             return None if may_be_rest and not entry.startswith(_NODE_MESSAGES) else entry
         key = hash(entry)
         if read_lines and read_lines[key] > 0:

@@ -1,4 +1,4 @@
-"""The log of one replica: whole lines, each once, across lost connections and several pods."""
+"""Read the log of one replica: each line once, despite lost connections and replaced pods."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from torchx_sched_k8s.logs.pod_log import COMBINED_STREAMS, SPLIT_STREAMS_VERSIO
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import RequestError
 
-#: How long a follower waits for an unreachable cluster, in seconds.
+#: How long to retry an unreachable cluster while following a log, in seconds.
 RETRY_SECONDS = 120.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 2.0
 
-#: Returns the replica's pods in the order of its attempts, and whether there will be more.
+#: Returns the replica's pods in the order of their attempts, and whether the replica may get more.
 FindPods = Callable[[], tuple[Sequence[Pod], bool]]
 
 
 class ReplicaLog:
-    """The log of one replica: the logs of all its pods, in the order of its attempts.
+    """The log of one replica: the logs of all its pods, in the order of the attempts.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the pods.
-        find_pods: Returns the pods.
+        find_pods: Called before each read, to find the replica's present pods.
         since: Leave out lines before this time.
         until: Leave out lines from this time on.
         stream: ``Stdout`` or ``Stderr``; None for both.
-        sleep: Waits a number of seconds.
+        sleep: Waits a number of seconds (for tests).
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class ReplicaLog:
             follow: Whether to wait for more lines until the replica has ended for good.
 
         Raises:
-            BackendError: The cluster refuses, or stays unreachable.
-            RequestError: One stream was requested, and the cluster stores them together.
+            BackendError: The cluster refuses a request, or stays unreachable.
+            RequestError: One stream was requested, but the cluster stores both streams together.
         """
-        # older clusters ignore the parameter and would return both streams
+        # clusters before that version ignore the parameter and return both streams
         if self._stream and self._cluster.version() < SPLIT_STREAMS_VERSION:
             raise RequestError(COMBINED_STREAMS)
         for line in self._follow() if follow else self._read():
@@ -111,7 +111,7 @@ class ReplicaLog:
                         backoff.reset()
                         yield line
                     if not pod.ended:
-                        break  # it has ended since, or the connection was lost: find out next time
+                        break  # the container ended or the connection was lost: query the pod again
                     finished.add(pod.name)
                     logs.pop(pod.name)
                 if self._until is not None and time.time_ns() >= self._until:
@@ -120,7 +120,7 @@ class ReplicaLog:
                     return
             except ApiError as e:
                 if e.status == 404:
-                    # the pod was deleted; there may be another one
+                    # the pod was deleted, and another pod may replace it
                     finished.update(pod.name for pod in unfinished if pod.name in logs)
                     backoff.pause_after(e)
                 else:
@@ -131,7 +131,7 @@ class ReplicaLog:
                 backoff.pause()
 
     def _pause_after(self, refused: ApiError, backoff: Backoff) -> None:
-        """Wait after a refusal that may be temporary; raise any other."""
+        """Wait after a refusal that may be temporary; raise any other refusal."""
         if refused.status == 401:
             self._cluster.renew_credentials(refused)
         elif refused.status not in client.BUSY_STATUSES:

@@ -1,1 +1,1 @@
-"""``kubernetes_mcad``: apps as AppWrappers of MCAD."""
+"""The scheduler ``kubernetes_mcad``, which runs apps as AppWrappers of MCAD."""

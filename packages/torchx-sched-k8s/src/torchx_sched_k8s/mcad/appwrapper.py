@@ -1,4 +1,4 @@
-"""AppWrappers: the pods, the Service and the pod groups of an app in one object."""
+"""Make and read AppWrappers, which contain an app's pods, its Service and its pod groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ API_VERSION = "workload.codeflare.dev/v1beta1"
 LABEL_APPWRAPPER = "appwrapper.workload.codeflare.dev"
 LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
 ANNOTATION_NETWORKS = "k8s.v1.cni.cncf.io/networks"
-#: Port of the Service if no role names a port.
+#: Port of the Service if no role has a port.
 DEFAULT_PORT = 29500
 
 JOB_STATE: dict[str, AppState] = {
@@ -95,12 +95,12 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
 
 
 def hosts_variable(role: str) -> str:
-    """Return the variable in which MCAD's users expect the host name of the first replica."""
+    """Return the variable that holds the first replica's host name, as in older releases."""
     return f"TORCHX_MCAD_{_NOT_IN_VARIABLES.sub('', role.upper())}_0_HOSTS"
 
 
 def pod_opts(opts: KubernetesMCADOpts) -> KubernetesOpts:
-    """Return the options of pods, as options of ``kubernetes``."""
+    """Return the options that concern pods, as options of the scheduler ``kubernetes``."""
     return KubernetesOpts(
         namespace=opts.namespace,
         service_account=opts.service_account,
@@ -112,7 +112,7 @@ def pod_opts(opts: KubernetesMCADOpts) -> KubernetesOpts:
 def complete_pod(
     pod: dict[str, Any], name: str, app_id: str, opts: KubernetesMCADOpts
 ) -> dict[str, Any]:
-    """Return a pod as an object with a name, and with the fields that MCAD needs.
+    """Return a pod as an object of the API, with a name and the fields that MCAD needs.
 
     Args:
         pod: Metadata and spec of the pod.
@@ -134,7 +134,8 @@ def complete_pod(
 def pod_name(app_id: str, role_idx: int, replica: int) -> str:
     """Return the name of a replica's pod.
 
-    In the first role it has the form of older releases; in other roles it contains their index.
+    Pods of the first role are named as in older releases; other pod names also contain the role's
+    index.
     """
     return f"{app_id}-{replica}" if role_idx == 0 else f"{app_id}-{role_idx}-{replica}"
 
@@ -142,7 +143,7 @@ def pod_name(app_id: str, role_idx: int, replica: int) -> str:
 def pod_group(
     app: AppDef, role: Role, role_idx: int, namespace: str, app_id: str
 ) -> dict[str, Any]:
-    """Return the pod group of a role, whose pods the co-scheduler starts together."""
+    """Return the pod group of a role. The co-scheduler starts the pods of a group together."""
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "PodGroup",
@@ -156,7 +157,7 @@ def pod_group(
 
 
 def service(app: AppDef, name: str, namespace: str, port: int) -> dict[str, Any]:
-    """Return the Service that gives pods host names."""
+    """Return the headless Service that gives an app's pods host names."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -173,7 +174,7 @@ def service(app: AppDef, name: str, namespace: str, port: int) -> dict[str, Any]
 
 
 def service_port(app: AppDef) -> int:
-    """Return the last port that a role names, or torchrun's default port."""
+    """Return the last port in the roles' port maps, or torchrun's default port if there is none."""
     ports = [port for role in app.roles for port in role.port_map.values()]
     return ports[-1] if ports else DEFAULT_PORT
 
@@ -183,8 +184,8 @@ def set_requeuing(spec: dict[str, Any], retries: int, pods: int) -> None:
 
     Args:
         spec: Spec of the AppWrapper, changed in place.
-        retries: How many times.
-        pods: How many pods the app needs.
+        retries: How many times MCAD requeues the app.
+        pods: Number of pods below which MCAD requeues the app.
     """
     spec["schedulingSpec"] = {
         "minAvailable": pods,
@@ -198,7 +199,7 @@ def set_requeuing(spec: dict[str, Any], retries: int, pods: int) -> None:
 
 
 def unique_name(app: AppDef) -> str:
-    """Return a new name for an app and its Service; its pods append numbers."""
+    """Return a new name for an app and its Service. Names of pods are this name and a number."""
     most = max((role.num_replicas for role in app.roles), default=1)
     tail = len(f"-{len(app.roles)}-{most}")
     ident = random_id(14)
@@ -208,15 +209,15 @@ def unique_name(app: AppDef) -> str:
 
 
 def clean_name(data: str) -> str:
-    """Return a name in lower case without characters that a host name cannot have.
+    """Convert a name to lower case and remove everything but a-z, 0-9 and dashes.
 
-    It does not begin with a digit, and may be empty.
+    The result does not begin with a digit, and may be empty.
     """
     return _OTHERS.sub("", data.lower().removeprefix("-")).lstrip("0123456789")
 
 
 def appwrapper_view(app_id: str, wrapper: Mapping[str, Any]) -> AppView:
-    """Return an app that is an AppWrapper.
+    """Return the view of an app that is an AppWrapper.
 
     Args:
         app_id: Name of the app in the cluster.

@@ -43,7 +43,7 @@ class KubernetesMCADOpts(StructuredOpts):
 
 
 def problems_of_mcad(opts: KubernetesMCADOpts) -> Iterable[str]:
-    """Yield everything that is wrong with options, one line each."""
+    """Yield an error text for each invalid option."""
     if not DNS_LABEL.accepts(opts.namespace):
         yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
     for name in ("service_account", "priority_class_name", "image_secret", "coscheduler_name"):

@@ -1,4 +1,7 @@
-"""``kubernetes_mcad``: apps as AppWrappers, which MCAD starts when all pods of an app fit."""
+"""The scheduler ``kubernetes_mcad``, which runs each app as an AppWrapper of MCAD.
+
+MCAD starts an AppWrapper when the cluster has room for all pods of the app.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ if TYPE_CHECKING:
 KubernetesMCADJob = KubernetesJob
 Opts = KubernetesMCADOpts
 
-#: States of an AppWrapper's pods, by the names in its status.
+#: Maps names in an AppWrapper's status to states of pods.
 TASK_STATE: dict[str, AppState] = {
     "Pending dispatch": AppState.PENDING,
     "pending": AppState.PENDING,
@@ -94,7 +97,7 @@ TASK_STATE: dict[str, AppState] = {
 def create_scheduler(
     session_name: str, client: ApiClient | None = None, docker_client: Any = None, **kwargs: Any
 ) -> KubernetesMCADScheduler:
-    """Return a scheduler. Parameters of other schedulers are ignored."""
+    """Return a scheduler. Other keyword arguments are ignored: they are for other schedulers."""
     return KubernetesMCADScheduler(session_name, client, docker_client)
 
 
@@ -103,8 +106,8 @@ class KubernetesMCADScheduler(KubernetesScheduler):
 
     Args:
         session_name: Name of the session, part of the handles.
-        client: A client of the kubernetes library to use instead of one made from the environment.
-        docker_client: Ignored; kept for older code.
+        client: A client of the kubernetes library; by default it is made from the environment.
+        docker_client: Ignored; kept for compatibility.
     """
 
     def __init__(
@@ -123,10 +126,10 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check an app; a role without a resource is valid here.
+        """Check an app and the options. A role without a resource is valid.
 
         Raises:
-            RequestError: No cluster can run the app.
+            RequestError: The app or the options are invalid.
         """
         opts = (
             cfg if isinstance(cfg, KubernetesMCADOpts) else KubernetesMCADOpts.from_cfg(cfg or {})
@@ -159,7 +162,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         """Return the apps of a namespace.
 
         Args:
-            cfg: The options ``namespace`` (by default the context's) and ``context``.
+            cfg: The options ``namespace`` (default: the namespace of the context) and ``context``.
         """
         from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
 
@@ -182,7 +185,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         return apps
 
     def cancel(self, app_id: str) -> None:
-        """Delete an app: AppWrappers cannot be ended in another way."""
+        """Delete an app, because MCAD cannot end an AppWrapper and keep it."""
         self.delete(app_id)
 
 
@@ -205,11 +208,11 @@ def _check(app: AppDef, opts: KubernetesMCADOpts) -> None:
         )
 
 
-# -- functions that older programs import
+# -- functions for programs written for older releases
 
 
 def cleanup_str(data: str) -> str:
-    """Return a name in lower case without characters that a host name cannot have."""
+    """Convert a name to lower case and remove everything but a-z, 0-9 and dashes."""
     return clean_name(data)
 
 
@@ -228,8 +231,8 @@ def enable_retry(job_spec: dict[str, Any], appwrapper_retries: int, total_pods: 
 
     Args:
         job_spec: Spec of the AppWrapper, changed in place.
-        appwrapper_retries: How many times.
-        total_pods: How many pods the app needs.
+        appwrapper_retries: How many times MCAD requeues the app.
+        total_pods: Number of pods below which MCAD requeues the app.
     """
     set_requeuing(job_spec, appwrapper_retries, total_pods)
 
@@ -237,7 +240,7 @@ def enable_retry(job_spec: dict[str, Any], appwrapper_retries: int, total_pods: 
 def create_pod_group(
     app: AppDef, role: Role, role_idx: int, namespace: str, app_id: str
 ) -> dict[str, Any]:
-    """Return the item of an AppWrapper with the pod group of a role."""
+    """Return the pod group of a role, as an item of an AppWrapper."""
     group = pod_group(app, role, role_idx, namespace, app_id)
     return {"replicas": 1, "generictemplate": group}
 
@@ -274,7 +277,7 @@ def role_to_pod(
     priority_class_name: str | None,
     network: str | None,
 ) -> V1Pod:
-    """Return the pod of one replica of a role whose macros are substituted."""
+    """Return the pod of one replica. The role's macros must already be substituted."""
     opts = KubernetesMCADOpts(
         namespace=namespace,
         service_account=service_account,

@@ -1,1 +1,1 @@
-"""The Kubernetes objects of an app, made without a cluster."""
+"""Make the Kubernetes objects of an app, without a request to a cluster."""

@@ -1,4 +1,4 @@
-"""``job_api=batch``: an Indexed Job for each role, and a headless Service for host names."""
+"""Make the objects for ``job_api=batch``: an Indexed Job for each role, and a headless Service."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from torchx_sched_k8s.supervisor import is_supervised, supervise
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.templates import RoleTemplate
 
-#: The field of a pod that holds its index, in every version that has Indexed Jobs.
+#: Path of the field that holds a pod's index, in every Kubernetes version with Indexed Jobs.
 INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"
 
 
 def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Return the Service and the Jobs of an app, and the objects of its supervisor if it has one.
+    """Return an app's Service, its Jobs, and the objects of its supervisor if it has one.
 
     Args:
         app: The app.
@@ -85,7 +85,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
-    """Return the Service that gives an app's pods host names, also before they are ready."""
+    """Return the Service that gives an app's pods host names, even before the pods are ready."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -101,14 +101,14 @@ def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, An
 def job_spec(
     role: Role, container: str, place: Place, opts: KubernetesOpts, *, together: bool
 ) -> dict[str, Any]:
-    """Return the spec of an Indexed Job with a role's replicas.
+    """Return the spec of an Indexed Job whose pods are a role's replicas.
 
     Args:
         role: The role.
         container: Name of the container.
-        place: The identity of the pods.
+        place: The labels and host names of the pods.
         opts: The scheduler's options.
-        together: Whether something around the Job restarts it as a whole.
+        together: Whether a supervisor or a JobSet restarts the Job as a whole.
 
     Raises:
         RequestError: The overlay of the pods is not valid.
@@ -128,7 +128,7 @@ def job_spec(
 
 
 def suspend_for_kueue(job: dict[str, Any], role: Role | None, queue: str) -> None:
-    """Suspend a Job or JobSet in a queue of Kueue, which resumes it when its turn comes."""
+    """Suspend a Job or JobSet in place and label it with a Kueue queue; Kueue resumes it."""
     job["metadata"]["labels"][LABEL_QUEUE] = queue
     job["spec"]["suspend"] = True
     if role is not None and role.min_replicas and role.min_replicas < role.num_replicas:

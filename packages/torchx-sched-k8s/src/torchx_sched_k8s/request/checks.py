@@ -1,4 +1,4 @@
-"""Checks of an app and its options, made without a cluster."""
+"""Check an app and its options, without a request to a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _VALID_PERMISSIONS = frozenset("rwm")
-#: Name of the API in messages.
+#: Name of the API in error messages.
 _API = "the Kubernetes API"
 
 
@@ -35,7 +35,7 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
         opts: The scheduler's options.
 
     Raises:
-        RequestError: Something is not valid; names every problem.
+        RequestError: The app or the options are invalid; the error lists every problem.
     """
     problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
     if not problems:
@@ -45,11 +45,11 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
 
 
 def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
-    """Yield everything about an app that no cluster can run, one line each.
+    """Yield an error text for each property of an app that makes every cluster reject it.
 
     Args:
         app: The app.
-        image: Image of roles that name none.
+        image: Image for roles without an image.
     """
     yield from app_problems(app)
     for role in app.roles:
@@ -60,11 +60,11 @@ def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
 
 
 def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
-    """Yield everything about a role that no pod can have, one line each.
+    """Yield an error text for each property of a role that no pod can have.
 
     Args:
         role: The role.
-        image: Image of roles that name none.
+        image: Image to use if the role has none.
     """
     if not role.name:
         yield "it has no name; set Role.name"
@@ -74,7 +74,7 @@ def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
             f"min_replicas is {role.min_replicas}; it must be 0 to {role.num_replicas}"
             " (num_replicas)"
         )
-    # an empty image is left to the cluster: an overlay may set one
+    # an empty image is accepted, because an overlay may set one
     if role.image in (NONE, MISSING):
         if not image:
             yield "no image; set Role.image, or the option image"
@@ -98,7 +98,7 @@ def _problems_of_mounts(role: Role) -> Iterable[str]:
     paths = {SHARED_MEMORY}
     for i, mount in enumerate(role.mounts):
         if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
-            continue  # MountTypeError is raised when the pod is made
+            continue  # PodMaker raises MountTypeError for it
         where = f"mounts[{i}]"
         if not mount.dst_path.startswith("/") or ":" in mount.dst_path:
             yield f"{where}: dst_path {mount.dst_path!r} must be an absolute path without a colon"

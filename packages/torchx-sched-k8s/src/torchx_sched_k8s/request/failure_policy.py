@@ -1,16 +1,17 @@
-"""Which failures of pods count against the retries of a Job (``podFailurePolicy``)."""
+"""Rules for failed pods of a Job (``podFailurePolicy``): ignore, count, or fail the Job."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-#: Preemption, eviction and the loss of a node do not count: the pod is created again.
+#: Recreate a pod after a preemption, an eviction or the loss of its node; this is not a retry.
 IGNORE_DISRUPTIONS: dict[str, Any] = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
-#: Any other failure fails the Job, whose condition then keeps the reason when the pods are deleted.
+#: Fail the Job when a container fails. The Job's condition keeps the exit code even after the pods
+#: are deleted.
 FAIL_JOB: dict[str, Any] = {
     "action": "FailJob",
     "onExitCodes": {"operator": "NotIn", "values": [0]},
@@ -18,5 +19,5 @@ FAIL_JOB: dict[str, Any] = {
 
 
 def pod_failure_policy(*rules: dict[str, Any]) -> dict[str, Any]:
-    """Return a ``podFailurePolicy`` with these rules, the first of which that matches applies."""
+    """Return a ``podFailurePolicy`` with these rules; the first matching rule applies."""
     return {"rules": copy.deepcopy(list(rules))}

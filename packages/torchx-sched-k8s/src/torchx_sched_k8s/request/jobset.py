@@ -1,4 +1,4 @@
-"""``job_api=jobset``: one JobSet, which starts and ends all roles together."""
+"""Make the object for ``job_api=jobset``: a JobSet, which starts and ends all roles together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchx_sched_k8s.request.retries import jobset_retries
 from torchx_specs.model.app import AppDef
 
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
-#: What JobSet appends to a role in a pod's name: index of the Job, index of the pod, a random part.
+#: JobSet appends this to the role in a pod's name: index of the Job, index of the pod, random text.
 _TAIL = "-0-%d-xxxxx"
 
 

@@ -1,4 +1,4 @@
-"""The native request of a submission: the objects to create."""
+"""The request of a dry run: the Kubernetes objects to create."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KubernetesJob:
     """The objects of an app.
 
     Attributes:
-        images_to_push: Always empty; kept for older code.
+        images_to_push: Always empty; kept for compatibility.
         resource: The object, or a ``v1`` List of several objects.
         namespace: Namespace of the objects.
     """
@@ -63,7 +63,7 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
         opts: The scheduler's options.
 
     Raises:
-        RequestError: The app or the options are not valid; names every problem.
+        RequestError: The app or the options are invalid; the error lists every problem.
     """
     check(app, opts)
     for warning in warnings_of_retries(app, opts, opts.api):
@@ -93,7 +93,7 @@ def check_size(job: KubernetesJob) -> None:
         job: The objects.
 
     Raises:
-        RequestError: An object is too large, or holds a value that JSON cannot.
+        RequestError: An object is too large, or contains a value that JSON cannot represent.
     """
     for resource in job.objects:
         what = f"{resource.get('kind')} {resource['metadata']['name']}"
@@ -110,7 +110,7 @@ def check_size(job: KubernetesJob) -> None:
 
 
 def format_request(job: KubernetesJob) -> str:
-    """Return a request as YAML for kubectl, with values masked that look like secrets."""
+    """Return a request as YAML for kubectl; values that look like secrets are masked."""
     return "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
 
 

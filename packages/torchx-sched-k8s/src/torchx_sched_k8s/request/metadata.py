@@ -27,7 +27,7 @@ def object_metadata(
     Args:
         app: The app.
         name: Name of the object.
-        labels: Its labels, beside those of the options.
+        labels: Labels to add to those of the option ``labels``.
         opts: The scheduler's options.
         role_name: The role that the object belongs to; None for the whole app.
     """

@@ -1,4 +1,4 @@
-"""Overlays: fields of Kubernetes objects that an AppDef cannot express."""
+"""Apply overlays, which set fields of Kubernetes objects that an AppDef cannot express."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from torchx_specs.overlays import apply_overlay, get_overlay
 NAMESPACE = "kubernetes"
 #: Kind of overlay for a role's pods.
 POD = "V1Pod"
-#: Kind of overlay for a role's Job; on an app, for each Job, or for Volcano's.
+#: Kind of overlay for Jobs. On a role, it changes the role's Job; on an app, it changes each Job,
+#: or the Volcano Job.
 JOB = "V1Job"
 #: Kind of overlay for an app's JobSet.
 JOBSET = "JobSet"
 _ROLE_KINDS = (POD, JOB)
 _APP_KINDS = (JOB, JOBSET)
 _KINDS = frozenset({*_ROLE_KINDS, *_APP_KINDS})
-#: A key that :func:`torchx_specs.overlays.set_overlay` adds to the kinds.
+#: A key that :func:`torchx_specs.overlays.set_overlay` adds beside the kinds; it is not a kind.
 _MARKER = "__torchx_overlays__"
 
 _OBJECT_FIELDS = "apiVersion kind metadata spec"
@@ -46,7 +47,7 @@ _JOB_FIELDS = (
     " manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy scheduling"
     " selector successPolicy suspend template ttlSecondsAfterFinished"
 )
-#: Fields that TorchX needs to find and restart replicas.
+#: Fields that overlays must not change: TorchX needs them to find and restart replicas.
 _FIXED_IN_PODS = ("restartPolicy", "hostname", "subdomain")
 _FIXED_IN_JOBS = ("completionMode", "completions", "manualSelector", "selector", "template")
 
@@ -54,16 +55,16 @@ _FIXED_IN_JOBS = ("completionMode", "completions", "manualSelector", "selector",
 def overlay_of(target: Role | AppDef, kind: str) -> dict[str, Any]:
     """Return the overlay of one kind, or ``{}`` if there is none.
 
-    If a role's ``metadata["kubernetes"]`` names no kind, all of it is the overlay of pods, as older
-    programs wrote it.
+    If a role's ``metadata["kubernetes"]`` contains no kind, the whole dict is an overlay of kind
+    ``V1Pod``: the form that older releases required.
 
     Args:
         target: The role or app.
         kind: The kind of overlay.
 
     Raises:
-        RequestError: The metadata holds no overlay, cannot be read, or has a kind that ``target``
-            cannot have.
+        RequestError: The metadata is not a dict, its file cannot be read, or it contains a kind
+            that ``target`` cannot have.
     """
     stored: Any = target.metadata.get(NAMESPACE)
     if not stored:
@@ -89,7 +90,7 @@ def read_document(source: str) -> dict[str, Any]:
         source: Path or URI of the file.
 
     Raises:
-        RequestError: The file cannot be read, or holds no mapping.
+        RequestError: The file cannot be read, or does not contain a mapping.
     """
     return get_overlay(Role("", "", metadata={NAMESPACE: {"file": source}}), NAMESPACE, "file")
 
@@ -125,7 +126,7 @@ def substituted(overlay: Any, values: macros.Values) -> Any:
 def overlay_pod(
     pod: dict[str, Any], overlay: Mapping[str, Any], *, known_only: bool, fixed: bool
 ) -> None:
-    """Apply an overlay to a pod in place. The labels of TorchX stay.
+    """Apply an overlay to a pod in place. An overlay cannot change the labels of TorchX.
 
     Args:
         pod: Metadata and spec of the pod.
@@ -163,13 +164,13 @@ def overlay_job(job: dict[str, Any], overlay: Mapping[str, Any], *, known_only: 
 def overlay_object(
     resource: dict[str, Any], overlay: Mapping[str, Any], kind: str, *, known_only: bool
 ) -> None:
-    """Apply an overlay in place to an object of an API that has its own schemas.
+    """Apply an overlay in place to an object whose spec is left to the cluster to check.
 
     Args:
         resource: The object.
         overlay: The overlay, as :func:`overlay_of` returns it.
-        kind: The kind of overlay, for messages.
-        known_only: Whether to reject unknown fields of the metadata.
+        kind: The kind of overlay, for error messages.
+        known_only: Whether to reject unknown fields of the object and its metadata.
 
     Raises:
         RequestError: A field is unknown or has a wrong type.

@@ -20,28 +20,32 @@ from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.templates import RoleTemplate, macros
 
-#: The variable that holds the replica's image.
+#: The environment variable that holds the replica's image.
 ENV_IMAGE = "TORCHX_IMAGE"
-#: The variable that holds the replica's index if one template makes all replicas of a role.
+#: The environment variable that holds the replica's index, if all replicas of a role share one
+#: template.
 ENV_REPLICA_ID = "TORCHX_REPLICA_ID"
 _ENV_JOB_ID = "TORCHX_JOB_ID"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point
 
-#: A variable whose value begins with this text gets a field of the pod; the field's path follows.
+#: Prefix in the value of an environment variable that gets the value of a pod's field. The rest of
+#: the value is the field's path.
 PLACEHOLDER_FIELD_PATH = "[FIELD_PATH]"
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 
-#: Stands for the replica's index until the user's text is escaped; no user's text can contain it.
+#: Stands for the replica's index in a template until :func:`escape` replaces it by a variable. A
+#: user's text cannot contain it.
 REPLICA_MARK = "\0replica\0"
 
 _NO_IMAGE = frozenset({"", NONE, MISSING})
-# A node replaces $(NAME), and $$ by $. The mark becomes $(NAME), so dollars before it count too.
+# Nodes replace $(NAME) by a variable, and $$ by $. The mark becomes $(NAME), so a dollar sign
+# before the mark must be escaped too.
 _ACTIVE = re.compile(r"\$\$+|\$(?=[(\0])")
 
 
 @dataclass(frozen=True)
 class Place:
-    """The identity of a pod, or of a template of pods.
+    """The names, labels and index of a pod, or of a template of pods.
 
     Attributes:
         app_id: Name of the app in the cluster.
@@ -50,8 +54,10 @@ class Place:
         annotations: Annotations of the pod.
         rank0: Host name of the first replica of the first role.
         replica: Index of the replica; None for a template of all replicas of a role.
-        index_path: For a template, the path of the pod's field that holds the index.
-        subdomain: Name of the Service that gives pods host names; None if the API sets it.
+        index_path: Path of the pod's field that holds the replica's index; used if ``replica`` is
+            None.
+        subdomain: Name of the Service that gives pods host names; None if JobSet, Volcano or
+            the code for MCAD sets the field.
     """
 
     app_id: str
@@ -64,7 +70,7 @@ class Place:
     subdomain: str | None = None
 
     def values(self) -> macros.Values:
-        """Return the values of the macros."""
+        """Return the values to substitute for macros."""
         replica = REPLICA_MARK if self.replica is None else str(self.replica)
         return macros.Values("", self.app_id, replica, ENV_RANK0_HOST)
 
@@ -75,8 +81,9 @@ class PodMaker:
     Args:
         template: The role.
         opts: The scheduler's options.
-        plain: Whether to make pods as older releases did for Volcano and MCAD: shared memory has
-            no size limit, small pods lose the whole reserve too, empty fields are included.
+        plain: Whether to make pods in the form that older releases used for Volcano and MCAD:
+            shared memory has no size limit, the reserve may reduce requests to 0, and empty fields
+            are included.
     """
 
     def __init__(
@@ -84,7 +91,7 @@ class PodMaker:
     ) -> None:
         self._template = template
         self._references = options.env_references(opts)
-        # copying by marshal is several times faster than building it again or copy.deepcopy
+        # to copy a pod by marshal is several times faster than copy.deepcopy or building it
         self._image = image_of(template.role, opts)
         self._common = marshal.dumps(_common_pod(template.role, opts, plain))
         self._labels = opts.labels or {}
@@ -96,7 +103,7 @@ class PodMaker:
 
         Args:
             container: Name of the container.
-            place: Identity of the pod.
+            place: Names, labels and index of the pod.
         """
         values = place.values()
         pod: dict[str, Any] = marshal.loads(self._common)  # noqa: S302 - dumped above
@@ -118,7 +125,7 @@ class PodMaker:
 
 
 def image_of(role: Role, opts: KubernetesOpts) -> str:
-    """Return the image of a role: its own, or the image of the options if it has none."""
+    """Return the image of a role, or the option ``image`` if the role has no image."""
     return opts.image if role.image in _NO_IMAGE and opts.image else str(role.image)
 
 
@@ -157,7 +164,7 @@ def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]
 
 
 def escape(text: str) -> str:
-    """Return a text escaped so that a container gets it unchanged: nodes replace ``$(NAME)``.
+    """Escape ``$`` so that a container gets a text unchanged; replace marks by a variable.
 
     >>> escape("$(PATH) $HOME $$"), escape("a$" + REPLICA_MARK)
     ('$$(PATH) $HOME $$$$', 'a$$$(TORCHX_REPLICA_ID)')
@@ -169,12 +176,12 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Return a text as the container gets it, without substituting variables."""
+    """Replace ``$$`` by ``$`` as a node does; variables are not substituted."""
     return re.sub(r"\$\$", "$", text)
 
 
 def marked(text: str) -> str:
-    """Return a text with a reference to the variable of the index in place of each mark."""
+    """Replace each mark by a reference to the environment variable of the index."""
     return text.replace(REPLICA_MARK, f"$({ENV_REPLICA_ID})") if "\0" in text else text
 
 
@@ -184,7 +191,7 @@ def _env(
     reserved = {ENV_RANK0_HOST: place.rank0, ENV_IMAGE: image}
     found: list[dict[str, Any]] = []
     if place.replica is None:
-        # a value can refer only to variables before it, so this variable comes first
+        # a value can refer only to earlier variables, so this variable must be the first
         source = {"fieldRef": {"fieldPath": place.index_path}}
         found.append({"name": ENV_REPLICA_ID, "valueFrom": source})
         env.pop(ENV_REPLICA_ID, None)
@@ -197,7 +204,7 @@ def _env(
             found.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
             continue
         if name == _ENV_JOB_ID and value.endswith(f"/{place.app_id}"):
-            # ids of this scheduler begin with the namespace
+            # app ids of this scheduler begin with the namespace, which the macro's value lacks
             value = f"{value[: -len(place.app_id)]}{place.namespace}:{place.app_id}"
         found.append({"name": name, "value": escape(value)})
     if references:
@@ -211,8 +218,8 @@ def resource_lists(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return limits and requests of a container.
 
-    Requests are lower than limits by the reserve of the options, so that a role with the size of a
-    whole node leaves room for the node's system pods.
+    Requests are lower than limits by the options ``reserved_millicpu`` and ``reserved_memmb``, so
+    that a role that needs a whole node leaves room for the node's system pods.
 
     Args:
         resource: The role's resource.
@@ -251,10 +258,10 @@ def _instance_selector(resource: Resource) -> dict[str, str]:
 def _volumes(
     role: Role, opts: KubernetesOpts, plain: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
-    """Return volumes, their mounts, and whether the container must be privileged."""
+    """Return a pod's volumes, their mounts, and whether the container must be privileged."""
     memory: dict[str, Any] = {"medium": "Memory"}
     if role.resource.memMB > 0 and not plain:
-        # its content counts as memory of the container anyway
+        # the content counts as the container's memory anyway, so the limit takes nothing away
         memory["sizeLimit"] = f"{int(role.resource.memMB)}M"
     volumes: list[dict[str, Any]] = [{"name": "dshm", "emptyDir": memory}]
     mounts: list[dict[str, Any]] = [{"name": "dshm", "mountPath": SHARED_MEMORY}]

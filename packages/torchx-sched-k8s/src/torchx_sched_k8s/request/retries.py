@@ -1,4 +1,4 @@
-"""Which replicas restart after a failure, as fields of each API."""
+"""Convert retry policies to the fields of each API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchx_sched_k8s.request.failure_policy import (
 from torchx_sched_k8s.supervisor import is_supervised
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 
-#: Volcano's policies of a task.
+#: Policies of a Volcano task, by the retry policy of the task's role.
 RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
     RetryPolicy.REPLICA: [],
     RetryPolicy.APPLICATION: [
@@ -29,12 +29,12 @@ RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
 
 
 def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
-    """Return what restarts when a replica of the role fails: the option, or the role's policy."""
+    """Return the option ``retry_policy``, or the role's own policy if the option is not set."""
     return RetryPolicy(opts.retry_policy) if opts.retry_policy else role.retry_policy
 
 
 def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yield the retries that the API cannot do, one line each."""
+    """Yield an error text for each role with a retry policy that the API does not support."""
     for role in app.roles:
         policy = policy_of(role, opts)
         if role.max_retries < 1 or policy != RetryPolicy.ROLE:
@@ -56,10 +56,10 @@ def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable
 
 
 def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yield the retries that differ from the roles' policies, one line each.
+    """Yield a warning for each role whose retries differ from its policy.
 
-    APPLICATION is the default policy of a role. Plain Jobs restart the failed replica alone then;
-    only the option ``retry_policy`` adds a supervisor.
+    The default policy of a role is APPLICATION, but plain Jobs then restart only the failed
+    replica. Only the option ``retry_policy`` adds a supervisor, which restarts the whole app.
     """
     if is_supervised(app, opts):
         return
@@ -78,12 +78,12 @@ def _restarts_alone(app: AppDef, api: str) -> bool:
 
 
 def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str, Any]:
-    """Return the fields of a Job that say how often its pods restart.
+    """Return the fields of a Job's spec that control retries.
 
     Args:
         role: The Job's role.
         opts: The scheduler's options.
-        together: Whether something around the Job restarts it as a whole.
+        together: Whether a supervisor or a JobSet restarts the Job as a whole.
     """
     least = role.num_replicas if role.min_replicas is None else role.min_replicas
     elastic = 0 < least < role.num_replicas
@@ -105,12 +105,12 @@ def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str
 
 
 def jobset_retries(app: AppDef, opts: KubernetesOpts, names: dict[str, str]) -> dict[str, Any]:
-    """Return ``failurePolicy`` of a JobSet; empty for no retries.
+    """Return the field ``failurePolicy`` of a JobSet; empty if there are no retries.
 
     Args:
         app: The app.
         opts: The scheduler's options.
-        names: Names of the roles in the cluster, by the roles' names.
+        names: Maps each role's name to the name of the role's replicated Job.
     """
     together = {
         role.name: role.max_retries

@@ -1,7 +1,7 @@
-"""``job_api=volcano``: one Volcano Job.
+"""Make the object for ``job_api=volcano``: one Volcano Job.
 
-A role is one task if its replicas are equal. Otherwise each replica is a task, as in older
-releases.
+A role is one task if no argument, variable or overlay depends on the replica. Otherwise each
+replica is a task, as in older releases of TorchX.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         RequestError: An overlay is not valid.
     """
     most = max(role.num_replicas for role in app.roles)
-    # the longer form of a pod's name, for a task of one replica: <app>-<role>-<replica>-0
+    # reserve space for the longest pod name: <app>-<role>-<replica>-0 for a task of one replica
     names = normalized_app_names(app.name, [role.name for role in app.roles], len(f"-{most - 1}-0"))
     roles = [_RoleTasks(role, opts, names) for role in app.roles]
     for role in app.roles:
@@ -87,7 +87,7 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
 
 
 class _RoleTasks:
-    """The tasks of a role."""
+    """Makes the tasks of a role."""
 
     def __init__(self, role: Role, opts: KubernetesOpts, names: AppNames) -> None:
         self.role = role
@@ -109,13 +109,13 @@ class _RoleTasks:
         texts = [*self._template.args(values), *self._template.env(values).values()]
         if any(REPLICA_MARK in str(text) for text in texts):
             return False
-        # in an overlay the mark becomes a variable, so compare two indices instead
+        # `substituted` replaces the mark in overlays, so compare the overlays of two replicas
         first = macros.Values("", self._app_id, "0", ENV_RANK0_HOST)
         other = macros.Values("", self._app_id, "1", ENV_RANK0_HOST)
         return bool(substituted(self._overlay, first) == substituted(self._overlay, other))
 
     def pod_name(self, replica: int) -> str:
-        """Return the name that Volcano gives to the pod of a replica."""
+        """Return the name that Volcano gives to a replica's pod."""
         if self.equal:
             return f"{self._app_id}-{self._name}-{replica}"
         return f"{self._app_id}-{self._name}-{replica}-0"
@@ -180,7 +180,8 @@ class _RoleTasks:
 def _names_a_replica(overlay: Any, name: str) -> bool:
     """Return whether an overlay names the container of one replica, such as ``main-0``.
 
-    Overlays of older releases do, in ``JOIN("containers", on="name")``: each replica was a task.
+    Overlays for older releases contain such names in ``JOIN("containers", on="name")``, because
+    each replica was a task of its own.
     """
     if isinstance(overlay, str):
         head, _, index = overlay.rpartition("-")

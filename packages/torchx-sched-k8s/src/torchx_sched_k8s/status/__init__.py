@@ -1,1 +1,1 @@
-"""The status of apps, computed from the cluster's objects."""
+"""Compute the status of apps from the cluster's objects."""

@@ -1,4 +1,4 @@
-"""The description of an app, from its own objects, its pods and, at most, one event."""
+"""Describe an app from its Jobs, its pods and events."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ APIS = ("batch", "jobset", "volcano")
 def find_app(
     cluster: Cluster, namespace: str, app_id: str, likely: str | None = None
 ) -> AppView | None:
-    """Return an app as its own objects describe it, or None if it does not exist.
+    """Return the view of an app, or None if the app does not exist.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
-        likely: The API to query first.
+        likely: The API to query first: ``batch``, ``jobset`` or ``volcano``.
     """
     order = sorted(APIS, key=lambda api: api != likely)
     denied: ApiError | None = None
@@ -45,7 +45,7 @@ def find_app(
         except ApiError as e:
             if e.status != 403 or api == "batch":
                 raise
-            denied = e  # a missing API may also be reported as forbidden
+            denied = e  # 403 may also mean that the API is not installed
             continue
         if view is not None:
             return view
@@ -85,10 +85,11 @@ def describe(
     """Return the description of an app.
 
     Args:
-        cluster: Asked for an event if nothing else says why the app waits.
+        cluster: Queried for Kueue's workload or for an event if the app waits and ``view`` and
+            ``pods`` do not contain the reason.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
-        view: The app as its own objects describe it.
+        view: The app's view, read from its Jobs.
         pods: All pods of the app.
     """
     statuses = [_role_status(role, view, _pods_of(role, pods)) for role in view.roles]
@@ -175,23 +176,23 @@ def _replica_state(role: RoleView, ended: AppState, index: int, pod: Pod | None)
     if index in role.failed:
         return AppState.FAILED
     if ended == AppState.SUCCEEDED:
-        return AppState.SUCCEEDED  # enough other replicas succeeded
+        return AppState.SUCCEEDED  # enough of the other replicas have succeeded
     if pod is None:
         return AppState.PENDING if role.wants_pods else ended
     if pod.state == AppState.FAILED and role.wants_pods:
-        return AppState.PENDING  # its next attempt has no pod yet
+        return AppState.PENDING  # the replica's next attempt has no pod yet
     return pod.state
 
 
 def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
     matching = [r for r in replicas if r.state == state and r.reason]
-    # a replica with an exit code failed itself; others may have been ended because of it
+    # a replica with an exit code failed by itself; others may have been ended because of it
     matching.sort(key=lambda r: r.exit_code is None)
     return f"{matching[0].role}/{matching[0].id}: {matching[0].reason}" if matching else ""
 
 
 def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
-    """Return why an app waits in Kueue's queue; empty if it does not wait there."""
+    """Return why an app waits in a Kueue queue; empty if it does not, or if this is unknown."""
     waiting = [
         one
         for one in view.objects
@@ -220,7 +221,7 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
 
 
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
-    """Return the last warning about what keeps an app from running, by at most one request."""
+    """Return the last warning event of a Job without pods, or of a waiting pod; may be empty."""
     about = ""
     for role in view.roles:
         own_pods = [pod for index in _pods_of(role, pods).values() for pod in index]
@@ -236,7 +237,7 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
 
 
 def described_role(role: RoleView) -> Role:
-    """Return a role, as far as the template of its pods describes it."""
+    """Return the role that a pod template describes; the other fields have their defaults."""
     spec = role.template.get("spec") or {}
     main = (spec.get("containers") or [{}])[0]
     command = [unescape(str(argument)) for argument in main.get("command") or ()]

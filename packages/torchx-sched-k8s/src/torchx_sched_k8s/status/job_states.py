@@ -1,4 +1,4 @@
-"""States of Jobs, and the reasons for them."""
+"""Read states, and the reasons for them, from Jobs and similar objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_specs.model.status import AppState
 
-#: States of Volcano's Jobs, by their phases.
+#: Maps phases of Volcano Jobs to states.
 VOLCANO_JOB_STATES: dict[str, AppState] = {
     "Pending": AppState.PENDING,
     "Aborting": AppState.RUNNING,
@@ -53,22 +53,22 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
 
 
 def true_conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the true conditions of an object, by their types."""
+    """Return the conditions of an object whose status is True, by type."""
     conditions = (resource.get("status") or {}).get("conditions") or ()
     return {c["type"]: c for c in conditions if c.get("status") == "True"}
 
 
 def role_name_of(resource: Mapping[str, Any]) -> str:
-    """Return the name of an object's role, as in the AppDef."""
+    """Return the name of an object's role, as in the AppDef; empty if it is unknown."""
     found = annotations_of(resource).get(ANNOTATION_ROLE_NAME)
     return str(found or labels_of(resource).get(LABEL_ROLE_NAME) or "")
 
 
 def condition_reason(condition: Mapping[str, Any]) -> str:
-    """Return reason and message of a condition, on one line."""
+    """Return a condition's reason and message on one line."""
     reason, message = condition.get("reason") or "", condition.get("message") or ""
     if reason == "PodFailurePolicy":
-        # leave out the index of the rule, which the user did not write
+        # leave out the index of the rule: TorchX wrote the rule, not the user
         reason, message = "", str(message).partition(" matching FailJob")[0]
     return " ".join(": ".join(str(part) for part in (reason, message) if part).split())
 

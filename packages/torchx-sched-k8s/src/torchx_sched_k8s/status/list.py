@@ -1,4 +1,4 @@
-"""The apps of a namespace."""
+"""List the apps of a namespace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
-    """Return the apps of a namespace, of every API that the cluster has, the newest first."""
+    """Return the views of a namespace's apps, of all installed APIs, the newest app first."""
     action = f"list the apps of namespace {namespace}"
     of_torchx = {"labelSelector": selector()}
     jobs: dict[str, list[Mapping[str, Any]]] = {}
@@ -30,7 +30,7 @@ def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
         jobset_view(str(one["metadata"]["name"]), one)
         for one in _if_installed(cluster, path, action, of_torchx)
     ]
-    # Volcano Jobs of older releases have no labels to select
+    # Volcano Jobs from older releases have no labels, so a label selector would miss them
     path = object_path(VOLCANO, namespace, "jobs")
     views += [
         volcano_view(str(one["metadata"]["name"]), one)
@@ -46,7 +46,7 @@ def _if_installed(
     try:
         yield from cluster.list_items(path, action, query)
     except ApiError as e:
-        # a missing API may also be reported as forbidden
+        # 403 may also mean that the API is not installed
         if e.status not in (403, 404):
             raise
 

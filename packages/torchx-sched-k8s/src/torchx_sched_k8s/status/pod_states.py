@@ -1,4 +1,4 @@
-"""States of replicas and the reasons for them, from their pods."""
+"""Read states of replicas, and the reasons for them, from pods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torchx_specs.model.status import AppState
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: Fields of pods that nothing here reads, and that take most of a list's memory.
+#: Fields of pods to drop while a list is parsed: they are not used and take most of its memory.
 _UNUSED_FIELDS = frozenset(
     {"managedFields", "env", "envFrom", "volumeMounts", "volumes", "tolerations", "affinity"}
     | {"command", "args", "resources", "ports", "livenessProbe", "readinessProbe", "startupProbe"}
@@ -39,7 +39,7 @@ _PHASES = {
     "Succeeded": AppState.SUCCEEDED,
     "Failed": AppState.FAILED,
 }
-#: Reasons to wait that every pod goes through; they are not shown.
+#: Reasons for which every starting pod waits; they are not shown to users.
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
 _DISRUPTIONS = {"PreemptionByScheduler": "Preempted", "EvictionByEvictionAPI": "Evicted"}
 _INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0)?\Z")
@@ -54,18 +54,18 @@ class Pod:
         role: Name of the role.
         role_index: Index of the role in its app; -1 if unknown.
         index: Index of the replica in its role.
-        created: When it was created, as the cluster writes it.
+        created: Time of the pod's creation, as text in the form of the API.
         state: State of the replica.
-        reason: Why it is in that state; empty if there is nothing to show.
-        exit_code: Exit code of its container; None while unknown.
-        node: Name of its node; None while unknown.
-        host: Host name by which other replicas reach it.
-        address: IP address; None while unknown.
-        restarts: How many times its container was restarted.
-        container: Name of its container.
-        started: Whether its container may have written to its log.
-        leaving: Whether it is being deleted.
-        attempt: How many times JobSet had restarted the app before.
+        reason: Why the replica is in this state; empty if there is nothing to show.
+        exit_code: Exit code of the container, or of its run before a restart; None if unknown.
+        node: Name of the pod's node; None if unknown.
+        host: Host name by which other replicas reach the pod.
+        address: IP address of the pod; None if unknown.
+        restarts: How many times the container was restarted.
+        container: Name of the role's container: the first container of the pod.
+        started: Whether the container may have written to its log.
+        leaving: Whether the pod is being deleted.
+        attempt: How many times JobSet had restarted the app when the pod was created.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """Whether its container has ended."""
+        """Whether the role's container has ended."""
         return self.state in (AppState.SUCCEEDED, AppState.FAILED)
 
 
 def read_pod(pod: Mapping[str, Any]) -> Pod:
-    """Return a pod of the API as a :class:`Pod`."""
+    """Convert a pod in the form of the API to a :class:`Pod`."""
     metadata = pod["metadata"]
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     labels = labels_of(pod)
@@ -104,7 +104,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     now = main.get("state") or {}
     ended = now.get("terminated")
     if state == AppState.RUNNING and ended and spec.get("restartPolicy") == "Never":
-        # a sidecar still runs
+        # the role's container has ended, but a sidecar still runs
         state = AppState.SUCCEEDED if ended.get("exitCode") == 0 else AppState.FAILED
     last = ended or (main.get("lastState") or {}).get("terminated") or {}
     host = spec.get("hostname") or name
@@ -136,8 +136,8 @@ def list_pods(cluster: Cluster, namespace: str, label_selector: str, action: str
     Args:
         cluster: The cluster.
         namespace: Namespace of the pods.
-        label_selector: Selector of their labels.
-        action: What is requested, as in "cannot <action>".
+        label_selector: Label selector of the pods.
+        action: The action in error messages, as in "cannot <action>".
     """
     path = object_path(CORE, namespace, "pods")
     query = {"labelSelector": label_selector}
@@ -152,8 +152,8 @@ def _without_unused_fields(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def latest(pods: Iterable[Pod]) -> list[Pod]:
-    """Return pods in the order of their attempts, the latest last."""
-    # of pods created in the same second, one that has not ended is the latest
+    """Return pods in the order of their attempts; the last pod is of the latest attempt."""
+    # of several pods created in the same second, the pod that has not ended is the latest
     return sorted(pods, key=lambda pod: (pod.attempt, pod.created, not pod.ended, pod.name))
 
 
@@ -209,7 +209,7 @@ def _reason(
 
 
 def _init_containers_ended(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return how the init containers ended."""
+    """Return the field ``terminated`` of each init container; empty if it has not ended."""
     return [
         (one.get("state") or {}).get("terminated") or {}
         for one in status.get("initContainerStatuses") or ()

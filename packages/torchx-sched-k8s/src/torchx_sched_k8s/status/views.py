@@ -1,4 +1,4 @@
-"""An app as its own objects describe it (Jobs, JobSet ...), in one form for every API."""
+"""Views of apps: the facts in an app's Jobs, JobSet or AppWrapper, in one form for every API."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ class RoleView:
         index: Index of the role in its app.
         name: Name of the role, as in the AppDef.
         replicas: Number of replicas.
-        template: Template of its pods, or one of them.
-        state: State of the role; None if the API has only a state of the app.
-        owner: Name of the object that creates its pods.
+        template: Template of the role's pods; if their templates differ, the first one.
+        state: State of the role; None if the API reports only the state of the app.
+        owner: Name of the object that creates the role's pods.
         least: How many replicas must succeed; None for all.
-        retries: How many times it may restart.
-        succeeded: Indices of replicas that have succeeded; their pods may be deleted.
+        retries: The role's ``max_retries``, as far as the objects contain it.
+        succeeded: Indices of replicas that have succeeded, even if their pods were deleted.
         failed: Indices of replicas that have failed for good.
-        wants_pods: Whether its pods should exist by now.
-        ended_for: Why it was ended although it had not failed itself; otherwise empty.
+        wants_pods: Whether the role's pods should exist by now.
+        ended_for: Reason for which the supervisor ended the role, which had not failed; otherwise
+            empty.
     """
 
     index: int
@@ -63,19 +64,19 @@ class RoleView:
 
 @dataclass
 class AppView:
-    """One app.
+    """One app, as its objects describe it without its pods.
 
     Attributes:
         api: ``batch``, ``jobset``, ``volcano`` or ``mcad``.
         app_id: Name of the app in the cluster.
         name: Name of the app, as in the AppDef.
-        state: State of the app, without looking at its pods.
-        message: Why it is in that state; empty if there is nothing to show.
-        roles: The roles, in their order.
+        state: State of the app; the states of its pods may refine it.
+        message: Why the app is in this state; empty if there is nothing to show.
+        roles: The roles, in the order of the AppDef.
         objects: The app's objects, without its pods.
         restarts: How many times the whole app was restarted.
         metadata: Metadata of the AppDef.
-        supervision: The status of its supervisor; None if it has none.
+        supervision: The app's Jobs and their supervisor; None if the app has no supervisor.
     """
 
     api: str
@@ -95,11 +96,11 @@ def batch_view(
     jobs: Sequence[Mapping[str, Any]],
     missing_jobs: Sequence[Mapping[str, Any]] = (),
 ) -> AppView:
-    """Return an app that consists of plain Jobs.
+    """Return the view of an app that consists of plain Jobs.
 
     Args:
         app_id: Name of the app in the cluster.
-        jobs: Its Jobs, including its supervisor's.
+        jobs: The app's Jobs, including the supervisor's Job.
         missing_jobs: Manifests of Jobs that do not exist because the app is being restarted.
     """
     supervision = Supervision(jobs, missing_jobs)
@@ -143,7 +144,7 @@ def batch_view(
 
 
 def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
-    """Return an app that is a JobSet.
+    """Return the view of an app that is a JobSet.
 
     Args:
         app_id: Name of the app in the cluster.
@@ -190,7 +191,7 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
 
 
 def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
-    """Return an app that is a Volcano Job.
+    """Return the view of an app that is a Volcano Job.
 
     Args:
         app_id: Name of the app in the cluster.
@@ -221,14 +222,14 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
 
 
 def is_ours(volcano_job: Mapping[str, Any]) -> bool:
-    """Return whether TorchX made a Volcano Job; older releases labelled only its pods."""
+    """Return whether TorchX made a Volcano Job; older releases labelled only the Job's pods."""
     tasks = (volcano_job.get("spec") or {}).get("tasks") or [{}]
     labelled = [labels_of(volcano_job), labels_of(tasks[0].get("template") or {})]
     return any(LABEL_APP_NAME in labels for labels in labelled)
 
 
 def combined(states: Iterable[AppState]) -> AppState:
-    """Return the state of an app from the states of its roles: one that failed fails the app."""
+    """Return the state of an app from the states of its roles. One failed role fails the app."""
     states = list(states)
     for state in (AppState.CANCELLED, AppState.FAILED):
         if state in states:
@@ -241,7 +242,7 @@ def combined(states: Iterable[AppState]) -> AppState:
 
 
 def indices(text: Any) -> Iterable[int]:
-    """Yield the indices in a text such as ``completedIndexes`` of a Job.
+    """Yield the indices in a text such as the field ``completedIndexes`` of a Job.
 
     >>> list(indices("1,3-5"))
     [1, 3, 4, 5]
@@ -260,13 +261,13 @@ def app_view(
     roles: list[RoleView],
     objects: Sequence[Mapping[str, Any]],
 ) -> AppView:
-    """Return an app whose name and metadata are annotations of its first object.
+    """Return the view of an app. Its name and metadata are annotations of its first object.
 
     Args:
-        api: The API of the objects.
+        api: The API of the objects: ``batch``, ``jobset``, ``volcano`` or ``mcad``.
         app_id: Name of the app in the cluster.
         state: State of the app.
-        message: Why it is in that state.
+        message: Why the app is in this state.
         roles: The roles.
         objects: The app's objects.
     """
@@ -277,5 +278,5 @@ def app_view(
         annotation = json.loads(annotations_of(first).get(ANNOTATION_METADATA) or "{}")
         metadata = {str(key): str(value) for key, value in annotation.items()}
     except (ValueError, AttributeError):
-        pass  # somebody replaced the annotation
+        pass  # somebody changed the annotation; show no metadata
     return AppView(api, app_id, name or "", state, message, roles, list(objects), 0, metadata)

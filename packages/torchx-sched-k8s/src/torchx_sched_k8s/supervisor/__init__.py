@@ -2,10 +2,11 @@
 
 No controller of a plain cluster restarts several Jobs together. With ``retry_policy=APPLICATION``
 an app therefore has a supervisor: a Job of one pod, named like the app, that owns all other objects
-of the app. When a role fails, the supervisor deletes all Jobs of the app and creates them again.
+of the app. When a role fails, the supervisor deletes the Jobs of all roles and creates them again.
+If no restart is left, the supervisor ends the roles that still run.
 
-This module is the only interface of the folder: the rest of the package imports the names below
-from here, and nothing from the modules beside it.
+The rest of the package imports only the names below, and only from here; it does not import the
+modules of this folder.
 
 ==============  ====================  ==============================================================
 step            name                  purpose
@@ -13,8 +14,8 @@ step            name                  purpose
 request         is_supervised         Whether an app gets a supervisor.
 request         supervise             Add the supervisor to an app's Service and Jobs.
 request         masked_manifests      Mask the secrets of the config map for display.
-submit          find_owner            The object that owns the others; it is created first.
-submit          rights_hint           What to do if RBAC forbids to create its account.
+submit          find_owner            The supervisor's Job: it owns the other objects.
+submit          rights_hint           Remedy if the user may not create its account.
 status          Supervision           States of the roles, restarts and end of the app.
 status          read_missing_jobs     Manifests of Jobs that do not exist during a restart.
 status          restart_message       The app's message with the reason of the present restart.

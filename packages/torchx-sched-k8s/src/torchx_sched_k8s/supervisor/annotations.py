@@ -1,6 +1,6 @@
-"""Labels and annotations that the supervisor and the rest of its app share.
+"""Labels and annotations of a supervisor and of the Jobs that it restarts.
 
-``program.py`` repeats the annotations: it runs without this package.
+``program.py`` repeats the annotations' names, because it runs without this package. Change both.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Any
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ENDED as ANNOTATION_ENDED
 from torchx_sched_k8s.cluster.labels import annotations_of, labels_of
 
-#: Which part of an app an object is, where the app has a supervisor.
+#: Whether an object belongs to the supervisor or to a role; only in apps that have a supervisor.
 LABEL_PART = "torchx.pytorch.org/part"
 PART_SUPERVISOR = "supervisor"
 PART_REPLICA = "replica"
 
 #: How many times the app had been restarted when the object was created.
 ANNOTATION_RESTARTS = "torchx.pytorch.org/restarts"
-#: How many times the app may be restarted because this role failed.
+#: How many times failures of this role may restart the app.
 ANNOTATION_MAX_RESTARTS = "torchx.pytorch.org/max-restarts"
-#: Why the app was restarted last.
+#: Reason of the app's last restart.
 ANNOTATION_RESTART_REASON = "torchx.pytorch.org/restart-reason"
-#: What keeps the supervisor from its work.
+#: The error that prevents the supervisor from restarting or ending the app.
 ANNOTATION_TROUBLE = "torchx.pytorch.org/trouble"
-#: How many roles the app has.
+#: Number of the app's roles.
 ANNOTATION_ROLES = "torchx.pytorch.org/roles"
-#: The key of the supervisor's config map with the manifests of the roles' Jobs.
+#: Key in the supervisor's config map; the value is the manifests of the roles' Jobs.
 MANIFESTS = "jobs.json"
 
 
@@ -36,6 +36,6 @@ def is_supervisor(resource: Mapping[str, Any]) -> bool:
 
 
 def number_of(resource: Mapping[str, Any] | None, annotation: str) -> int:
-    """Return an annotation as a number; 0 if it is missing or no number."""
+    """Return an annotation's value as a number; 0 if it is missing or is not a number."""
     text = annotations_of(resource or {}).get(annotation) or ""
     return int(text) if text.isdigit() else 0

@@ -1,4 +1,4 @@
-"""The supervisor when its app is submitted, cancelled and deleted."""
+"""Functions for a supervisor's objects when the app is submitted, cancelled or deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.supervisor.status import Supervision
 
-#: How long :func:`stop` waits for the end of the supervisor's pod, in seconds.
+#: How long :func:`stop` waits until the supervisor's pod has ended, in seconds.
 _STOP_SECONDS = 15.0
 _STOP_PAUSE = 0.3
 _ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
@@ -31,7 +31,7 @@ def find_owner(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None
 
 
 def rights_hint(resource: Mapping[str, Any]) -> str:
-    """Return a remedy for a missing right to create an object; empty if there is none."""
+    """Return a remedy for a user who may not create an object; empty if there is none."""
     if resource.get("kind") not in _ACCOUNT_KINDS:
         return ""
     return (
@@ -43,18 +43,18 @@ def rights_hint(resource: Mapping[str, Any]) -> str:
 def stop(
     cluster: Cluster, namespace: str, app_id: str, changes: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """End the supervisor of an app and wait for its pod.
+    """Suspend the supervisor's Job and wait until its pod has ended.
 
-    Otherwise the supervisor could create Jobs while the app is being cancelled.
+    A running supervisor could create Jobs while the app is being cancelled.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
-        changes: Changes of the supervisor's Job to make along with that.
+        changes: Other changes to merge into the supervisor's Job in the same request.
 
     Returns:
-        The roles' Jobs that exist after that.
+        The roles' Jobs that then exist and are not being deleted.
     """
     action = f"cancel {app_id}"
     path = object_path(BATCH, namespace, "jobs", app_id)
@@ -82,12 +82,13 @@ def _is_stopped(job: Mapping[str, Any]) -> bool:
 
 
 def dependents(supervision: Supervision) -> list[tuple[str, str, str]]:
-    """Return API, plural and name of the objects that only the supervisor needs.
+    """Return API, plural and name of each object that only the supervisor needs.
 
-    They are deleted with their owner, except for objects that kubectl created: those have no owner.
+    The cluster deletes these objects together with the supervisor's Job, which owns them. Objects
+    that a user created with kubectl from a dry run have no owner and must be deleted by name.
 
     Args:
-        supervision: What the app's Jobs say.
+        supervision: The app's Jobs and their supervisor. The app must have one.
     """
     supervisor = supervision.objects[0]
     name = str(supervisor["metadata"]["name"])

@@ -1,8 +1,8 @@
 """The objects of an app's supervisor.
 
-The supervisor is a Job of one pod, which has the app's name and owns all other objects of the app.
-The pod runs :mod:`torchx_sched_k8s.supervisor.program` with a service account that may read, delete
-and create the app's Jobs. The Jobs' manifests are in a config map.
+The supervisor is a Job of one pod. The Job has the app's name and owns all other objects of the
+app. The pod runs :mod:`torchx_sched_k8s.supervisor.program` with a service account that may read,
+patch, delete and create the app's Jobs. A config map holds the manifests of the roles' Jobs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from torchx_specs.model.app import AppDef, RetryPolicy
 
 #: API version of Roles and RoleBindings.
 RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
-#: The largest data of a config map, in bytes.
+#: The largest size of a config map's data, in bytes.
 LARGEST_DATA = 1024 * 1024
 
 #: How many times a failed pod of the supervisor is replaced; evictions do not count.
@@ -44,8 +44,8 @@ _GRACE_SECONDS = 5
 def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
     """Return whether an app gets a supervisor.
 
-    It does if the option ``retry_policy`` asks for restarts of the whole app, and its plain Jobs
-    could not do the same by themselves.
+    An app gets one if the option ``retry_policy`` is ``APPLICATION`` and plain Jobs alone could not
+    restart or end the whole app.
     """
     if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
         return False
@@ -60,12 +60,12 @@ def supervise(
     jobs: Sequence[dict[str, Any]],
     opts: KubernetesOpts,
 ) -> list[dict[str, Any]]:
-    """Return an app's objects with those of its supervisor.
+    """Return an app's objects together with its supervisor's objects.
 
     Args:
         app: The app.
         app_id: Name of the app in the cluster.
-        service: The app's Service; changed so that it leaves out the supervisor's pod.
+        service: The app's Service; changed in place, so that the supervisor's pod is not selected.
         jobs: The app's Jobs, one for each role; labelled and annotated in place.
         opts: The scheduler's options.
 
@@ -127,7 +127,7 @@ def masked_manifests(data: Mapping[str, str], mask: Callable[[Any], Any]) -> dic
 
     Args:
         data: Data of the config map.
-        mask: Returns the list of manifests with secrets masked.
+        mask: Called with the list of manifests; returns a copy with secrets masked.
     """
     return {
         key: _manifests_text(mask(json.loads(text))) if key == MANIFESTS else text
@@ -138,7 +138,7 @@ def masked_manifests(data: Mapping[str, str], mask: Callable[[Any], Any]) -> dic
 def _rules(app_id: str, jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rights of the supervisor's account, limited to the app's objects by name.
 
-    RBAC cannot limit the right to create objects by name.
+    The right to create Jobs is the exception: RBAC cannot limit it by name.
     """
     names = [str(job["metadata"]["name"]) for job in jobs]
     batch = {"apiGroups": ["batch"], "resources": ["jobs"]}
@@ -162,7 +162,7 @@ def _job_spec(
     labels: Mapping[str, str],
     opts: KubernetesOpts,
 ) -> dict[str, Any]:
-    # the first role's pod after overlays
+    # overlays were already applied to this pod
     first_pod = jobs[0]["spec"]["template"]["spec"]
     main = first_pod["containers"][0]
     container: dict[str, Any] = {
@@ -171,10 +171,10 @@ def _job_spec(
         "command": ["python3", "-c", escape(_program()), app_id, opts.namespace],
         "resources": {
             "requests": {"cpu": "10m", "memory": "64Mi"},
-            # some namespaces require limits
+            # a quota of the namespace may require limits
             "limits": {"cpu": "500m", "memory": "256Mi"},
         },
-        # the last lines of its log become the reason why it ended
+        # after a failure, the last lines of the log become the message of the pod's status
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             **_user_of(main.get("securityContext")),
@@ -196,7 +196,7 @@ def _job_spec(
     optional = {
         "imagePullSecrets": first_pod.get("imagePullSecrets"),
         "securityContext": _user_of(first_pod.get("securityContext")),
-        # the nodes of the app, without the devices of a role's resource
+        # the supervisor needs no devices, so it ignores the instance type of a role's resource
         "nodeSelector": opts.node_selector,
         "tolerations": options.tolerations(opts),
         "priorityClassName": opts.priority_class,
@@ -217,13 +217,13 @@ def _job_spec(
         },
     }
     if opts.ttl_seconds is not None:
-        # it ends with the app and owns all other objects
+        # the supervisor's Job ends with the app and owns all other objects, so they are deleted too
         spec["ttlSecondsAfterFinished"] = opts.ttl_seconds
     return spec
 
 
 def _user_of(context: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the user and group of a security context."""
+    """Return the fields of a security context that set user and group."""
     fields = ("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup")
     return {field: context[field] for field in fields if context and field in context}
 

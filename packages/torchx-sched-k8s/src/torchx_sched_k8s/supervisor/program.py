@@ -1,13 +1,15 @@
 """The program of a supervisor's pod, which restarts a whole app after a failure.
 
-The text of this module is an argument of ``python3 -c``: it imports only the standard library of
-Python 3.7, and is ASCII. The program keeps no state, so that another pod can replace it at any
+The text of this module is an argument of ``python3 -c``. It is ASCII, and it imports only the
+standard library of Python 3.7. The program keeps no state, so that another pod can continue at any
 time. The state is in the cluster:
 
-- The supervisor's Job, to which this pod belongs, has annotations with the number of restarts and
-  the reason. The number is written before anything is deleted.
-- A role's Job with a lower number is of an earlier attempt. It is deleted with its pods.
-- When no such Job is left, the missing Jobs are created from the manifests in the config map.
+- Annotations of the supervisor's Job, to which this pod belongs, hold the number of restarts and
+  the reason. The program increases the number before it deletes anything.
+- A role's Job with a lower number belongs to an earlier attempt. The program deletes this Job and
+  its pods.
+- When no such Job is left, the program creates the missing Jobs from the manifests in the config
+  map.
 """
 
 from __future__ import annotations
@@ -33,26 +35,27 @@ ENDED = PREFIX + "ended"
 TROUBLE = PREFIX + "trouble"
 MANIFESTS = "jobs.json"
 
-#: The folder of the pod's token, unless the variable names another (for tests).
+#: The folder of the pod's token. Tests set the variable to another folder.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VARIABLE = "TORCHX_SERVICE_ACCOUNT_DIR"
 
-#: The pause between two polls of the app, in seconds; the short one during a restart.
+#: The pause between two polls of the app, in seconds; SHORT_PAUSE applies during a restart.
 PAUSE = 2.0
 SHORT_PAUSE = 0.5
-#: Added to the pause for each role, in seconds, to limit the load of large apps.
+#: Added to the pause for each role, in seconds, to limit the load on the API server.
 PAUSE_PER_ROLE = 0.1
-#: Added to the pause for each second without a change, in seconds, and its limit.
+#: Added to the pause for each second without a change, in seconds, and the limit of this addition.
 PAUSE_PER_SECOND = 0.01
 LONGEST_IDLE_PAUSE = 8.0
-#: The first and the longest pause while the API server cannot be reached, in seconds.
+#: The first and the longest pause after a failed request to the API server, in seconds.
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 30.0
-#: How long to retry if no step has succeeded yet (rights, a network), in seconds.
+#: How long to retry before the first successful step, in seconds: access rights or the network may
+#: not be ready when the pod starts.
 PATIENCE = 120.0
 TIMEOUT = 30.0
 
-#: Exit code after SIGTERM: 0 would complete the supervisor's Job.
+#: Exit code after SIGTERM or a suspension; 0 would complete the supervisor's Job.
 TERMINATED = 143
 
 
@@ -61,7 +64,7 @@ class UnreachableError(Exception):
 
 
 class RefusedError(Exception):
-    """The API server refuses."""
+    """The API server refuses a request, and a retry may not help."""
 
 
 class ChangedError(Exception):
@@ -81,7 +84,7 @@ class NothingLeftError(Exception):
 
 
 class Server:
-    """The API server, as a pod reaches it.
+    """The API server, called with the service account of this pod.
 
     Args:
         host: Host name or address.
@@ -101,7 +104,7 @@ class Server:
         Args:
             method: HTTP method.
             path: Path of the API.
-            body: Sent as JSON.
+            body: Request body, sent as JSON; None for no body.
 
         Raises:
             UnreachableError: A retry may help.
@@ -142,13 +145,13 @@ class Server:
         text = f"{request}: {answer.status} {' '.join(message.split())}"
         if answer.status == 409:
             raise ChangedError(text)
-        # 404 without that reason comes from a proxy, or from an API server that is starting
+        # 404 without the reason NotFound comes from a proxy or from an API server that is starting
         if answer.status in (404, 408, 429) or answer.status >= 500 or answer.status < 300:
             raise UnreachableError(text)
         raise RefusedError(text)
 
     def close(self) -> None:
-        """Close the connection; the next request opens one with the present certificates."""
+        """Close the connection; the next request opens another one and reads the certificates."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -183,7 +186,7 @@ class Supervisor:
         self.pause = PAUSE
 
     def step(self) -> int | None:
-        """Do the next step; return an exit code if nothing is left to do, otherwise None.
+        """Poll the app once and act; return an exit code if nothing is left to do, otherwise None.
 
         Raises:
             UnreachableError: A retry may help.
@@ -220,7 +223,7 @@ class Supervisor:
             return None
         missing = [one for one in manifests if found[one["metadata"]["name"]] is None]
         for manifest in missing:
-            # the app may have been cancelled or deleted, or another supervisor may be ahead
+            # the app may have been cancelled or deleted, or another pod may have restarted it
             own = self._own()
             if restart_count(own) > restarts:
                 raise ChangedError(f"another supervisor is restarting {self._app}")
@@ -235,7 +238,7 @@ class Supervisor:
         return 0 if all(condition(job, "Complete") for job in jobs) else None
 
     def _pause_after(self, jobs: Sequence[Mapping[str, Any]]) -> float:
-        """Return the pause before the next poll of these Jobs, in seconds."""
+        """Return the pause before the next poll, in seconds; it grows while no Job changes."""
         versions = [str(job["metadata"].get("resourceVersion")) for job in jobs]
         if versions != self._versions:
             self._versions, self._changed = versions, time.monotonic()
@@ -246,7 +249,7 @@ class Supervisor:
         """Return the supervisor's Job.
 
         Raises:
-            NothingLeftError: The app is cancelled or deleted.
+            NothingLeftError: The app was cancelled or deleted, or the supervisor was suspended.
         """
         own: dict[str, Any] | None = self._server.call("GET", self._job(self._app))
         if own is None or is_deleting(own):
@@ -280,17 +283,17 @@ class Supervisor:
             why = f"{why}{after}: {reason}"
             changes = {ENDED: why}
         log(why)
-        # the version is a precondition, so that two supervisors count one failure once
+        # the version is a precondition: two supervisors cannot count the same failure twice
         version = own["metadata"]["resourceVersion"]
         self._note(self._app, {"resourceVersion": version, "annotations": changes})
 
     def _end(self, jobs: Iterable[Mapping[str, Any]], why: str) -> int | None:
-        """End the roles that still run after one has failed for good."""
+        """End the roles that still run; return 0 when none runs any more, otherwise None."""
         running = 0
         for job in jobs:
             if finished(job) or is_deleting(job):
                 continue
-            # a suspended Job waits in a queue, and ends when it is resumed
+            # do not wait for a suspended Job: it is in a queue, and ends when it is resumed
             running += not job["spec"].get("suspend")
             if ENDED not in annotations_of(job):
                 log(f"ending {job['metadata']['name']}")
@@ -325,10 +328,10 @@ class Supervisor:
             raise RefusedError(f"POST {self._job()}: 404 the namespace was deleted")
 
     def report_problem(self, problem: str) -> None:
-        """Annotate what keeps this program from its work, for the app's status.
+        """Write a problem into an annotation, from which users see it in the app's status.
 
         Args:
-            problem: The problem; empty if there is none.
+            problem: The problem; an empty string removes the annotation.
         """
         if problem == self._trouble:
             return
@@ -336,7 +339,7 @@ class Supervisor:
             self._note(self._app, {"annotations": {TROUBLE: problem or None}})
             self._trouble = problem
         except (UnreachableError, RefusedError, ChangedError):
-            pass  # it is in the log
+            pass  # the problem is in the log
 
     def _note(
         self, name: str, metadata: Mapping[str, Any], spec: Mapping[str, Any] | None = None
@@ -386,13 +389,13 @@ def failure(job: Mapping[str, Any]) -> str:
     failed = condition(job, "Failed") or {}
     reason, message = str(failed.get("reason") or ""), str(failed.get("message") or "")
     if reason == "PodFailurePolicy":
-        # leave out the index of the rule, which the user did not write
+        # leave out the index of the rule: TorchX wrote the rule, not the user
         return message.partition(" matching FailJob")[0]
     return ": ".join(part for part in (reason, message) if part)
 
 
 def first_failed(jobs: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the Job that failed first: it may be the cause of the others' failures."""
+    """Return the Job that failed first, probably the cause of later failures; None without one."""
     failed = [(condition(job, "Failed"), job) for job in jobs]
     known = [(str(why.get("lastTransitionTime") or ""), job) for why, job in failed if why]
     return min(known, key=lambda one: one[0])[1] if known else None
@@ -409,7 +412,7 @@ def _terminated(number: int, frame: Any) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Supervise an app until it has ended, and return an exit code.
+    """Supervise an app until the app has ended, and return an exit code.
 
     Args:
         argv: Name of the app, and its namespace.

@@ -38,20 +38,22 @@ _SUPERVISOR = "the app's supervisor"
 
 
 class Supervision:
-    """How a supervisor, if there is one, changes the meaning of the roles' Jobs.
+    """The state of an app's Jobs, interpreted together with the app's supervisor, if it has one.
 
     Args:
-        jobs: The app's Jobs that exist, including the supervisor's.
+        jobs: The app's existing Jobs, including the supervisor's Job.
         missing_jobs: Manifests of roles' Jobs that do not exist because the app is being restarted.
 
     Attributes:
-        supervisor: The supervisor's Job; None if the app has none.
-        objects: The Jobs that exist. The supervisor's is the first: it could create others.
-        role_jobs: The roles' Jobs in the order of the roles, manifests of missing ones included.
+        supervisor: The supervisor's Job; None if the app has no supervisor.
+        objects: The existing Jobs. The supervisor's Job is the first, so that it is deleted first:
+            the supervisor could recreate deleted Jobs.
+        role_jobs: The roles' Jobs in the order of the roles, including manifests of missing Jobs.
         restarts: How many times the app was restarted.
         ended: State and reason if the app was cancelled or has failed for good; otherwise None.
-        is_decided: Whether the supervisor has ended or is about to: the app's end is decided.
-        is_active: Whether the supervisor works, so that a Job that fails is not the end.
+        is_decided: Whether the app's final state is known.
+        is_active: Whether the supervisor may still restart the app, so that a failed Job is not
+            final.
         missing: How many roles have neither a Job nor a manifest.
         missing_state: The state of a role without a Job.
     """
@@ -90,14 +92,14 @@ class Supervision:
             self.missing_state = self.ended[0] if self.ended else self._state
 
     def is_replaced(self, job: Mapping[str, Any]) -> bool:
-        """Return whether a role's Job is of an earlier attempt, or does not exist."""
+        """Return whether a role's Job does not exist or will be replaced by the present restart."""
         if job["metadata"]["name"] in self._missing_names:
             return True
         earlier = number_of(job, ANNOTATION_RESTARTS) < self.restarts
         return self.is_active and (earlier or "deletionTimestamp" in job["metadata"])
 
     def state_of(self, job: Mapping[str, Any]) -> tuple[AppState, str]:
-        """Return the state of a role's Job, and the reason."""
+        """Return the state of a role's Job, and the reason (empty if there is none)."""
         if job["metadata"]["name"] in self._missing_names:
             deleted = self.missing_state == AppState.FAILED
             return self.missing_state, "its Job was deleted" if deleted else ""
@@ -112,12 +114,12 @@ class Supervision:
         return state, reason
 
     def max_restarts(self, job: Mapping[str, Any]) -> int:
-        """Return how many times the app may be restarted because of a role's Job."""
+        """Return how many times failures of a role's Job may restart the app."""
         return number_of(job, ANNOTATION_MAX_RESTARTS)
 
     @property
     def restart_reason(self) -> str:
-        """Why the app is being restarted, or why it cannot be; empty if neither is the case."""
+        """Why the app is being restarted, or why it cannot be restarted; otherwise empty."""
         if self.supervisor is None:
             return ""
         if not self.is_active:
@@ -155,13 +157,16 @@ def _failure_time(job: Mapping[str, Any]) -> str:
 def read_missing_jobs(
     cluster: Cluster, namespace: str, app_id: str, supervision: Supervision
 ) -> list[dict[str, Any]]:
-    """Return the manifests of roles' Jobs that do not exist, by at most one request.
+    """Return the manifests of roles' Jobs that do not exist.
+
+    The manifests are read from the supervisor's config map, by at most one request. The list is
+    empty if the config map cannot be read.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
-        supervision: What the app's Jobs say.
+        supervision: The app's Jobs and their supervisor.
     """
     if supervision.supervisor is None or not supervision.missing:
         return []
@@ -175,7 +180,7 @@ def read_missing_jobs(
         manifests: list[dict[str, Any]] = json.loads((config_map or {})["data"][MANIFESTS])
         return [one for one in manifests if one["metadata"]["name"] not in existing]
     except (ValueError, KeyError, TypeError):
-        return []  # there is none, or somebody replaced it
+        return []  # the config map does not exist, or somebody replaced it
 
 
 def restart_message(
@@ -187,14 +192,14 @@ def restart_message(
     *,
     ended: bool,
 ) -> str:
-    """Return an app's message with the reason of its present restart before it.
+    """Prepend the reason of an app's present restart to the app's message.
 
     Args:
-        cluster: Asked for an event if nothing else says why the supervisor does not run.
+        cluster: Queried for an event if the supervisor should run but has no pod.
         namespace: Namespace of the app.
-        supervision: What the app's Jobs say.
+        supervision: The app's Jobs and their supervisor.
         pods: All pods of the app.
-        message: The message without the restart.
+        message: The app's message, which does not mention the restart.
         ended: Whether the app has ended.
     """
     parts = [supervision.restart_reason]
@@ -207,7 +212,7 @@ def restart_message(
 def _supervisor_problem(
     cluster: Cluster, namespace: str, supervision: Supervision, pods: Sequence[Pod]
 ) -> str:
-    """Return why the supervisor does not run, or an empty string if it does."""
+    """Return why the supervisor does not run; empty if it runs or if the reason is unknown."""
     supervisor: Mapping[str, Any] = supervision.supervisor or {}
     attempts = latest(pod for pod in pods if pod.role_index < 0 and not pod.role)
     status = supervisor.get("status") or {}
