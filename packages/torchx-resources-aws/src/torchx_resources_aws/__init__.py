@@ -1,7 +1,7 @@
 """AWS instance types as named resources: ``resource(h="aws_p4d.24xlarge")``.
 
-Each is also a function of this module, with ``_`` for characters that a function name cannot have:
-``aws_p4d_24xlarge()``.
+Each resource is also a function of this module. In the function's name, ``_`` replaces ``.`` and
+``-``: ``aws_p4d_24xlarge()``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Named resources made from the table of instance types.
 
-``aws_p4d.24xlarge`` is the whole instance; ``aws_p4d.24xlarge_2`` is two of its eight GPUs and
-their share of everything else.
+``aws_p4d.24xlarge`` is a whole instance. ``aws_p4d.24xlarge_2`` is a quarter of this instance: two
+of eight GPUs, and a quarter of the CPUs, the memory and the devices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from torchx_resources_aws.instances import INSTANCES
 from torchx_specs.model.resources import FRACTIONAL_TAG, NAME_TAG, Resource
 
-#: Capability that names the instance type, for schedulers.
+#: Capability of a resource whose value is the instance type; schedulers read it.
 K8S_ITYPE = "node.kubernetes.io/instance-type"
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 NEURON_DEVICE = "aws.amazon.com/neurondevice"
@@ -45,8 +45,8 @@ def instance(instance_type: str) -> Resource:
 def part(instance_type: str, gpus: int) -> Resource:
     """Return a new resource for some GPUs of an instance and their share of everything else.
 
-    Shares are rounded down; a device is left out if its share is less than one. All GPUs are the
-    whole instance under another name.
+    Shares are rounded down; a device is left out if its share is less than one. With all GPUs, the
+    resource equals the whole instance, except for the tags.
 
     Args:
         instance_type: Name of the instance type, for example ``p4d.24xlarge``.
@@ -54,7 +54,7 @@ def part(instance_type: str, gpus: int) -> Resource:
 
     Raises:
         KeyError: The table has no such instance type.
-        ValueError: The instance has fewer GPUs.
+        ValueError: ``gpus`` is less than one, or the instance has fewer GPUs.
     """
     whole = instance(instance_type)
     if not 0 < gpus <= whole.gpu:
@@ -105,5 +105,5 @@ NAMED_RESOURCES: dict[str, Callable[[], Resource]] = dict(_factories())
 
 
 def function_names() -> dict[str, str]:
-    """Return the names of the resources by their names as functions."""
+    """Return the names of the resources by the names of their functions in this package."""
     return {name.replace(".", "_").replace("-", "_"): name for name in NAMED_RESOURCES}

@@ -28,7 +28,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         backend: Name of the scheduler.
         session_name: Name of the TorchX session.
         clients: The boto3 clients to use.
-        log_delay: How long after the end of a replica its last log lines may arrive, in seconds.
+        log_delay: Maximum delay of the last log lines after the end of a replica, in seconds.
     """
 
     default_workspace_type: ClassVar[str] = "docker"
@@ -47,7 +47,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         """Accept every app; the dry run checks the resources."""
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
-        """Build and push the pending image of the workspace, then submit the job.
+        """Build and push the images that the dry run planned, then submit the job.
 
         Raises:
             RequestError: The request is not valid.
@@ -72,7 +72,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Return the log lines of a replica, all its attempts in order.
+        """Return the log lines of all attempts of a replica, in order.
 
         CloudWatch stores stdout and stderr together, so ``streams`` must be None or COMBINED.
 

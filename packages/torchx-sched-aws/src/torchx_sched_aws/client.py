@@ -1,7 +1,7 @@
 """boto3 clients, and the translation of boto3's errors.
 
-The first request imports boto3. Region, profile, credentials and endpoint (``AWS_ENDPOINT_URL``)
-come from where the AWS SDK looks for them.
+The first request imports boto3. The AWS SDK reads region, profile, credentials and endpoint
+(``AWS_ENDPOINT_URL``) from the usual environment variables and files.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
-#: Attempts of a request; with the SDK's backoff they outlast about a minute of throttling.
+#: Maximum attempts of a request; with the SDK's backoff they outlast a minute of throttling.
 ATTEMPTS = 12
-#: Attempts of a request to an endpoint that does not answer.
+#: Maximum attempts of a request to an endpoint that does not answer.
 UNREACHABLE_ATTEMPTS = 4
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
-#: Concurrent requests of one client.
+#: Maximum number of concurrent requests of a client.
 CONNECTIONS = 20
 
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
@@ -83,7 +83,7 @@ class Clients:
     """The boto3 clients of one scheduler, thread-safe.
 
     Args:
-        given: Clients to use instead of new ones, by name of their service.
+        given: Clients to use instead of new ones, by service name.
     """
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
@@ -93,7 +93,7 @@ class Clients:
         self._lock = threading.RLock()
 
     def client(self, service: str) -> Any:
-        """Return the client of a service (``batch``, ``logs``, ``sagemaker`` ...), made once.
+        """Return the client of a service (``batch``, ``logs`` ...); the first call creates it.
 
         Raises:
             AwsError: No region is configured, or the configured profile does not exist.
@@ -178,10 +178,10 @@ def _give_up_unreachable(
 
 
 def aws_errors(action: str) -> AbstractContextManager[None]:
-    """Raise the SDK's errors as ours, inside a ``with`` statement.
+    """Return a context manager that translates the SDK's errors to :class:`AwsError`.
 
     Args:
-        action: What is being done, as in "cannot <action>".
+        action: Text after "cannot" in error messages, for example "list the job queues".
 
     Raises:
         AwsError: AWS refused the request or did not answer.
@@ -190,7 +190,7 @@ def aws_errors(action: str) -> AbstractContextManager[None]:
 
 
 def translate_error(error: Exception, action: str) -> AwsError | None:
-    """Return our error for an error of the SDK, or None for any other error."""
+    """Return the AwsError for an error of the SDK, or None for any other error."""
     from botocore import exceptions as sdk
 
     if isinstance(error, sdk.ClientError):
@@ -237,7 +237,7 @@ def _endpoint() -> str:
 
 
 def _translate_client_error(error: Any, action: str) -> AwsError:
-    """Return our error for a ``ClientError``, by its error code."""
+    """Return the AwsError for a ``ClientError``, depending on the error code."""
     answer = error.response.get("Error") or {}
     code = str(answer.get("Code") or "")
     message = one_line(answer.get("Message") or error)

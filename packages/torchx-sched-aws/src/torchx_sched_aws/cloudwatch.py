@@ -25,11 +25,11 @@ from torchx_specs.schedulers.api import Stream, split_lines
 if TYPE_CHECKING:
     from datetime import datetime
 
-#: Log events in one response.
+#: Maximum number of log events in a response.
 PAGE_SIZE = 10_000
 #: Seconds between two polls of a followed log: the first pause and the longest.
 POLL_PAUSES = (0.5, 5.0)
-#: How long after the end of a job its last lines may arrive, in seconds.
+#: Maximum delay of the last log lines after the end of a job, in seconds.
 LOG_DELAY = 5.0
 #: How long a follower retries transient errors, in seconds.
 MAX_OUTAGE = 300.0
@@ -72,11 +72,11 @@ class LogStream:
         self.stream = stream
         self._clients = clients
         self._since = to_milliseconds(since) if since is not None else None
-        # Event times are whole milliseconds, so round up to keep events of the last one.
+        # Event times are whole milliseconds, so round up to keep the events of the last one.
         self._until = to_milliseconds(until, round_up=True) if until is not None else None
         self._token: str | None = None
-        # Where to continue if the token expires. Events have no ids and their times are not unique,
-        # so count the events of the last time.
+        # Position to continue from if the token expires: time of the last event, and number of
+        # events read with that time, because events have no ids and can have the same time.
         self._last_time = -1
         self._last_count = 0
         self._start = 0
@@ -86,7 +86,8 @@ class LogStream:
 
         Raises:
             NoLogError: The group or stream does not exist.
-            AwsError: AWS refused the request or did not answer; the next call continues here.
+            AwsError: AWS refused the request or did not answer. The next call continues with the
+                first unread line.
         """
         for event in self._events():
             time_ms = event["timestamp"]
@@ -163,17 +164,18 @@ class LogStream:
 
 
 class Follower:
-    """Follows log streams until their job has ended and its last lines have arrived.
+    """Follows log streams until the job has ended and the last lines have arrived.
 
-    Transient errors (expired credentials, throttling, a lost connection) are retried; after an
-    error of the credentials they are read again.
+    Transient errors (expired credentials, throttling, a lost connection) are retried. After a
+    credentials error, the credentials are reloaded.
 
     Args:
         clients: The boto3 clients to use.
-        ended_at: Returns when the job ended, in seconds since 1970, or None while it runs.
-        sleep: Waits for a number of seconds.
-        clock: Returns the time, in seconds since 1970.
-        log_delay: How long after the end of the job its last lines may arrive, in seconds.
+        ended_at: Function that returns the end of the job, in seconds since 1970, or None while the
+            job runs.
+        sleep: Function that waits for a number of seconds.
+        clock: Function that returns the time, in seconds since 1970.
+        log_delay: Maximum delay of the last log lines after the end of the job, in seconds.
         max_outage: How long to retry transient errors, in seconds.
     """
 
@@ -197,8 +199,8 @@ class Follower:
         """Yield lines as they arrive.
 
         Args:
-            streams: Returns the streams to read, in order: always the same objects, and possibly
-                new ones at the end.
+            streams: Function that returns the streams to read, in order. Each call must return the
+                same objects as the call before, and may append new ones.
 
         Raises:
             NoLogError: The job has ended, and its log group does not exist.
@@ -219,13 +221,13 @@ class Follower:
             missing: NoLogError | None = None
             left = longest
             try:
-                # Query the end before reading, so that every line written before it is read.
+                # Query the end before reading, so that no line written before the end is missed.
                 ended_at = self._ended_at()
                 now = self._clock()
                 if ended_at is None:
                     ran = True
                 elif ran and observed_end is None:
-                    observed_end = now  # AWS's clock may differ from ours
+                    observed_end = now  # AWS's clock may differ from clock()
                 wait_from = ended_at if observed_end is None else observed_end
                 done = wait_from is not None and now >= wait_from + self._log_delay
                 current = streams()
@@ -271,7 +273,10 @@ class ReplicaLog(ABC):
 
     @abstractmethod
     def ended_at(self) -> float | None:
-        """Query the replica; return its end in seconds since 1970, or None while it may write.
+        """Return the replica's end in seconds since 1970, or None while it may still write.
+
+        Implementations poll the job.
+
 
         Raises:
             AwsError: AWS refused the request or did not answer.
@@ -298,7 +303,7 @@ class ReplicaLog(ABC):
             follow: Whether to continue until the last attempt has ended.
             since: Leave out lines written before this time.
             until: Leave out lines written at or after this time.
-            log_delay: How long after the end of the replica its last lines may arrive, in seconds.
+            log_delay: Maximum delay of the last log lines after the end of the replica, in seconds.
 
         Raises:
             NoLogError: The log group does not exist.
@@ -339,10 +344,10 @@ def check_streams(scheduler: str, streams: Stream | None) -> None:
 
     Args:
         scheduler: Name of the scheduler, for the message.
-        streams: The requested output; None means the combined one.
+        streams: The requested output; None means the combined output.
 
     Raises:
-        RequestError: ``streams`` is stdout or stderr, which CloudWatch does not store apart.
+        RequestError: ``streams`` is stdout or stderr, which CloudWatch does not store separately.
     """
     if streams not in (None, Stream.COMBINED):
         raise RequestError(
@@ -352,7 +357,7 @@ def check_streams(scheduler: str, streams: Stream | None) -> None:
 
 
 def to_milliseconds(when: datetime, *, round_up: bool = False) -> int:
-    """Return a time in milliseconds since 1970; a time without a zone is local time."""
+    """Convert a datetime to milliseconds since 1970; without a time zone it is local time."""
     nanoseconds = to_nanoseconds(when)
     return -(-nanoseconds // _MILLISECOND) if round_up else nanoseconds // _MILLISECOND
 

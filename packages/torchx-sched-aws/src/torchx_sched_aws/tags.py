@@ -16,7 +16,7 @@ TAG_TORCHX_APPNAME = "torchx.pytorch.org/app-name"
 #: Tag with the user who submitted the job.
 TAG_TORCHX_USER = "torchx.pytorch.org/user"
 
-#: Largest number of tags of an AWS resource.
+#: Maximum number of tags of an AWS resource.
 MAX_TAGS = 50
 _MAX_KEY_LENGTH = 128
 _MAX_VALUE_LENGTH = 256
@@ -39,7 +39,7 @@ def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[
 
     Args:
         app_name: Name of the app.
-        user: Name of the user who submits it.
+        user: Name of the user who submits the app.
         metadata: Metadata of the app.
 
     Raises:
@@ -71,7 +71,7 @@ def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[
 
 
 def tag_value(text: str) -> str:
-    """Return a text as the value of a tag.
+    """Convert a text to a valid value of a tag.
 
     >>> tag_value("a,b")
     'a_b'

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torchx_kit.hosts.client import ClusterClient
 from torchx_specs.errors import BackendError
 
-# Messages of bjobs, which then exits with an error, if it finds no jobs.
+# Messages of bjobs if it finds no jobs; bjobs then exits with an error code.
 _NO_JOBS = ("is not found", "no job found", "no unfinished job found", "no matching job")
 
 
 class LsfError(BackendError):
-    """A command of LSF failed; the message has LSF's error messages."""
+    """A command of LSF failed; the error text contains LSF's messages."""
 
 
 class UnreachableError(LsfError):
@@ -36,5 +36,5 @@ class Lsf(ClusterClient):
     env = {"LC_ALL": "C"}  # the output is parsed, so it must not be translated
 
     def is_empty(self, summary: str) -> bool:
-        """Return whether bjobs only found no jobs."""
+        """Return whether bjobs failed only because it found no jobs."""
         return any(text in summary.lower() for text in _NO_JOBS)

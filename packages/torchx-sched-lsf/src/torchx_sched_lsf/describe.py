@@ -1,4 +1,4 @@
-"""The state of an app, from the record of its replicas and from bjobs."""
+"""The state of an app, from the app's record and from bjobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def describe(lsf: Lsf, entry: Entry) -> DescribeAppResponse:
 
     Args:
         lsf: The client.
-        entry: The app.
+        entry: The app's index entry.
 
     Raises:
         LsfError: LSF cannot be queried, and not all replicas have recorded their end.
@@ -34,11 +34,13 @@ def describe(lsf: Lsf, entry: Entry) -> DescribeAppResponse:
 
 
 def describe_project(app_id: str, jobs: list[Job]) -> DescribeAppResponse | None:
-    """Return the description of an app that is not in the index, by the names of its jobs.
+    """Return the description of an app that is not in the index.
+
+    Roles and replicas come from the names of the jobs. Without a job, return None.
 
     Args:
         app_id: The app's id.
-        jobs: The jobs of its project.
+        jobs: The jobs of the LSF project ``app_id``.
     """
     if jobs and not any(job.name for job in jobs):
         state = combined_state([get_job_state(job.stat, "") for job in jobs])
@@ -51,7 +53,7 @@ def describe_project(app_id: str, jobs: list[Job]) -> DescribeAppResponse | None
 
 
 class _AppDescription:
-    """What is known of an app at one time."""
+    """A snapshot of an app: the reports of the replicas, and the jobs in LSF."""
 
     def __init__(self, lsf: Lsf, entry: Entry) -> None:
         self._lsf = lsf
@@ -65,7 +67,7 @@ class _AppDescription:
         ]
         if running:
             self._jobs = jobs_by_id(lsf, entry.jobs)
-            # A replica records its end before its job ends, so the records are read once more.
+            # Read these reports again: a job that ended since the first read has reported its end.
             self._reports.update({at: self._record.replica(*at) for at in running})
         self._first_failure = self._record.first_failure()
 
@@ -148,7 +150,7 @@ class _AppDescription:
             )
 
     def _add_reason(self, status: ReplicaStatus, job_id: str) -> None:
-        """Add the reason in bjobs' long form, for a job that is pending or was killed."""
+        """Add LSF's reason and exit code from the long form of bjobs; a killed job is cancelled."""
         reason, exit_code, was_killed = explain_job(self._lsf, job_id)
         status.reason = "; ".join(filter(None, (status.reason, reason)))
         if status.exit_code is None and exit_code is not None:

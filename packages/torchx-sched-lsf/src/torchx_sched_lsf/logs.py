@@ -1,4 +1,4 @@
-"""A hint about a missing log of a replica: LSF's report of its job."""
+"""Hint for a missing replica log: the path of LSF's report of the job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torchx_kit.hosts.api import Host
 
 
 def report_hint(host: Host, report: str) -> str:
-    """Return where LSF's report of a job is, or an empty string if there is none.
+    """Return a hint with the path of LSF's report, or an empty string if the file is missing.
 
     Args:
         host: The machine with the job's files.

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import NameRule, fit_names
 
-# A role's name in job names: without characters that LSF uses in patterns, arrays and separators.
+# Rule for role names in job names: no characters that have a meaning in LSF's names and patterns.
 _PART = NameRule(48, "a-z0-9_-", first="a-z0-9_", lower=True, replacement="_")
 
 
 def cleanup_str(data: str) -> str:
-    """Return a name in lower case, with only letters, digits, ``-`` and ``_``.
+    """Convert a name to lower case; drop one leading dash, and all but a-z, 0-9, ``-`` and ``_``.
 
     >>> cleanup_str("-My App!")
     'myapp'
@@ -22,7 +22,7 @@ def cleanup_str(data: str) -> str:
 
 
 def make_app_id(name: str) -> str:
-    """Return a new id for an app, which is also its LSF project.
+    """Return a new app id, which is also the name of the app's LSF project.
 
     Args:
         name: The app's name.
@@ -31,7 +31,7 @@ def make_app_id(name: str) -> str:
 
 
 def role_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a unique name for each role, for the names of jobs."""
+    """Map each role's name to a unique name that is valid in job names."""
     return fit_names(names, _PART)
 
 
@@ -47,7 +47,7 @@ def job_name(app_id: str, role: str, k: int) -> str:
 
 
 def split_job_name(app_id: str, name: str) -> tuple[str, int] | None:
-    """Return role and replica of a job, None if the job is not one of the app's.
+    """Return role and replica from a job's name, None if the job is not a job of the app.
 
     >>> split_job_name("app-x1", "app-x1-trainer-3")
     ('trainer', 3)

@@ -24,8 +24,8 @@ class LsfOpts(StructuredOpts):
 
     jobdir: str | None = None
     """run in this directory, which also gets the logs (default: the current directory); it must be
-    on a file system that all hosts share, and is created if missing. The workspace is copied to it;
-    then it must be new"""
+    on a file system that all hosts share, and is created if missing. With a workspace, the
+    directory must not exist; the workspace is copied to it"""
 
     container_workdir: str | None = None
     """use this working directory in containers"""

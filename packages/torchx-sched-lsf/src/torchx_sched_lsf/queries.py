@@ -21,10 +21,10 @@ class Job:
 
     Attributes:
         job_id: The job's id.
-        stat: LSF's state.
+        stat: State of the job in LSF, such as ``PEND``.
         project: The project, which is the app's id.
-        name: The job's name; empty if an old LSF does not print it in full.
-        host: The first host that runs the job, if there is one.
+        name: The job's name; empty if LSF's version lacks ``bjobs -o`` and cannot print it in full.
+        host: The first host that runs the job; empty if no host runs it.
     """
 
     job_id: str
@@ -35,7 +35,7 @@ class Job:
 
 
 def jobs_by_id(lsf: Lsf, job_ids: list[str]) -> dict[str, Job]:
-    """Return the jobs with these ids that LSF knows, by id.
+    """Return the jobs with these ids, by id; jobs that LSF does not list are left out.
 
     Raises:
         LsfError: The query failed.
@@ -57,10 +57,11 @@ def jobs_of_project(lsf: Lsf, app_id: str | None = None) -> list[Job]:
 
     Args:
         lsf: The client.
-        app_id: The project; None for all projects, which an old LSF cannot list.
+        app_id: The project; None for all projects. If LSF's version lacks ``bjobs -o``, the result
+            for all projects is empty.
 
     Returns:
-        The jobs; those of an old LSF have no names.
+        The jobs; without names if LSF's version lacks ``bjobs -o``.
 
     Raises:
         LsfError: The query failed.
@@ -80,9 +81,9 @@ def jobs_of_project(lsf: Lsf, app_id: str | None = None) -> list[Job]:
 
 
 def explain_job(lsf: Lsf, job_id: str) -> tuple[str, int | None, bool]:
-    """Return why a job is pending or has ended, its exit code, and whether somebody killed it.
+    """Return why a job is pending or ended, the exit code, and whether a user or admin killed it.
 
-    If the query fails, nothing is known: an empty reason, no exit code, not killed.
+    If the query fails, return an empty reason, None and False.
     """
     for form in ("-UF", "-l"):
         try:
@@ -129,7 +130,7 @@ def first_host(text: str) -> str:
 
 
 def combined_state(states: list[AppState]) -> AppState:
-    """Return the state of an app from those of its replicas.
+    """Return the state of an app from the states of its replicas.
 
     An app runs as long as one of its replicas runs, even if another has failed.
     """
@@ -143,7 +144,7 @@ def combined_state(states: list[AppState]) -> AppState:
     return next((state for state in order if state in states), AppState.SUCCEEDED)
 
 
-# -- functions of upstream's lsf_scheduler
+# -- functions for code written for upstream's lsf_scheduler
 
 
 def bjobs_msg_to_describe(app_id: str, msg: str) -> DescribeAppResponse | None:
@@ -154,7 +155,7 @@ def bjobs_msg_to_describe(app_id: str, msg: str) -> DescribeAppResponse | None:
         msg: The output.
 
     Returns:
-        The app; None if the output has no job of it.
+        The description; None if the output lists no job of the app.
     """
     roles: dict[str, list[ReplicaStatus]] = {}
     states = []
@@ -205,7 +206,8 @@ def bjobs_msg_to_log_file(
         msg: The output.
 
     Raises:
-        ValueError: There is no such job, it has no directory, or both streams are requested.
+        ValueError: The output does not list the replica's job, the job has no directory, or both
+            streams are requested.
     """
     if streams == Stream.COMBINED:
         raise ValueError("lsf writes the two streams to two files; request STDOUT or STDERR")

@@ -13,7 +13,7 @@ from functools import partial
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_sched_lsf.script import RECORDS
 
-#: File name of the script in the record, until it has submitted itself.
+#: Name of the script in the record. It copies itself to ``script``, which the jobs run.
 SCRIPT = "torchx-bsub.sh"
 
 
@@ -39,7 +39,7 @@ class Entry:
     Attributes:
         app_id: The app's id.
         name: Name of the app.
-        folder: Working directory of the jobs, which also has their logs.
+        folder: Working directory of the jobs, which also contains the logs.
         submitted: Time of the submission, in epoch seconds.
         roles: The roles, in the order of the script's table.
         cancelled: Whether the user cancelled the app.

@@ -1,4 +1,4 @@
-"""The request: the jobs to submit with bsub."""
+"""The native request: a script that submits the jobs with bsub."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from torchx_specs.version import __version__
 
 @dataclass
 class LsfBsub:
-    """An app.
+    """The request for an app.
 
     Attributes:
-        jobdir: Directory of the logs, None for the current one.
+        jobdir: Directory of the logs; None means the current directory.
         app_id: The app's id, which is also its LSF project.
         app: The app.
         cfg: The options.
@@ -43,12 +43,12 @@ class LsfBsub:
         """Return the script.
 
         Args:
-            rank0_host: Ignored, because the replica of rank 0 writes down its own host; for
-                compatibility.
+            rank0_host: Ignored, because replica 0 of the first role reports its host; accepted for
+                code written for upstream's TorchX.
             mask: Whether to mask the values of variables whose names look like a secret's.
 
         Raises:
-            RequestError: A process cannot be given an argument or a variable.
+            RequestError: An argument or environment variable cannot be passed to a process.
         """
         names = role_names(role.name for role in self.app.roles)
         problems: list[str] = []
@@ -85,9 +85,9 @@ class LsfBsub:
             command = [*env_command(env_args, role.entrypoint), *command]
             return [*lines, " ".join(["exec", "--", *command])]
         if env_args:
-            # docker and apptainer take the variables from their own environment
+            # docker and apptainer read the variables from the environment that env(1) sets
             lines.append(f"exec -- /usr/bin/env -- {' '.join(env_args)} \\")
-        # a program after env(1) is a continuation of its line
+        # with env(1), the program continues the line of env(1)
         start = [] if env_args else ["exec", "--"]
         if kind == "apptainer":
             prefix = map(quote_ascii, apptainer_command(role, self.cfg.container_workdir))
@@ -106,7 +106,7 @@ class LsfBsub:
 
 
 def container_of(role: Role, cfg: LsfOpts) -> str:
-    """Return what runs a role: ``docker``, ``apptainer`` or ``none``."""
+    """Return the container runtime of a role: ``docker``, ``apptainer`` or ``none``."""
     if cfg.container:
         return cfg.container
     return "none" if not role.image or role.image.startswith(("/", "./", "../")) else "docker"
@@ -115,7 +115,7 @@ def container_of(role: Role, cfg: LsfOpts) -> str:
 def bsub_options(role: Role, cfg: LsfOpts) -> list[str]:
     """Return the options of bsub for one replica.
 
-    All but ``-gpu`` are options that every version of LSF has.
+    Every version of LSF has these options, except ``-gpu``.
     """
     options = []
     if cfg.lsf_queue:
@@ -171,7 +171,7 @@ def docker_options(role: Role, cfg: LsfOpts) -> list[str]:
     return options
 
 
-# -- functions of upstream's lsf_scheduler
+# -- functions for code written for upstream's lsf_scheduler
 
 
 def _opts(cfg: Mapping[str, Any]) -> LsfOpts:
@@ -194,7 +194,7 @@ def get_docker_command(job_name: str, role: Role, cfg: Mapping[str, Any]) -> str
 
 
 def get_command(job_name: str, role: Role, cfg: Mapping[str, Any]) -> str:
-    """Return :func:`get_docker_command`; the option ``jobdir`` sends its output to files.
+    """Return the result of :func:`get_docker_command`, with output to files in ``jobdir`` if set.
 
     Args:
         job_name: Name of the container and of the files.
@@ -217,7 +217,7 @@ def get_bsub(
     head_job_name: str,
     head_job_host: str,
 ) -> str:
-    """Return the call of bsub for a replica, without its script.
+    """Return the command line of bsub for a replica, without the job's command.
 
     Args:
         app_id: The app's id.
@@ -225,7 +225,7 @@ def get_bsub(
         role: The role.
         cfg: The options.
         head_job_name: Name of the first job, which the other jobs wait for.
-        head_job_host: Host of the first job, which the other jobs do not use.
+        head_job_host: Host for the first job; the other jobs run on other hosts.
     """
     argv = ["bsub", "-P", app_id, "-J", job_name]
     if job_name == head_job_name:
@@ -238,7 +238,7 @@ def get_bsub(
 def get_submit_script(
     app_id: str, cmd: list[str], app: AppDef, cfg: Mapping[str, Any], rank0_host: str
 ) -> str:
-    """Return the script of an app.
+    """Return the script that submits an app and runs the replicas.
 
     Args:
         app_id: The app's id.

@@ -50,18 +50,20 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Sc
 if TYPE_CHECKING:
     from datetime import datetime
 
-# How old a description may be that the followers of one app's logs share.
+# Maximum age of a description that the followers of an app's logs share.
 _MAX_AGE_SECONDS = 2.0
 
 
 class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
-    """Scheduler that runs apps as LSF jobs, by LSF's own commands.
+    """A scheduler that runs apps as LSF jobs, with LSF's own commands.
 
-    Every replica is a job of its own, ``<app id>-<role>-<replica>`` in the project ``<app id>``.
-    The other jobs start after replica 0 of the first role; when a replica fails for good, the other
-    jobs are killed. Docker or Apptainer runs images; a role without an image, or with a directory
-    as its image, runs without a container. Logs are in ``jobdir`` or the current directory. Beside
-    them the replicas record how they end.
+    Each replica is a separate job, named ``<app id>-<role>-<replica>``, in the project
+    ``<app id>``. Replica 0 of the first role starts first. When a replica has failed and has no
+    retries left, the other jobs of the app are killed.
+
+    Docker or Apptainer runs the role's image. A role without an image, or with a directory as its
+    image, runs without a container. The logs are in ``jobdir`` (default: the current directory).
+    The app's record, in which the replicas report how they ended, is in the same directory.
 
     Args:
         session_name: Name of the session.
@@ -92,7 +94,7 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Plan the workspace, which is copied to ``jobdir``."""
+        """Plan the copy of the workspace to ``jobdir``."""
         super().caching_build_workspace_and_update_role(role, _with_job_dir(cfg), build_cache)
 
     def build_pending(self, job: Any, cfg: Mapping[str, CfgVal] | None = None) -> dict[str, str]:
@@ -111,11 +113,13 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         jobdir = cfg.jobdir or cfg.get("job_dir")
         folder = self._host.resolve(str(jobdir)) if jobdir else None
         request = LsfBsub(folder, make_app_id(app.name), app, cfg)
-        request.materialize()  # raises for arguments that a script cannot pass on
+        request.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(request, repr)
 
     def schedule(self, dryrun_info: AppDryRunInfo[LsfBsub]) -> str:
-        """Build what the workspace still needs, and submit every replica, or none.
+        """Build the workspaces that the dry run planned, and submit a job for each replica.
+
+        If LSF refuses a job, the jobs submitted before it are killed.
 
         Raises:
             LsfError: LSF refuses a job, or is unreachable.
@@ -126,7 +130,7 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         self.build_pending(dryrun_info)
         request = dryrun_info.request
         app_id = request.app_id
-        if self._index.get(app_id) is not None:  # a second submission needs an id of its own
+        if self._index.get(app_id) is not None:  # a second submission needs a new id
             app_id = make_app_id(request.app.name)
         entry = submit(self._lsf, request, app_id)
         if dryrun_info.app:
@@ -137,7 +141,9 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
     # -- submitted apps
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return what the replicas' records and bjobs tell of an app.
+        """Return the description of an app, or None if the app does not exist.
+
+        The description combines the app's record and the output of bjobs.
 
         Raises:
             LsfError: LSF cannot be queried, and not all replicas have recorded their end.
@@ -155,8 +161,8 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's apps.
 
-        These are the apps submitted with the current ``$TORCHX_HOME``, and those whose jobs LSF
-        knows.
+        The list contains the apps submitted with the current ``$TORCHX_HOME``, and other apps of
+        TorchX that LSF still lists.
 
         Raises:
             LsfError: LSF cannot be queried.
@@ -194,12 +200,12 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         except UnreachableError:
             raise
         except LsfError as e:
-            # bkill also fails if only some of the jobs have ended by themselves
+            # bkill also fails if some of the jobs have already ended
             if "already finished" not in str(e).lower() and "not found" not in str(e).lower():
                 raise
 
     def _delete_existing(self, app_id: str) -> None:
-        """Cancel an app and hide it from lists; its logs stay."""
+        """Cancel an app and hide it from lists, but keep its logs."""
         self._cancel_existing(app_id)
         entry = self._index.get(app_id)
         if entry is not None:
@@ -219,13 +225,14 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Return the lines of one replica, by default of both streams.
+        """Return the log lines of one replica, by default of both streams.
 
-        ``since`` and ``until`` are ignored with a warning, because LSF records no times of lines.
-        The two streams are two files: of lines that exist already, standard output comes first.
+        ``since`` and ``until`` are ignored with a warning, because log lines have no timestamps.
+        Standard output and standard error are separate files. Of the lines that already exist, all
+        lines of standard output come first.
 
         Raises:
-            BackendError: The app does not exist, or has ended without such a log.
+            BackendError: The app does not exist, or the app has ended and the log file is missing.
             UnknownReplicaError: The app has no such role or replica.
         """
         from torchx_kit.jobs.logs import replica_log, warn_if_limited_by_time
@@ -253,7 +260,7 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
     def _log_location(
         self, app_id: str, entry: Entry | None, role_name: str, k: int
     ) -> tuple[str, str, Sequence[str]]:
-        """Return the directory of a replica's logs, its role's name there, and files to watch."""
+        """Return the directory of the logs, the role's name in file names, and files to watch."""
         if entry is None:  # the app was submitted elsewhere
             return self._host.resolve(), cleanup_str(role_name), []
         check_replica(app_id, {role.name: len(role.jobs) for role in entry.roles}, role_name, k)

@@ -1,9 +1,9 @@
-r"""The script, which submits itself and then runs as every replica.
+r"""The script of an app: it submits the jobs, and each job runs a copy of it.
 
-Called without arguments it submits one job for each replica with bsub, and prints the jobs' ids.
-The command of a job is one line that calls a copy of the script with the indices of role and
-replica. So arguments and variables are not on a command line of LSF, and one shell parses them
-once.
+Without arguments, the script submits one job for each replica with bsub, and prints the jobs' ids.
+The command of a job is one line that calls the copy of the script with the indices of role and
+replica. So arguments and variables are not on a command line of LSF, and only one shell parses
+them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from torchx_kit.scripts.shell import quote_ascii
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 
-#: Name of the directory of records, beside the logs.
+#: Name of the directory that contains the records of apps, in the directory of the logs.
 RECORDS = ".torchx-lsf"
 
-# Placeholder for a value that only the job knows; no argument can contain a NUL character.
+# Placeholder for the replica's index, which only the running job knows. It contains a NUL
+# character, which no argument can contain.
 _REPLICA = "\0replica\0"
 
 
@@ -32,8 +33,8 @@ def role_quoting(app_id: str, img_root: str) -> RoleQuoting:
     """Return the quoting of a role's arguments and variables.
 
     Args:
-        app_id: Value of the macro.
-        img_root: Value of the macro.
+        app_id: Value of the macro ``${app_id}``.
+        img_root: Value of the macro ``${img_root}``.
     """
     values = macros.Values(img_root, app_id, _REPLICA, ENV_RANK0_HOST)
     return RoleQuoting(values, {_REPLICA: '"$1"'})
@@ -51,10 +52,10 @@ def render(
     """Return the script.
 
     Args:
-        header: Lines of a comment at the top.
+        header: Lines of the comment at the top of the script.
         app_id: The app's id.
-        folder: Directory of the logs; empty for the current one.
-        roles: Number of replicas, number of restarts in place, and name in job names of each role.
+        folder: Directory of the logs; empty means the current directory.
+        roles: For each role: number of replicas, number of restarts in place, name in job names.
         commands: The lines of each role's function.
         submissions: One call of the script's function ``submit`` for each replica.
     """
@@ -71,7 +72,8 @@ def render(
 
 
 # The script's own variables begin with tx_, so that it changes no variable of the user. Replicas
-# trap the signals that are meant for the command, because they must outlive it to record its end.
+# trap the signals that are meant for the command, because the script must still record the
+# command's end.
 _SCRIPT = """\
 #!/bin/bash
 #

@@ -1,4 +1,4 @@
-"""LSF's states and reasons, as our states and as explanations."""
+"""Map LSF's job states to AppState, and its termination reasons to messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from torchx_specs.model.status import AppState
 
-#: Our state for each of LSF's.
+#: AppState for each of LSF's job states.
 JOB_STATE: dict[str, AppState] = {
     "DONE": AppState.SUCCEEDED,
     "EXIT": AppState.FAILED,
@@ -20,7 +20,7 @@ JOB_STATE: dict[str, AppState] = {
 #: Exit code of a job that ``bkill`` ended.
 KILLED = "130"
 
-# LSF's codes for the reason of an end, in the long form of bjobs.
+# Messages for LSF's termination reasons in the long form of bjobs.
 _REASONS = {
     "TERM_MEMLIMIT": "out of memory; request more (memMB of the role's resource)",
     "TERM_SWAP": "out of memory; request more (memMB of the role's resource)",
@@ -41,18 +41,18 @@ _CANCELLED = frozenset({"TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FO
 
 
 def get_job_state(state_str: str, exit_code: str) -> AppState:
-    """Return the state for one of LSF's states and an exit code.
+    """Return the AppState for a job state of LSF and an exit code.
 
     Args:
         state_str: LSF's state, such as ``PEND``.
-        exit_code: The exit code; any other text if there is none.
+        exit_code: The exit code; empty or ``-`` if there is none.
     """
     state = JOB_STATE.get(state_str, AppState.UNKNOWN)
     return AppState.CANCELLED if state_str == "EXIT" and exit_code == KILLED else state
 
 
 def parse_long_form(output: str) -> tuple[str, int | None, bool]:
-    """Return a job's reason, its exit code, and whether somebody killed it.
+    """Return why a job is pending or ended, the exit code, and whether a user or admin killed it.
 
     Args:
         output: The output of ``bjobs -UF`` or ``bjobs -l`` for the job.

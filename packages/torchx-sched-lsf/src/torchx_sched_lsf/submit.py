@@ -14,7 +14,7 @@ from torchx_sched_lsf.records import SCRIPT, Entry, RoleEntry, record_path
 from torchx_sched_lsf.request import LsfBsub
 from torchx_specs.errors import RequestError
 
-# The script calls bsub once for each replica.
+# Time limit of the script, which calls bsub once for each replica.
 _TIMEOUT_SECONDS = 600.0
 
 
@@ -43,7 +43,7 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str) -> Entry:
     record = JobRecord(host, record_path(folder, app_id))
     path = record.create(SCRIPT, request.materialize(), option="jobdir")
     try:
-        # the environment of the script is that of the jobs, so its language is not changed
+        # jobs inherit the environment of the script, so do not set LC_ALL for it
         output = lsf.run(*request.cmd, path, timeout=_TIMEOUT_SECONDS, env={})
     except UnreachableError as e:
         _kill_jobs(lsf, app_id)
@@ -52,7 +52,7 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str) -> Entry:
         ) from None
     except LsfError as e:
         record.remove()
-        # the script only passes on the messages of bsub
+        # the error contains the messages of bsub, which the script prints
         raise LsfError(f"bsub: {str(e).removeprefix('/bin/bash: ')}") from None
     names = role_names(role.name for role in request.app.roles)
     roles = [RoleEntry(role.name, names[role.name], []) for role in request.app.roles]
@@ -64,7 +64,7 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str) -> Entry:
 
 
 def _kill_jobs(lsf: Lsf, app_id: str) -> None:
-    """Kill the jobs of an app as far as LSF answers."""
+    """Kill the jobs of an app if LSF answers."""
     try:
         jobs = [job.job_id for job in jobs_of_project(lsf, app_id)]
         if jobs:

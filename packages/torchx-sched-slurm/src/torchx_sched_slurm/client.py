@@ -11,7 +11,7 @@ _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinf
 
 
 class SlurmError(BackendError):
-    """A command of Slurm failed; the message has Slurm's error messages."""
+    """A command of Slurm failed; the error text contains Slurm's messages."""
 
 
 class UnreachableError(SlurmError):
@@ -43,7 +43,7 @@ class Slurm(ClusterClient):
     )
 
     def error_summary(self, output: str) -> str:
-        r"""Return the error messages on one line, each of them once and without prefixes.
+        r"""Return the error messages in one line, without duplicates and prefixes.
 
         >>> Slurm().error_summary("sbatch: error: a\nsbatch: error: a\nsbatch: error: job: b")
         'a; job: b'

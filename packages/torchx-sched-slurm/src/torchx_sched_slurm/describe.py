@@ -13,17 +13,17 @@ from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-# Slurm's states of a job that ends; its final state is not known yet.
+# Slurm's states of a job that is ending. The job's final state is not known yet.
 _ENDING = ("COMPLETING", "STAGE_OUT")
 
 
 def entry_from_record(host: Host, app_id: str, job: Job) -> Entry | None:
-    """Return an index entry for a job that the index lacks, None if the job has no record.
+    """Return an index entry made from the record of a job, None if the job has no record.
 
     Args:
         host: The machine with the job's files.
         app_id: The job's id.
-        job: The job in the queue or in accounting.
+        job: The job as the queue or accounting lists it.
     """
     lead = job[0]
     for mark in (lead.mark, lead.number):
@@ -39,13 +39,13 @@ def app_state(host: Host, entry: Entry | None, job: Job | None) -> tuple[AppStat
 
     Args:
         host: The machine with the job's files.
-        entry: The job's entry, None if it is not in the index.
-        job: The job in the queue or in accounting, None if it is in neither.
+        entry: The job's index entry, None if the job is not in the index.
+        job: The job as the queue or accounting lists it, None if neither does.
     """
     own, own_reason = _state_from_record(host, entry) if entry else (None, "")
     if job is not None:
         state, reason = _state_from_slurm(job)
-        if state is None:  # the job is ending, and may have reported how
+        if state is None:  # the job is ending, and may have reported its outcome
             if own is None or not is_terminal(own):
                 return AppState.RUNNING, "ending"
             return own, own_reason
@@ -71,7 +71,7 @@ def _state_and_reason(slurm_state: str) -> tuple[AppState, str]:
 
 
 def _state_from_slurm(job: Job) -> tuple[AppState | None, str]:
-    """Return the state of the lead component, whose script is the job; None while it ends."""
+    """Return state and reason of the component that runs the script; None while it is ending."""
     lead = job[0]
     if lead.state in _ENDING:
         return None, ""
@@ -85,7 +85,7 @@ def _state_from_slurm(job: Job) -> tuple[AppState | None, str]:
 
 
 def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
-    """Return the final state that the job reported, None if it reported none."""
+    """Return the state that the job's script reported, None if it reported none."""
     record = SlurmRecord(host, entry.record)
     outcome = record.outcome()
     if outcome is None:
@@ -101,7 +101,7 @@ def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
         name = states.base_state(ending.get("JobState", ""))
         if ending.get("Reason") == "TimeLimit":
             name = "TIMEOUT"
-        # without a known reason, a user ended the job
+        # if Slurm names no cause, a user ended the job
         return _state_and_reason(name if name in states.FAILURES else "CANCELLED")
     failure = record.first_failure()
     if failure is None:
@@ -129,9 +129,9 @@ def describe(
     Args:
         host: The machine with the job's files.
         app_id: The job's id.
-        entry: The job's entry, None if it is not in the index.
-        job: The job in the queue or in accounting, None if it is in neither.
-        warning: Why Slurm could not be queried; becomes part of the message.
+        entry: The job's index entry, None if the job is not in the index.
+        job: The job as the queue or accounting lists it, None if neither does.
+        warning: Why Slurm could not be queried, for the description's message; empty if it was.
     """
     state, reason = app_state(host, entry, job)
     if entry is not None and entry.roles:
@@ -162,7 +162,7 @@ def _role_statuses(
     for number, role in enumerate(roles):
         replicas = []
         for k in range(role.replicas):
-            # if the job is pending, the file of a replica is that of an earlier attempt
+            # while the job is pending, the file of a replica is from an earlier attempt
             report = record.replica(number, k) if state != AppState.PENDING else None
             status = _replica_status(role.name, k, report, state, reason)
             if not status.hostname and rank < len(nodes):

@@ -1,6 +1,6 @@
-"""The file ``.torchxslurmjobdirs``, in which earlier versions of TorchX look up jobs' directories.
+"""The file ``.torchxslurmjobdirs``, in which upstream's TorchX looks up the directories of jobs.
 
-It is in the current directory of the user's machine, not on the cluster.
+The file is in the current directory of the user's machine, not on the cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def _get_job_dirs(folder: str = "") -> dict[str, str]:
     """Return the directories of jobs by job id; malformed lines are skipped.
 
     Args:
-        folder: The directory with the file; by default the current one.
+        folder: The directory with the file (default: the current directory).
     """
     try:
         with open(
@@ -31,7 +31,7 @@ def _get_job_dirs(folder: str = "") -> dict[str, str]:
 def _save_job_dir(job_id: str, job_dir: str) -> None:
     """Append a job to the file in the current directory.
 
-    Each job is one write, so that concurrent submissions lose nothing.
+    The line is appended with a single write, so that concurrent submissions lose no lines.
 
     Args:
         job_id: The job's id.

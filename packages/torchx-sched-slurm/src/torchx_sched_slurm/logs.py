@@ -1,4 +1,4 @@
-"""A hint about a missing log of a replica, from the log of the batch script."""
+"""Hint for a missing replica log: the last line of the batch script's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _TAIL_CHARACTERS = 4000
 
 
 def batch_log_hint(host: Host, folder: str, job_number: str) -> str:
-    """Return the last line of the batch script's log, with its path; empty if there is none.
+    """Return the path and the last line of the batch script's log.
+
+    Return an empty string if the log is missing or empty.
 
     Args:
         host: The machine with the job's files.

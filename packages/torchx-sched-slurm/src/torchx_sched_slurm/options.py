@@ -53,7 +53,7 @@ class SlurmOpts(StructuredOpts):
     hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds"""
 
     comment: str | None = None
-    """set the job's comment; the mark of the submission is appended to it"""
+    """set the job's comment; TorchX appends an id of the submission"""
 
     constraint: str | None = None
     """require these features of the nodes, as for sbatch --constraint"""
@@ -66,8 +66,8 @@ class SlurmOpts(StructuredOpts):
 
     job_dir: str | None = None
     """run in this directory, which also gets the logs (default: the current directory); it must be
-    on a file system that all nodes share, and is created if missing. The workspace is copied to it;
-    then it must be new"""
+    on a file system that all nodes share, and is created if missing. With a workspace, the
+    directory must not exist; the workspace is copied to it"""
 
     qos: str | None = None
     """use this quality of service"""
@@ -143,7 +143,7 @@ def option_problems(opts: SlurmOpts) -> Iterator[str]:
 
 
 def directive(text: str) -> tuple[str, str | None]:
-    """Return name and value of ``name``, ``name=value`` or ``--name=value``.
+    """Split ``name``, ``name=value`` or ``--name=value`` into name and value.
 
     The value of a flag is None.
 

@@ -10,7 +10,7 @@ from torchx_sched_slurm.client import Slurm, SlurmError
 from torchx_sched_slurm.states import base_state
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
 
-# Separates columns: names and comments may contain any printable character.
+# Separator of columns: not printable, because names and comments may contain printable ones.
 _SEPARATOR = "\x1f"
 _SQUEUE = ("%i", "%T", "%r", "%S", "%N", "%V", "%Z", "%j", "%k")
 _SACCT = (
@@ -38,7 +38,7 @@ class JobId:
         return cls(match[1], match[2] or "") if match else None
 
     def options(self) -> tuple[str, ...]:
-        """Return the options that select the job's cluster."""
+        """Return the command-line options that select the job's cluster."""
         return ("--clusters", self.cluster) if self.cluster else ()
 
     def __str__(self) -> str:
@@ -51,16 +51,16 @@ class Component:
 
     Attributes:
         number: The job's number.
-        offset: Index of the component; 0 is the one whose script runs.
-        state: Slurm's state.
+        offset: Index of the component; component 0 runs the script.
+        state: Name of the state in Slurm.
         reason: Slurm's reason for the state.
-        start: Time of the start, or when Slurm expects it.
+        start: Start time; if the job is pending, the start time that Slurm expects.
         nodes: The nodes, as a list with brackets: ``n[1-4]``.
         submitted: Time of the submission.
-        folder: Working directory.
-        name: Name.
-        comment: Comment.
-        exit_code: ``code:signal``.
+        folder: Working directory of the job.
+        name: Name of the job; upstream's TorchX gives each component its own name.
+        comment: Comment of the job.
+        exit_code: Exit code and signal, in the form ``code:signal``.
     """
 
     number: str
@@ -91,13 +91,13 @@ def comment_with_mark(comment: str | None, mark: str) -> str:
 
     Args:
         comment: The user's comment, None or empty for none.
-        mark: The mark.
+        mark: The mark of the submission.
     """
     return f"{comment} torchx:{mark}" if comment else f"torchx:{mark}"
 
 
 def queued_job(slurm: Slurm, job_id: JobId) -> Job | None:
-    """Return a job that the controller knows, None if it does not know the job (any more).
+    """Return a job from the controller's queue, None if the job is not there (any more).
 
     Raises:
         SlurmError: The query failed.
@@ -112,7 +112,7 @@ def queued_job(slurm: Slurm, job_id: JobId) -> Job | None:
 
 
 def queued_jobs(slurm: Slurm) -> dict[str, Job]:
-    """Return the user's jobs that the controller knows, by number.
+    """Return the user's jobs in the controller's queue, by number.
 
     Raises:
         SlurmError: The query failed.
@@ -121,9 +121,10 @@ def queued_jobs(slurm: Slurm) -> dict[str, Job]:
 
 
 class Accounting:
-    """Queries of sacct, until one shows that the cluster has no accounting.
+    """Queries of accounting with sacct.
 
-    Accounting only adds to the queue and the jobs' records. So a query that fails returns nothing.
+    Accounting only completes the information in the queue and in the jobs' records, so a failed
+    query returns no jobs. If the cluster has no accounting, sacct is not called again.
 
     Args:
         slurm: The client.
@@ -134,7 +135,7 @@ class Accounting:
         self._is_available = True
 
     def job(self, job_id: JobId) -> Job | None:
-        """Return a job, None if accounting does not know it."""
+        """Return a job, None if accounting does not have it."""
         jobs = self._query((*job_id.options(), "-j", job_id.number))
         return jobs.get(job_id.number)
 
@@ -142,7 +143,7 @@ class Accounting:
         """Return the user's jobs of the last days, by number.
 
         Args:
-            days: How many days.
+            days: Number of days.
         """
         return self._query(("-u", self._slurm.host.user(), "-S", f"now-{days}days"), brief=True)
 
@@ -220,7 +221,7 @@ def _rows(output: str, columns: int) -> list[list[str]]:
     rows: list[list[str]] = []
     for line in output.split("\n"):
         values = line.split(_SEPARATOR)
-        # the name of another program's job may have a newline, which breaks its row
+        # skip broken rows: a job name may contain a newline
         if len(values) == columns:
             rows.append([value.strip() for value in values])
     return rows

@@ -2,9 +2,9 @@
 
 The index is in ``$TORCHX_HOME/slurm`` on the user's machine: one small file for each job, written
 at submission. The record is a directory beside the job's logs (:data:`.script.RECORDS`), because
-compute nodes may not see the user's home directory. It is named by the submission's mark, so that a
-job number that Slurm reuses does not find the record of an earlier job. A script that is submitted
-by hand names its record by the job number.
+compute nodes may not see the user's home directory. The directory's name is the mark of the
+submission, a random id, because Slurm reuses job numbers. If a user submits the script by hand, the
+directory's name is the job number.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.script import RECORDS
 
-#: File name of the script in the record, until the job has started.
+#: Name, in the record, of the script that sbatch reads. The running job adds a copy, ``script``.
 SCRIPT = "torchx-sbatch.sh"
 
 # A line of the script's table of roles: replicas, restarts, name.
 _ROLE = re.compile(r'    "(\d+) (\d+) (\S+)"')
 
-# srun's messages when a step is ended, by Slurm's state.
+# Patterns of srun's messages about a step that Slurm ended, by Slurm's state.
 _CAUSES = {
     "OUT_OF_MEMORY": r"oom[-_ ]kill|OOM Killed",
     "TIMEOUT": r"CANCELLED AT \S+ DUE TO TIME LIMIT",
@@ -39,7 +39,7 @@ class RoleEntry:
 
     Attributes:
         name: The role's name.
-        file_name: The role's name in the names of log files.
+        file_name: The role's name in log file names.
         replicas: Number of replicas.
     """
 
@@ -54,15 +54,15 @@ class Entry:
 
     Attributes:
         app_id: The job's id.
-        mark: The mark of the submission: a random id, which the job's comment has as well.
+        mark: The mark of the submission: a random id, which is also in the job's comment.
         name: Name of the app.
-        folder: The job's working directory, which also has its logs.
+        folder: The job's working directory, which also contains the logs.
         record: Directory of the job's record.
-        submitted: Time of the submission, in epoch seconds; 0 if the job was submitted elsewhere.
+        submitted: Time of the submission, in epoch seconds; 0 if the job is not in the index.
         roles: The roles, in the order of the script's table.
         cancelled: Whether the user cancelled the job.
         deleted: Whether the user deleted the job.
-        state: Slurm's final state of the job, once it was seen; otherwise empty.
+        state: Slurm's final state of the job; empty until a query has returned one.
     """
 
     app_id: str
@@ -87,11 +87,12 @@ class Index(JobIndex[Entry]):
 
 @dataclass
 class Outcome:
-    """How an attempt of a job ended, as its script reports it.
+    """The end of an attempt of a job, as the script reports it.
 
     Attributes:
         state: ``SUCCEEDED``, ``FAILED`` or ``REQUEUED``.
-        exit_code: Exit code of the replica that failed first, as the shell has it.
+        exit_code: Exit code of the replica that failed first, above 128 for a signal; 0 if none
+            failed.
         attempt: Index of the attempt: 0 for the first.
         ended: End time, in epoch seconds.
     """
@@ -103,30 +104,33 @@ class Outcome:
 
 
 class SlurmRecord(JobRecord):
-    """The record of a job, with the files that only Slurm's script writes."""
+    """The record of a job, including the files that only the script for Slurm writes."""
 
     def outcome(self) -> Outcome | None:
-        """Return how the job ended, None if it has not reported that."""
+        """Return the outcome of the last attempt, None if that attempt has not reported its end."""
         fields = self.fields("outcome", 4)
         return Outcome(fields[0], *map(int, fields[1:4])) if fields else None
 
     def attempt(self) -> int | None:
-        """Return the index of the current attempt, None if the job never started."""
+        """Return the index of the attempt that started last, None if the job never started."""
         fields = self.fields("started", 3)
         return int(fields[0]) if fields else None
 
     def ending(self) -> dict[str, str]:
-        """Return the fields of ``scontrol show job`` from when Slurm began to end the job."""
+        """Return the fields of ``scontrol show job``, which the script queried when the job ended.
+
+        The dict is empty if the script did not query the job.
+        """
         line = self.text("ending").partition("\n")[0]
         return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S+)", line))
 
     def cause(self) -> str:
-        """Return Slurm's state for the messages that srun got, or an empty string."""
+        """Return the state of Slurm that srun's messages show, or an empty string."""
         text = self.text("srun")
         return next((name for name, pattern in _CAUSES.items() if re.search(pattern, text)), "")
 
     def end_files(self, role: int, k: int) -> list[str]:
-        """Return the files that change when a replica or the job ends."""
+        """Return the paths of the files that change when a replica or the job ends."""
         return [posixpath.join(self.path, "outcome"), self.replica_path(role, k)]
 
     def roles(self) -> list[RoleEntry]:

@@ -1,4 +1,4 @@
-"""The request: a job, in which roles that request the same nodes share a node group."""
+"""The native request: a batch script, and the command that submits it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _APPTAINER_OWN = frozenset({"PATH", "LD_LIBRARY_PATH"})
 
 @dataclass
 class SlurmReplicaRequest:
-    """A role: a command, and the nodes that it requests. The default is one replica.
+    """The request for a role: its command, and the nodes and options that it needs.
 
     Attributes:
-        name: The role's name in the names of log files.
+        name: Name of the role in log file names.
         entrypoint: The program.
-        args: Its arguments, with macros.
-        srun_opts: Options of srun; None for the value of a flag.
-        sbatch_opts: Directives; None for the value of a flag.
-        env: Variables, with macros.
+        args: Arguments of the program; they may contain macros.
+        srun_opts: Options of srun by name. The value of a flag is None.
+        sbatch_opts: Directives (options of sbatch) by name. The value of a flag is None.
+        env: Environment variables; the values may contain macros.
         num_replicas: Number of replicas.
         replicas_per_node: Number of replicas on one node.
-        max_retries: How often a replica is restarted in place.
-        img_root: Value of the macro.
-        prefix: The command that runs the program in a container.
+        max_retries: How often a failed replica is restarted on its node.
+        img_root: Value of the macro ``${img_root}``.
+        prefix: Apptainer's command line, which precedes the program; empty without Apptainer.
     """
 
     name: str
@@ -58,14 +58,15 @@ class SlurmReplicaRequest:
         nomem: bool = False,
         container_image: str | None = None,
     ) -> SlurmReplicaRequest:
-        """Return the request for one replica of a role; set ``num_replicas`` for more.
+        """Return the request for a role with one replica; set ``num_replicas`` afterwards.
 
         Args:
-            name: The role's name in the names of log files.
+            name: Name of the role in log file names.
             role: The role.
             cfg: The options.
-            nomem: Whether to request no memory.
-            container_image: The image for Pyxis; by default the role's, if Pyxis runs it.
+            nomem: Do not request memory, like the option ``nomem``.
+            container_image: Run this image with Pyxis. Default: ``role.image`` if the option
+                ``container`` is pyxis, otherwise no image.
 
         Raises:
             RequestError: The container runtime does not support one of the role's mounts.
@@ -110,7 +111,7 @@ class SlurmReplicaRequest:
         return request
 
     def materialize(self) -> tuple[str, str]:
-        """Return the directives on one line, and the options of srun with the command."""
+        """Return two lines: the directives, and the options of srun followed by the command."""
         directives = " ".join(
             script.option(name, value) for name, value in self.component_opts(self.name).items()
         )
@@ -118,11 +119,11 @@ class SlurmReplicaRequest:
         return directives, " ".join([script.srun_options(self.srun_opts), *command]).strip()
 
     def component_opts(self, job_name: str, replicas: int | None = None) -> dict[str, str | None]:
-        """Return the directives of a component.
+        """Return the directives of the job's component that runs this role.
 
         Args:
             job_name: The job's name.
-            replicas: Number of replicas; by default the role's.
+            replicas: Number of replicas of all roles in the component (default: of this role).
         """
         count = self.num_replicas if replicas is None else replicas
         nodes = -(-count // self.replicas_per_node)
@@ -138,7 +139,7 @@ class SlurmReplicaRequest:
             mask: Whether to mask the values of variables whose names look like a secret's.
 
         Raises:
-            RequestError: A process cannot be given an argument or a variable.
+            RequestError: An argument or environment variable cannot be passed to a process.
         """
         try:
             return script.command_lines(
@@ -150,7 +151,7 @@ class SlurmReplicaRequest:
     def _use_pyxis(self, role: Role, image: str) -> None:
         self.img_root = ""
         self.srun_opts["container-image"] = image
-        # the job's directory has the record and the logs
+        # the container needs the job's directory, because the record and the logs are there
         mounts = [script.WORK_FOLDER, *bind_mounts(role, "Pyxis")]
         self.srun_opts["container-mounts"] = ",".join(mounts)
 
@@ -163,16 +164,16 @@ class SlurmReplicaRequest:
 
 @dataclass
 class SlurmBatchRequest:
-    """A job.
+    """The request for a job.
 
     Attributes:
-        cmd: sbatch and its options.
-        replicas: The roles.
-        job_dir: Working directory; None for the current one.
+        cmd: sbatch and its options, without the script.
+        replicas: The requests for the roles, by role name.
+        job_dir: Working directory; None means the current directory.
         max_retries: How often the job is requeued if it fails.
-        images_to_push: Ignored; for compatibility.
+        images_to_push: Ignored; kept for code written for upstream's TorchX.
         job_name: The job's name.
-        record: Directory of the job's record; None for one that is named by the job's number.
+        record: Directory of the job's record; None means a directory named by the job's number.
     """
 
     cmd: list[str]
@@ -190,8 +191,8 @@ class SlurmBatchRequest:
             mask: Whether to mask the values of variables whose names look like a secret's.
 
         Raises:
-            RequestError: A process cannot be given an argument or a variable, or a directive cannot
-                have its value.
+            RequestError: An argument or environment variable cannot be passed to a process, or
+                sbatch cannot read the value of a directive.
         """
         groups = self.groups()
         roles = [role for group in groups for role in group]
@@ -230,7 +231,7 @@ class SlurmBatchRequest:
         )
 
     def groups(self) -> list[list[SlurmReplicaRequest]]:
-        """Return the roles in groups that request the same nodes."""
+        """Return the roles, grouped by the nodes and options of srun that they request."""
         groups: dict[object, list[SlurmReplicaRequest]] = {}
         for role in self.replicas.values():
             key = (
@@ -257,5 +258,5 @@ def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:
 
 
 def _apply_app_id_env(s: str) -> str:
-    """Return an argument quoted for the shell, in which the macro ``app_id`` is the job's id."""
+    """Quote an argument for the shell, and replace the macro ``app_id`` by the job's id."""
     return quote_around(s, {"${app_id}": '"$SLURM_JOB_ID"'}, quote)

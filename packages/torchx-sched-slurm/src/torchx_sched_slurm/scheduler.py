@@ -50,30 +50,32 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Sc
 if TYPE_CHECKING:
     from datetime import datetime
 
-# How old a description may be that the followers of one app's logs share.
+# Maximum age of a description that the followers of an app's logs share.
 _MAX_AGE_SECONDS = 2.0
-# While a job runs, its record shows most ends; the queue shows the others.
+# Maximum age of a description while the job's record has no outcome. The record shows most ends;
+# only the queue shows that Slurm killed the job or that the first node failed.
 _QUEUE_SECONDS = 15.0
 
 
 class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
-    """Scheduler that runs apps as Slurm jobs, by Slurm's own commands.
+    """A scheduler that runs apps as Slurm jobs, with Slurm's own commands.
 
-    A role is a group of nodes; roles that request different nodes make the job heterogeneous. The
-    option ``job_dir`` sets the job's working directory, by default the current one. It also has the
-    logs (``slurm-<job id>-<role>-<replica>.out`` and ``.err``) and the uploaded workspace. The job
-    records how it ends beside its logs, so that its status is known when Slurm has forgotten it.
+    An app is one job. Roles that request different nodes become the components of a heterogeneous
+    job. The option ``job_dir`` sets the job's working directory (default: the current directory).
+    This directory also contains the logs (``slurm-<job id>-<role>-<replica>.out`` and ``.err``),
+    the uploaded workspace, and the job's own record. The record shows how the job ended, even after
+    Slurm has forgotten the job.
 
     .. code-block:: sh
 
         torchx run -s slurm -cfg partition=gpu,time=2:00:00 dist.ddp -j 2x8 --script train.py
 
-    ``macros.rank0_env`` is ``TORCHX_RANK0_HOST``. A retry requeues the whole job; with
-    ``RetryPolicy.REPLICA`` only the replica's process is restarted, on the same node.
+    The macro ``rank0_env`` names the variable ``TORCHX_RANK0_HOST``. A retry requeues the whole
+    job; with ``RetryPolicy.REPLICA`` only the replica's process is restarted, on the same node.
 
     Args:
         session_name: Name of the session.
-        docker_client: Ignored; for compatibility.
+        docker_client: Ignored; accepted for code written for upstream's TorchX.
         timeout: How long one Slurm command may take, in seconds.
         patience: How long to retry while the controller is unreachable, in seconds.
         host: The machine with Slurm's commands and the job's files; by default this machine.
@@ -129,11 +131,11 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             max_retries=min((role.max_retries for role in requeued), default=0),
             job_name=fit_name(app.name, BATCH_JOB),
         )
-        batch.materialize()  # raises for arguments that a script cannot pass on
+        batch.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(batch, repr)
 
     def schedule(self, dryrun_info: AppDryRunInfo[SlurmBatchRequest]) -> str:
-        """Build what the workspace still needs, and submit the job.
+        """Build the workspaces that the dry run planned, and submit the job.
 
         Raises:
             SlurmError: Slurm refuses the job, or its controller is unreachable.
@@ -165,7 +167,9 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
     # -- submitted jobs
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return what the job's record, the queue and accounting tell of a job.
+        """Return the description of a job, or None if the job does not exist.
+
+        The description combines the job's own record, Slurm's queue and accounting.
 
         Raises:
             SlurmError: Slurm cannot be queried, and the job has not recorded its end.
@@ -198,7 +202,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         return description
 
     def _save_final_state(self, entry: Entry | None, job: Job | None) -> None:
-        """Keep Slurm's final state of a job in the index, for when Slurm has forgotten the job."""
+        """Save Slurm's final state of a job in the index, because Slurm forgets ended jobs."""
         if entry is None or not entry.submitted or job is None:
             return
         state = job[0].state
@@ -213,8 +217,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's jobs, the newest first.
 
-        These are the jobs in the queue, those submitted with the current ``$TORCHX_HOME``, and
-        those that accounting has of the last two weeks.
+        The list contains the jobs in the queue, the jobs submitted with the current
+        ``$TORCHX_HOME``, and the jobs of the last two weeks in accounting.
 
         Raises:
             SlurmError: The queue cannot be queried.
@@ -247,11 +251,11 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             self._index.put(entry)
 
     def _delete_existing(self, app_id: str) -> None:
-        """Cancel a job, remove its record and hide it from lists; its logs stay."""
+        """Cancel a job, remove its record and hide the job from lists, but keep its logs."""
         self._cancel_existing(app_id)
         entry = self._index.get(app_id) or Entry(app_id, "", "", "", "")
         description = self.describe(app_id)
-        # a job that is ending still writes to its record
+        # keep the record of a job that is still ending, because the job writes to it
         if entry.record and (description is None or is_terminal(description.state)):
             SlurmRecord(self._host, entry.record).remove()
         entry.deleted = True
@@ -270,13 +274,14 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Return the lines of one replica, including those of earlier attempts.
+        """Return the log lines of one replica, including the lines of earlier attempts.
 
-        ``since`` and ``until`` are ignored with a warning, because Slurm records no times of lines.
-        The two streams are two files: of lines that exist already, standard output comes first.
+        ``since`` and ``until`` are ignored with a warning, because log lines have no timestamps.
+        Standard output and standard error are separate files. Of the lines that already exist, all
+        lines of standard output come first.
 
         Raises:
-            BackendError: The job does not exist, or has ended without such a log.
+            BackendError: The job does not exist, or the job has ended and the log file is missing.
             UnknownReplicaError: The job has no such role or replica.
         """
         from torchx_kit.jobs.logs import replica_log, warn_if_limited_by_time
@@ -307,7 +312,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
     def _log_location(
         self, app_id: str, entry: Entry | None, role_name: str
     ) -> tuple[str, str, int]:
-        """Return the directory of a job's logs, the role's name in theirs, and its index."""
+        """Return the directory of a job's logs, the role's name in file names, and its index."""
         if entry is not None:
             for index, role in enumerate(entry.roles):
                 if role.name == role_name:
@@ -316,7 +321,10 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         return folder or self._host.resolve(), role_name.replace("/", "_"), 0
 
     def _has_ended(self, app_id: str, record: SlurmRecord | None) -> bool:
-        """Return whether a job has ended. The record is read each time, the queue rarely."""
+        """Return whether a job has ended.
+
+        Every call reads the job's record; the queue is queried only after a pause.
+        """
         outcome = record.outcome() if record else None
         if outcome is not None and outcome.state == "SUCCEEDED":
             return True
@@ -329,7 +337,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
     ) -> DescribeAppResponse | None:
         last = self._descriptions.last(app_id)
         if last is not None and last.state == AppState.PENDING:
-            max_age = _MAX_AGE_SECONDS  # a pending job has no record that shows its start
+            max_age = _MAX_AGE_SECONDS  # only a query shows that a pending job has started
         return self._descriptions.get(app_id, lambda _: self.describe(app_id), max_age)
 
 
@@ -338,7 +346,7 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
 
     Args:
         session_name: Name of the session.
-        docker_client: Ignored; for compatibility.
+        docker_client: Ignored; accepted for code written for upstream's TorchX.
         kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
     """
     own = {key: kwargs[key] for key in ("timeout", "patience", "host") if key in kwargs}
@@ -346,7 +354,7 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
 
 
 def _entry_of_job(entry: Entry | None, job: Job | None) -> Entry | None:
-    """Return the entry unless it is of an earlier job that had the same number."""
+    """Return the entry, or None if it belongs to an earlier job with the same number."""
     if entry is None or job is None or not job[0].comment:
         return entry
     return entry if job[0].mark == entry.mark else None

@@ -1,9 +1,9 @@
 r"""The batch script: directives, the roles' commands, and a fixed part.
 
-A script runs twice. Slurm starts it on the first node, where it starts the replicas with srun. Each
-replica runs a copy of the script with the argument ``replica``. The copy finds the index of the
-replica and runs its role's command. So arguments and variables are neither on a command line nor in
-an option of Slurm, and one shell parses them once.
+The script has two modes. Slurm starts it on the first node, where it starts the replicas with srun.
+Each replica runs a copy of the script with the argument ``replica``. The copy finds the index of
+the replica and runs the command of the replica's role. So arguments and variables are neither on a
+command line nor in an option of Slurm, and only one shell parses them.
 
 :mod:`torchx_sched_slurm.records` reads the files that the script writes.
 """
@@ -26,13 +26,14 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 
-#: Name of the directory of records, beside the logs.
+#: Name of the directory that contains the records of jobs, in the directory of the logs.
 RECORDS = ".torchx-slurm"
 
-# Placeholders for values that only the task knows; no argument can contain a NUL character.
+# Placeholders for values that only the running job knows. They contain a NUL character, which no
+# argument can contain.
 _JOB = "\0job\0"
 _REPLICA = "\0replica\0"
-#: Placeholder for a mount of the job's working directory in options of srun.
+#: Placeholder in options of srun for a mount of the job's working directory.
 WORK_FOLDER = "\0folder\0"
 
 
@@ -40,7 +41,7 @@ def role_quoting(img_root: str) -> RoleQuoting:
     """Return the quoting of a role's arguments and variables.
 
     Args:
-        img_root: Value of the macro.
+        img_root: Value of the macro ``${img_root}``.
     """
     values = macros.Values(img_root, _JOB, _REPLICA, ENV_RANK0_HOST)
     return RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
@@ -59,14 +60,14 @@ def command_lines(
 
     Args:
         entrypoint: The program.
-        args: Its arguments, with macros.
-        env: Its variables, with macros.
-        img_root: Value of the macro.
-        prefix: The command that runs the program in a container.
+        args: Arguments of the program; they may contain macros.
+        env: Environment variables; the values may contain macros.
+        img_root: Value of the macro ``${img_root}``.
+        prefix: Command line that precedes the program, for example to run it in a container.
         mask: Whether to mask the values of variables whose names look like a secret's.
 
     Raises:
-        RequestError: A process cannot be given an argument or a variable.
+        RequestError: An argument or environment variable cannot be passed to a process.
     """
     quoting = role_quoting(img_root)
     exports, env_args = quoting.exports(env, mask=mask)
@@ -80,14 +81,14 @@ def directive_line(opts: Mapping[str, str | None]) -> str:
 
 
 def option(name: str, value: str | None) -> str:
-    """Return one option as sbatch reads it in a directive.
+    """Return an option of sbatch as the text of a directive.
 
     Args:
         name: Name of the option.
-        value: Its value; None for a flag.
+        value: Value of the option; None for a flag.
 
     Raises:
-        RequestError: A directive cannot have the value.
+        RequestError: The value has a control character or both kinds of quotes.
     """
     if value is None:
         return f"--{name}"
@@ -102,7 +103,7 @@ def option(name: str, value: str | None) -> str:
 
 
 def srun_options(opts: Mapping[str, str | None]) -> str:
-    """Return options of srun, quoted for its command line in the script."""
+    """Return options of srun, quoted for the script."""
     argv = [f"--{k}" if v is None else f"--{k}={v}" for k, v in opts.items()]
     return " ".join(quote_around(arg, {WORK_FOLDER: '"$PWD:$PWD"'}, quote_ascii) for arg in argv)
 
@@ -120,13 +121,14 @@ def render(
     """Return the script.
 
     Args:
-        header: Lines of a comment at the top.
+        header: Lines of the comment at the top of the script.
         directives: Directives for sbatch.
-        roles: Number of replicas, number of restarts in place, and name in log files of each role.
+        roles: For each role: number of replicas, number of restarts in place, and name in log file
+            names.
         commands: The lines of each role's function.
-        srun: The call of srun.
+        srun: Command line of srun.
         max_retries: How often the job is requeued if it fails.
-        record: Directory of the job's record; None for one that is named by the job's number.
+        record: Directory of the job's record; None means a directory named by the job's number.
     """
     roles = list(roles)
     place = quote_ascii(record) if record else f'"$PWD/{RECORDS}/$SLURM_JOB_ID"'
@@ -143,7 +145,8 @@ def render(
 
 
 # The script's own variables begin with tx_, so that it changes no variable of the user. Replicas
-# trap the signals that are meant for the command, because they must outlive it to record its end.
+# trap the signals that are meant for the command, because the script must still record the
+# command's end.
 _SCRIPT = """\
 #!/bin/bash
 #

@@ -1,4 +1,4 @@
-"""Slurm's states and reasons, as our states and as explanations."""
+"""Map Slurm's job states to AppState, and states and reasons to explanations."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torchx_specs.model.status import AppState
 
-#: Our state for each of Slurm's. ``COMPLETING`` and others are missing: they do not tell how the
-#: job ends.
+#: AppState for each of Slurm's states. ``COMPLETING`` and others are missing, because they do not
+#: show how the job ends.
 SLURM_STATES: Mapping[str, AppState] = {
     "BOOT_FAIL": AppState.FAILED,
     "CANCELLED": AppState.CANCELLED,
@@ -34,7 +34,7 @@ SLURM_STATES: Mapping[str, AppState] = {
     "TIMEOUT": AppState.FAILED,
 }
 
-#: Explanations of Slurm's states of jobs that did not succeed.
+#: Explanations of Slurm's states for jobs that did not succeed.
 FAILURES: Mapping[str, str] = {
     "BOOT_FAIL": "a node did not boot",
     "CANCELLED": "cancelled",
@@ -76,7 +76,7 @@ _PENDING: Mapping[str, str] = {
 
 
 def appstate_from_slurm_state(slurm_state: str) -> AppState:
-    """Return our state for one of Slurm's; UNKNOWN if there is none.
+    """Return the AppState for a state of Slurm; UNKNOWN if there is none.
 
     >>> appstate_from_slurm_state("NODE_FAIL")
     FAILED (5)
@@ -85,7 +85,7 @@ def appstate_from_slurm_state(slurm_state: str) -> AppState:
 
 
 def get_appstate_from_job(job: Mapping[str, object]) -> AppState:
-    """Return the state of a job in squeue's JSON, whose ``job_state`` is a string or a list."""
+    """Return the AppState of a job in squeue's JSON; ``job_state`` is a string or a list."""
     state = job.get("job_state")
     if isinstance(state, (list, tuple)):
         state = state[0] if state else ""
@@ -93,7 +93,7 @@ def get_appstate_from_job(job: Mapping[str, object]) -> AppState:
 
 
 def base_state(text: str) -> str:
-    """Return the name of the state in a column of squeue or sacct.
+    """Return the name of the state, without additions, from a column of squeue or sacct.
 
     >>> base_state("CANCELLED by 1000"), base_state("TIMEOUT+")
     ('CANCELLED', 'TIMEOUT')

@@ -1,4 +1,4 @@
-"""Submission of a job, exactly once even if the controller is unreachable meanwhile."""
+"""Submission of a job, exactly once even if the controller becomes unreachable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchx_sched_slurm.request import SlurmBatchRequest
 from torchx_specs.errors import BackendError, RequestError
 
 _MEMORY_MESSAGE = "memory specification can not be satisfied"
-# Nodes with so little memory have none configured; Slurm's default is 1 MB.
+# A node with at most this memory has no memory configured; Slurm's default is 1 MB.
 _UNMANAGED_MEMORY_MB = 1000
 _LONGEST_PAUSE = 8.0
 
@@ -57,7 +57,7 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
             host.write(path, _without_memory(request).materialize())
             job_id = _submit_once(slurm, argv, mark)
     except UnreachableError:
-        raise  # Slurm may have accepted the job, which then needs its record
+        raise  # keep the record: Slurm may have accepted the job
     except BaseException:
         record.remove()
         raise
@@ -89,10 +89,10 @@ def _argv(request: SlurmBatchRequest, folder: str, mark: str) -> list[str]:
 
 
 def _submit_once(slurm: Slurm, argv: list[str], mark: str) -> str:
-    """Return the id of the submitted job.
+    """Submit a job exactly once, and return the job's id.
 
-    If sbatch gets no answer, the controller may have accepted the job all the same. The job's mark
-    in the queue shows it; only if it is not there, the job is submitted again.
+    If sbatch gets no answer, the controller may still have accepted the job. So search the queue
+    for the mark, and submit the job again only if no job has this mark.
     """
     backoff = Backoff(slurm.patience, longest_pause=_LONGEST_PAUSE, sleep=slurm.sleep)
     try:

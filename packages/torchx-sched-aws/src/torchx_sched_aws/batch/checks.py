@@ -1,4 +1,4 @@
-"""Checks of apps: what AWS Batch cannot run."""
+"""Checks that find the reasons why AWS Batch cannot run an app."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from torchx_specs.model.resources import Resource
 # Quotas of AWS Batch.
 MAX_ROLES = 5
 MAX_ATTEMPTS = 10
-#: Name of the API, for messages.
+#: Name of the API in error messages.
 API = "AWS's API"
-#: Least memory of a Batch container, in MB.
+#: Minimum memory of a Batch container, in MB.
 MIN_MEMORY_MB = 4
 #: Batch reserves environment variables with this prefix.
 RESERVED_PREFIX = "AWS_BATCH"

@@ -1,8 +1,9 @@
 """The command of a Batch container, built so that every argument arrives byte for byte.
 
 Batch passes a command to the container unchanged, with two limits. All replicas of a role share one
-command, and environment variables with an empty value are dropped. Only arguments and variables
-that these limits affect go through a few lines of ``sh``, which the image must then contain.
+command, and Batch drops environment variables with an empty value. Only if a limit affects a role,
+``sh`` sets the replica's index in the command, and ``env`` sets the variables. The image must then
+contain these programs.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torchx_specs.model.templates import macros
 
-#: Shell code that replaces ``$2`` by the replica's index in all later arguments and runs them.
-#: ``$1`` is the index of the role's first node. The prefix of its variables keeps the job's
-#: untouched.
+#: Shell code that runs the command ``$3 $4 ...``, in which it replaces the text ``$2`` by the
+#: replica's index. ``$1`` is the index of the role's first node. The names of the shell variables
+#: have a prefix, so that they do not replace variables of the job.
 PROLOGUE = (
     "__torchx_m=$2 __torchx_k=$((AWS_BATCH_JOB_NODE_INDEX-$1)) __torchx_n=$(($#-2)); shift 2; "
     "while [ $__torchx_n -gt 0 ]; do __torchx_w=$1 __torchx_o=; shift; "
@@ -44,7 +45,8 @@ def make_command(
 
     Args:
         argv: Program and arguments, with ``placeholder`` in place of the replica's index.
-        set_by_env: Variables that Batch cannot set, with ``placeholder`` likewise.
+        set_by_env: Variables that env(1) sets, because Batch cannot; with ``placeholder`` in place
+            of the replica's index.
         placeholder: The text that stands for the replica's index.
         first_node: Index of the role's first node, or None if no argument has a placeholder.
     """
@@ -59,9 +61,9 @@ def make_command(
 
 
 def read_command(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the argv of a command made by :func:`make_command`, and the variables it sets.
+    """Return argv and ``set_by_env`` of a command that :func:`make_command` made.
 
-    The macro ``replica_id`` stands for the replica's index. Other commands are returned unchanged.
+    The macro ``replica_id`` replaces the placeholder. Other commands are returned unchanged.
     """
     argv = list(command)
     ours = False

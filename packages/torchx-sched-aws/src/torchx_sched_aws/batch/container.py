@@ -1,4 +1,4 @@
-"""The container properties of a role."""
+"""Container properties of a role: resources, environment variables and mounts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchx_specs.model.app import Role
 from torchx_specs.model.mounts import BindMount, DeviceMount
 from torchx_specs.model.resources import Resource
 
-#: Capability of a resource that names its instance type.
+#: Capability of a resource whose value is the instance type.
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 DEVICE_PERMISSIONS = {"r": "READ", "w": "WRITE", "m": "MKNOD"}

@@ -23,7 +23,7 @@ from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-#: Name of a role whose container does not name it.
+#: Role name if the container has no variable with the role's name.
 DEFAULT_ROLE_NAME = "node"
 _PERMISSIONS = {"READ": "r", "WRITE": "w", "MKNOD": "m"}
 
@@ -36,7 +36,7 @@ def describe(
     Args:
         app_id: Id of the app.
         job: The job, as ``DescribeJobs`` returns it.
-        nodes: The job's nodes by index, in the same form.
+        nodes: The job's nodes by index, as ``DescribeJobs`` returns them.
     """
     state = job_state(job)
     roles = read_roles(job)
@@ -143,7 +143,7 @@ def _replica(
     reason: str,
     several: bool,
 ) -> ReplicaStatus:
-    if node is None:  # it never started
+    if node is None:  # the node never started
         node_state = AppState.PENDING if app == AppState.RUNNING else app
         return ReplicaStatus(k, node_state, role, "", reason=reason)
     state = job_state(node)
@@ -191,7 +191,7 @@ def job_ui_url(job_arn: str, several_nodes: bool = True) -> str | None:
 
     Args:
         job_arn: ARN of the job.
-        several_nodes: Whether it is a multi-node parallel job.
+        several_nodes: Whether the job is a multi-node parallel job.
     """
     parts = job_arn.split(":")
     if len(parts) < 6 or not parts[5].startswith("job/"):

@@ -1,4 +1,4 @@
-"""Batch jobs: find by app id, poll with their nodes, list."""
+"""Queries of Batch jobs: find a job by app id, poll a job and its nodes, list jobs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_er
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import ListAppResponse
 
-#: Tag of deleted jobs, which Batch itself keeps for days.
+#: Tag that marks deleted jobs, because Batch itself keeps ended jobs for days.
 TAG_DELETED = "torchx.pytorch.org/deleted"
 #: Number of queues to list concurrently.
 PARALLEL_QUEUES = 8
 #: Largest number of ids in one DescribeJobs or DescribeJobDefinitions request.
 MAX_DESCRIBED = 100
-#: A node that was not polled for this long is left out of shared requests, in seconds.
+#: Threads share one DescribeJobs request. The request leaves out a node that no thread has polled
+#: for this many seconds.
 POLL_EXPIRY = 15.0
 
 _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Jobs:
-    """The jobs of the account and region; thread-safe.
+    """The Batch jobs in the clients' account and region; thread-safe.
 
     Args:
         clients: The boto3 clients to use.
@@ -50,7 +51,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._job_cache: CoalescingCache[dict[str, Any]] = CoalescingCache()
         self._poll_cache: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
-        # Time of the last poll by job id and node id.
+        # Time of the last poll, by job id and node id.
         self._polled_nodes: dict[tuple[str, str], float] = {}
 
     def remember_id(self, app_id: str, job_id: str) -> None:
@@ -86,14 +87,14 @@ class Jobs:
     def poll(
         self, job_id: str, node_id: str, max_age: float = 0.0
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return the description of a job and of one of its nodes; None for an unknown one.
+        """Return the descriptions of a job and of one of its nodes, each None if it is unknown.
 
         Threads that poll nodes of the same job share one request, which describes all these nodes.
 
         Args:
             job_id: Batch's id of the job.
             node_id: Batch's id of the node, or of the job if it has no nodes.
-            max_age: How old the description may be, in seconds.
+            max_age: Maximum age of cached descriptions, in seconds.
 
         Raises:
             AwsError: AWS refused the request or did not answer.
@@ -106,7 +107,7 @@ class Jobs:
                     key: at for key, at in self._polled_nodes.items() if at > since
                 }
                 nodes = [node for job, node in self._polled_nodes if job == job_id]
-            # The job comes first, so that its description is never newer than its nodes'.
+            # Request the job first: its description must not be newer than those of the nodes.
             ids = list(dict.fromkeys([job_id, *nodes]))
             found = {str(item["jobId"]): item for item in self.describe_jobs_by_id(ids)}
             return {job_or_node: found.get(job_or_node) for job_or_node in ids}
@@ -164,13 +165,12 @@ class Jobs:
                 yield from page["jobSummaryList"]
 
     def list(self, session_name: str, queues: Sequence[str] = ()) -> list[ListAppResponse]:
-        """Return TorchX's jobs, grouped by queue, the newest first.
+        """Return the jobs that TorchX created, grouped by queue, the newest first.
 
-        Memory use is bounded by the number of TorchX's jobs, because pages are processed one at a
-        time.
+        Pages are processed one at a time, so memory use depends only on the number of these jobs.
 
         Args:
-            session_name: Name of the session, for the handles.
+            session_name: Name of the session, for the app handles.
             queues: Names of the queues to list; empty means all.
         """
         names = list(queues) or [str(queue["jobQueueName"]) for queue in list_queues(self._clients)]
@@ -237,7 +237,10 @@ def definition_name(job: Mapping[str, Any]) -> str:
 
 
 def _is_torchx_job(job: Mapping[str, Any]) -> bool:
-    """Return whether TorchX created a job; older releases named job and definition alike."""
+    """Return whether TorchX created a job.
+
+    Upstream's TorchX gives a job and its job definition the same name.
+    """
     definition = definition_name(job)
     return definition.startswith(DEFINITION_PREFIX) or definition == job.get("jobName")
 

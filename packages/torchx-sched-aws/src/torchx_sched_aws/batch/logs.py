@@ -1,4 +1,4 @@
-"""Log of a replica: the log streams of its node, one for each attempt."""
+"""Log of a replica: the replica's node has one log stream for each attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchx_sched_aws.cloudwatch import ReplicaLog
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import is_terminal
 
-#: Log group of jobs that name no other.
+#: Log group of jobs that do not set one.
 LOG_GROUP = "/aws/batch/job"
 
 
@@ -25,14 +25,14 @@ class BatchLog(ReplicaLog):
 
     Args:
         clients: The boto3 clients to use.
-        jobs: Queries jobs.
+        jobs: Object that queries and caches jobs.
         job: The job, as ``DescribeJobs`` returns it.
         role_name: Name of the role.
         k: Index of the replica in its role.
 
     Raises:
         UnknownReplicaError: The role or replica does not exist.
-        RequestError: The logs do not go to CloudWatch.
+        RequestError: The job does not send its logs to CloudWatch.
     """
 
     def __init__(
@@ -49,7 +49,10 @@ class BatchLog(ReplicaLog):
         self._polled = False
 
     def ended_at(self) -> float | None:
-        """Poll the job and the node; followers of the same job share the request."""
+        """Return the end of the replica in seconds since 1970, or None while it may still write.
+
+        Followers of the same job share one request. Return 0.0 for a job that Batch has removed.
+        """
         job, node = self._jobs.poll(self._job_id, self._node_id, max_age=cloudwatch.POLL_PAUSES[0])
         self._node = node or {}
         self._polled = True

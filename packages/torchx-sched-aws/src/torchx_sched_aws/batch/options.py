@@ -16,7 +16,7 @@ MAX_PRIORITY = 9999
 MIN_TIMEOUT = 60
 #: Largest number of rules in a retry strategy.
 MAX_RULES = 5
-#: Number of rules that TorchX adds.
+#: Maximum number of retry rules that TorchX appends to the user's.
 OWN_RULES = 2
 #: Conditions of a retry rule, and Batch's names for them.
 RULE_CONDITIONS = {
@@ -29,7 +29,7 @@ RULE_ACTIONS = ("RETRY", "EXIT")
 _ARN = re.compile(r"arn:[a-z-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:\S+")
 _ROLE_ARN = re.compile(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+")
 _SHARE = re.compile(r"[A-Za-z0-9]{1,255}")
-# "=" also works, but in -cfg it would begin another option.
+# "=" is accepted instead of ":", but cannot be used in -cfg, where it begins another option.
 _ULIMIT = re.compile(r"([a-z]+)[:=](-?[0-9]+)(?::(-?[0-9]+))?")
 _ULIMITS = (
     *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc"),
@@ -133,13 +133,19 @@ def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
 
 
 def parse_ulimit(text: str) -> dict[str, object]:
-    """Return ``name:soft[:hard]`` in Batch's form; :func:`option_problems` checks it."""
+    """Return ``name:soft[:hard]`` in Batch's form.
+
+    The text must be valid; :func:`option_problems` checks it.
+    """
     name, soft, *hard = re.split("[:=]", text)
     return {"name": name, "softLimit": int(soft), "hardLimit": int((hard or [soft])[0])}
 
 
 def parse_rule(text: str) -> dict[str, str]:
-    """Return ``condition:pattern:ACTION`` in Batch's form; :func:`option_problems` checks it."""
+    """Return ``condition:pattern:ACTION`` in Batch's form.
+
+    The text must be valid; :func:`option_problems` checks it.
+    """
     condition, rest = re.split("[:=]", text, maxsplit=1)
     pattern, _, action = rest.rpartition(":")
     return {RULE_CONDITIONS[condition]: pattern, "action": action.upper()}

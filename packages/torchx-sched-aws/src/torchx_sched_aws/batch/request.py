@@ -31,7 +31,7 @@ from torchx_specs.redaction import masked
 ENV_TORCHX_ROLE_IDX = "TORCHX_ROLE_IDX"
 #: Environment variable with the name of the role.
 ENV_TORCHX_ROLE_NAME = "TORCHX_ROLE_NAME"
-#: Environment variable with the first node's address; Batch sets it on all other nodes.
+#: Environment variable with the first node's address; Batch sets it only on the other nodes.
 ENV_MAIN_NODE = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"
 #: Prefix of the names of TorchX's job definitions.
 DEFINITION_PREFIX = "torchx-"
@@ -41,7 +41,7 @@ MAX_SUBMISSION_BYTES = 30 * 1024
 MAX_OVERRIDE_BYTES = 8192
 
 _OWN_VARIABLES = (ENV_TORCHX_ROLE_IDX, ENV_TORCHX_ROLE_NAME)
-#: Prefix of variables whose values change with each run.
+#: Prefix of variables whose values change with each run, except ``_OWN_VARIABLES``.
 _VARYING = "TORCHX_"
 
 CONTAINER_OVERLAY = OverlaySpec("aws_batch", "Container", ("command", "environment", "image"))
@@ -57,11 +57,11 @@ class BatchJob:
 
     Attributes:
         name: Unique name of the job.
-        queue: Name or ARN of its queue.
+        queue: Name or ARN of the job queue.
         share_id: Share identifier, or None if the queue has no scheduling policy.
         job_def: Parameters of ``RegisterJobDefinition``.
-        images_to_push: Unused; kept for older code.
-        submission: Parameters of ``SubmitJob`` besides names: tags, overrides and so on.
+        images_to_push: Unused; kept for code written for upstream's TorchX.
+        submission: Parameters of ``SubmitJob`` other than names: tags, overrides and so on.
     """
 
     name: str
@@ -89,7 +89,7 @@ class BatchJob:
 
     @property
     def app_id(self) -> str:
-        """Id of the app: the names of queue and job."""
+        """Id of the app, in the form ``<queue name>:<job name>``."""
         return f"{queue_name(self.queue)}:{self.name}"
 
     def __str__(self) -> str:

@@ -62,7 +62,7 @@ def create_scheduler(
         session_name: Name of the TorchX session.
         client: boto3 client of Batch to use instead of a new one.
         log_client: boto3 client of CloudWatch Logs to use instead of a new one.
-        docker_client: Unused; kept for older code.
+        docker_client: Unused; kept for code written for upstream's TorchX.
         **kwargs: Parameters of other schedulers, which are ignored.
     """
     return AWSBatchScheduler(session_name, client, log_client, docker_client)
@@ -82,8 +82,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         session_name: Name of the TorchX session.
         client: boto3 client of Batch to use instead of a new one.
         log_client: boto3 client of CloudWatch Logs to use instead of a new one.
-        docker_client: Unused; kept for older code.
-        log_delay: How long after the end of a replica its last log lines may arrive, in seconds.
+        docker_client: Unused; kept for code written for upstream's TorchX.
+        log_delay: Maximum delay of the last log lines after the end of a replica, in seconds.
     """
 
     def __init__(
@@ -126,7 +126,9 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         return describe(app_id, job, self._jobs.nodes(job))
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return TorchX's jobs; Batch keeps jobs for a week or longer after their end.
+        """Return the jobs that TorchX created.
+
+        Batch keeps jobs for a week or longer after their end.
 
         Args:
             cfg: If it has ``queue``, list only the jobs of that queue.
@@ -143,7 +145,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             self._end(job, CANCELLED)
 
     def _delete_existing(self, app_id: str) -> None:
-        """End an app's job, tag it as deleted and deregister its definition.
+        """End an app's job, tag the job as deleted and deregister its job definition.
 
         Batch itself removes jobs only days after their end.
         """
@@ -190,12 +192,12 @@ def instance_type_from_resource(resource: Resource) -> str | None:
 
 
 def to_datetime(ms_since_epoch: int) -> datetime:
-    """Return a time in milliseconds since 1970 as a UTC time without a zone."""
+    """Convert milliseconds since 1970 to a UTC datetime without a time zone."""
     return datetime.fromtimestamp(ms_since_epoch / 1000, timezone.utc).replace(tzinfo=None)
 
 
 def to_millis_since_epoch(ts: datetime) -> int:
-    """Return a time in milliseconds since 1970; a time without a zone is local time."""
+    """Convert a datetime to milliseconds since 1970; without a time zone it is local time."""
     return to_milliseconds(ts)
 
 
@@ -211,7 +213,7 @@ def _role_to_node_properties(
     job_role_arn: str | None = None,
     execution_role_arn: str | None = None,
 ) -> dict[str, Any]:
-    """Return a role as a node range; kept for older code."""
+    """Return a role as a node range; kept for code written for upstream's TorchX."""
     from torchx_sched_aws.batch.request import _container
 
     opts = AWSBatchOpts(

@@ -9,7 +9,7 @@ from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
-#: States of Batch jobs.
+#: AppState for each status of a Batch job.
 JOB_STATE: dict[str, AppState] = {
     "SUBMITTED": AppState.PENDING,
     "PENDING": AppState.PENDING,
@@ -20,14 +20,14 @@ JOB_STATE: dict[str, AppState] = {
     "FAILED": AppState.FAILED,
 }
 
-#: Reason of jobs that were cancelled.
+#: Reason that TorchX gives when it cancels a job.
 CANCELLED = "cancelled by TorchX"
-#: Reason of jobs that were deleted while they ran.
+#: Reason that TorchX gives when it deletes a job that has not ended.
 DELETED = "deleted by TorchX"
-# Reasons of cancelled jobs; older releases used the last one.
+# Reasons of cancelled jobs; upstream's TorchX gives the last one.
 _CANCELS = (CANCELLED, DELETED, "killed via torchx CLI")
 
-# Reasons of states for which Batch gives none.
+# Explanations of states for which Batch gives no reason.
 _WAITING = {
     "PENDING": "waiting for the jobs that it depends on",
     "RUNNABLE": "waiting for an instance",
@@ -57,13 +57,13 @@ def was_deleted(job: Mapping[str, Any], mark: str) -> bool:
 
     Args:
         job: The job, or its summary in a list.
-        mark: Tag of deleted jobs.
+        mark: Name of the tag that marks deleted jobs.
     """
     return job.get("statusReason") == DELETED or mark in (job.get("tags") or {})
 
 
 def has_failed_by_itself(node: Mapping[str, Any]) -> bool:
-    """Return whether a node failed, and was not merely stopped at the end of its job."""
+    """Return whether a node failed by itself, not because Batch stopped it when the job ended."""
     if job_state(node) != AppState.FAILED:
         return False
     code = exit_code(node)
@@ -73,7 +73,7 @@ def has_failed_by_itself(node: Mapping[str, Any]) -> bool:
 
 
 def exit_code(job: Mapping[str, Any]) -> int | None:
-    """Return the exit code of a job's or node's container, negative for a signal, or None."""
+    """Return the exit code of a job or node, negative for a signal; None if unknown."""
     code = (job.get("container") or {}).get("exitCode")
     if code is None and job.get("attempts"):
         code = (job["attempts"][-1].get("container") or {}).get("exitCode")

@@ -1,4 +1,4 @@
-"""Checks of apps and hyperparameters: what SageMaker cannot run."""
+"""Checks that find the reasons why SageMaker cannot run an app."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_RETRIES = 30
 _LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
 
 
-#: Name of the API, for messages.
+#: Name of the API in error messages.
 API = "AWS's API"
 
 
@@ -93,7 +93,7 @@ def scripted_problems(args: list[str], env: Mapping[str, str]) -> Iterator[str]:
             f"{macros.replica_id} cannot be used with launch=script, whose instances share one"
             " command; use launch=command"
         )
-    # make_command leaves out the variables that only a shell script can set.
+    # make_command does not put variables that only a shell script can set into `environment`.
     try:
         command = make_command(["true"], env, MAX_VARIABLES)
     except RequestError as e:

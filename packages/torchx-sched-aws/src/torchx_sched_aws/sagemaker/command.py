@@ -2,7 +2,8 @@
 
 SageMaker allows 100 strings as entrypoint and 100 as arguments, each of 256 characters without line
 ends, and 100 environment variables of 512 characters. A command that exceeds these limits is sent
-as the text of a shell script, cut into such strings; ``sh`` in the image joins and runs it.
+as a shell script, cut into strings of the allowed length. ``sh`` joins the strings and runs the
+script; the image must then contain ``sh``.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ REPLICA_PLACEHOLDER = "%torchx_replica_id%"
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 # The API checks strings with Java's pattern ".*", which matches none of these line ends.
 _LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
-#: Joins the strings, restores the line ends, and runs the script. The variables are not exported,
-#: and their prefix keeps the job's variables untouched.
+#: Shell code that joins the strings, restores the line ends, and runs the script. The names of the
+#: shell variables have a prefix, so that they do not replace variables of the job.
 BOOTSTRAP = (
     "__torchx_t=;for __torchx_w;do __torchx_t=$__torchx_t$__torchx_w;done;"
     'eval "$(printf %b "$__torchx_t")"'
@@ -56,8 +57,8 @@ class Command:
         entrypoint: Entrypoint of the containers.
         arguments: Arguments of the entrypoint.
         environment: Environment variables that the API sets.
-        display_argv: Entrypoint and arguments to print, with secrets masked; empty if they are the
-            same.
+        display_argv: Entrypoint and arguments to print, with secrets masked; empty if the original
+            ones can be printed.
     """
 
     entrypoint: list[str]
@@ -72,8 +73,8 @@ def make_command(argv: Sequence[str], env: Mapping[str, str], room: int) -> Comm
     Args:
         argv: Program and arguments, with :data:`REPLICA_PLACEHOLDER` in place of the replica's
             index.
-        env: Environment variables, with the placeholder likewise.
-        room: How many environment variables the API may set.
+        env: Environment variables, with the placeholder in place of the replica's index.
+        room: Maximum number of environment variables to set with the API; the script sets the rest.
 
     Raises:
         RequestError: The command is too long.

@@ -15,7 +15,7 @@ from torchx_specs.model.constants import MISSING, NONE
 from torchx_specs.model.status import ReplicaStatus, RoleStatus
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-#: Name of a role whose job does not name it.
+#: Role name if the job has no variable with the role's name.
 DEFAULT_ROLE_NAME = "trainer"
 
 
@@ -79,7 +79,7 @@ def _instances(resources: Mapping[str, Any]) -> int:
 
 
 def _metadata(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return the metadata of an app: secondary statuses, place of the output, times."""
+    """Return the metadata of an app: secondary statuses, location of the output, times."""
     found = {"secondary_status": str(job.get("SecondaryStatus") or "")}
     for i, item in enumerate(job.get("SecondaryStatusTransitions") or ()):
         message = one_line(item.get("StatusMessage") or "")

@@ -15,13 +15,13 @@ from torchx_sched_aws.sagemaker.states import job_state
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, ListAppResponse
 
-#: Jobs in one response.
+#: Maximum number of jobs in a response.
 PAGE_SIZE = 100
-#: How long a job may take to stop before it can be deleted, in seconds.
+#: How long :func:`delete` waits until a job has stopped, in seconds.
 STOP_TIMEOUT = 300.0
 STOP_PAUSES = (0.5, 5.0)
 _NOT_FOUND = ("ResourceNotFound", "ResourceNotFoundException")
-# The service reports these cases as ValidationException, with these texts.
+# SageMaker reports a missing job and an ended job as ValidationException, with these texts.
 _NOT_FOUND_TEXT = "Requested resource not found"
 _ENDED_TEXT = "is in status"
 

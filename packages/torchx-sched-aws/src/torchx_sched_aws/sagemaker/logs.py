@@ -1,4 +1,4 @@
-"""Log of a replica: the log streams of its instance, one for each start."""
+"""Log of a replica: the replica's instance has one log stream for each start."""
 
 from __future__ import annotations
 
@@ -49,18 +49,21 @@ class TrainingLog(ReplicaLog):
         self._prefix = f"{app_id}/algo-{k + 1}-"
         self._ended: float | None = sagemaker_jobs.ended_at(job)
         self._starts = -1
-        # Number of starts when every start had a stream.
+        # Value of _starts for which every start is known to have a stream.
         self._complete_at = -2
 
     def ended_at(self) -> float | None:
-        """Poll the job; followers of the same job share the request."""
+        """Return the end of the job in seconds since 1970, or None while the job runs.
+
+        Followers of the same job share one request. Return 0.0 for a deleted job.
+        """
         job = self._job_cache.get(
             self._app_id,
             lambda _: sagemaker_jobs.find(self._clients, self._app_id),
             cloudwatch.POLL_PAUSES[0],
         )
         if job is None:
-            return 0.0  # it was deleted
+            return 0.0  # the job was deleted
         self._starts = sum(
             1
             for item in job.get("SecondaryStatusTransitions") or ()
@@ -70,7 +73,10 @@ class TrainingLog(ReplicaLog):
         return self._ended
 
     def stream_names(self) -> list[str]:
-        """Return the names of the streams; empty if there is none beyond those returned before."""
+        """Return the names of the replica's log streams.
+
+        The list is empty while the job runs and no stream is new.
+        """
         if self._ended is None and self._starts == self._complete_at:
             return []
         names: list[str] = []

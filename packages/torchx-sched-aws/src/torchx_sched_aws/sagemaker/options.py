@@ -1,4 +1,4 @@
-"""Options of ``aws_sagemaker``, named like those of the SageMaker SDK's estimators."""
+"""Options of ``aws_sagemaker``, named like the parameters of the SageMaker SDK's estimators."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def _combination_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
 
 
 def parse_pairs(value: Any, option: str, names: tuple[str, str]) -> list[dict[str, str]]:
-    """Return an option that is a list of pairs, in the API's form.
+    """Convert the value of an option that is a list of pairs to the API's form.
 
     >>> parse_pairs("team:vision;cost:7", "tags", ("Key", "Value"))
     [{'Key': 'team', 'Value': 'vision'}, {'Key': 'cost', 'Value': '7'}]

@@ -42,7 +42,7 @@ from torchx_specs.redaction import masked, masked_text
 REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
 #: Environment variable with the role's name, which `describe` reads back.
 ENV_TORCHX_ROLE_NAME = "TORCHX_ROLE_NAME"
-#: Environment variable with the job's name, unless the runner sets it to a handle.
+#: Environment variable with the job's name, unless the runner sets the variable to an app handle.
 ENV_TORCHX_JOB_ID = "TORCHX_JOB_ID"
 #: Host name of the first instance.
 FIRST_HOST = "algo-1"
@@ -63,9 +63,9 @@ class AWSSageMakerJob:
     Attributes:
         job_name: Name of the job.
         job_def: Parameters of ``CreateTrainingJob``.
-        images_to_push: Unused; kept for older code.
-        display_argv: The container's command to print, with secrets masked; None if it is not
-            masked.
+        images_to_push: Unused; kept for code written for upstream's TorchX.
+        display_argv: The container's command to print, with secrets masked; None if the command in
+            ``job_def`` can be printed.
     """
 
     job_name: str
@@ -299,7 +299,10 @@ def _default_output_path(role: str, region: str) -> str:
 
 
 def configured_region() -> str:
-    """Return the region that the AWS SDK would use, without importing it; empty if none is set."""
+    """Return the region that the AWS SDK would use, without importing the SDK.
+
+    Return an empty string if no region is configured.
+    """
     region = os.environ.get("AWS_DEFAULT_REGION")
     if region:
         return region
@@ -341,7 +344,7 @@ def masked_request(job: AWSSageMakerJob) -> dict[str, Any]:
 def _without_passwords(value: Any) -> Any:
     """Return a copy with the passwords of URLs masked.
 
-    Keys cannot tell secrets here: a tag is a ``Key`` and a ``Value``.
+    Secrets cannot be recognized by keys here, because the keys of a tag are ``Key`` and ``Value``.
     """
     if isinstance(value, Mapping):
         return {key: _without_passwords(item) for key, item in value.items()}

@@ -44,9 +44,9 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     Args:
         session_name: Name of the TorchX session.
         client: boto3 client of SageMaker to use instead of a new one.
-        docker_client: Unused; kept for older code.
+        docker_client: Unused; kept for code written for upstream's TorchX.
         log_client: boto3 client of CloudWatch Logs to use instead of a new one.
-        log_delay: How long after the end of a job its last log lines may arrive, in seconds.
+        log_delay: Maximum delay of the last log lines after the end of a job, in seconds.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if it does not exist.
 
-        Its ``metadata`` lists the job's secondary statuses in order.
+        The ``metadata`` of the description lists the job's secondary statuses in order.
 
         Raises:
             AwsError: AWS refused the request or did not answer.
@@ -85,7 +85,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         return None if job is None else describe(app_id, job)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return all training jobs of the last two weeks, also those that TorchX did not create.
+        """Return all training jobs of the last two weeks, whether or not TorchX created them.
 
         Raises:
             AwsError: AWS refused the request or did not answer.

@@ -1,8 +1,8 @@
 """Training scripts that run with SageMaker's training toolkit.
 
-AWS's own images contain the toolkit; ``pip install sagemaker-training`` adds it to others. The
-toolkit reads the script's name from its own hyperparameters (``sagemaker_program`` ...). It passes
-the other hyperparameters to the script as ``--name value``.
+AWS's own images contain the toolkit; ``pip install sagemaker-training`` adds it to other images.
+The toolkit reads its settings, such as the script's name, from hyperparameters whose names begin
+with ``sagemaker_``. It passes the other hyperparameters to the script as ``--name value``.
 """
 
 from __future__ import annotations

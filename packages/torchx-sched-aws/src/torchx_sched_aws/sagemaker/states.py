@@ -9,7 +9,7 @@ from typing import Any
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState
 
-#: States of training jobs; the secondary status refines ``InProgress``.
+#: AppState for each status of a training job; :func:`job_state` also uses the secondary status.
 JOB_STATE: dict[str, AppState] = {
     "InProgress": AppState.RUNNING,
     "Completed": AppState.SUCCEEDED,

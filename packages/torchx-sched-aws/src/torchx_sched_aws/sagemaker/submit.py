@@ -46,7 +46,10 @@ def create(clients: Clients, job: AWSSageMakerJob) -> None:
 
 
 def _was_created(clients: Clients, request: Mapping[str, Any]) -> bool:
-    """Return whether the existing job of that name comes from this request; names are random."""
+    """Return whether this request created the existing job of the same name.
+
+    Names are random, so the same image and IAM role are sufficient evidence.
+    """
     found = find(clients, str(request["TrainingJobName"]))
     image = request["AlgorithmSpecification"].get("TrainingImage")
     return found is not None and (
