@@ -58,14 +58,16 @@ class Runner:
     anything is built or submitted.
 
     Args:
-        name: The name of the session, which is part of the handles.
+        name: The name of the session, which is part of every app handle.
         scheduler_factories: ``{scheduler: factory}``; None means the installed schedulers.
-        component_defaults: ``{component: {parameter: text}}``, for missing arguments.
+        component_defaults: ``{component: {parameter: text}}``: the values of arguments that a
+            request leaves out.
         scheduler_params: Keyword arguments of the factories, which are called as
             ``factory(name, **scheduler_params)``.
     """
 
-    # Whether a subclass overrides log_lines alone, so that log_blocks must call it.
+    # True in a subclass that overrides log_lines but not log_blocks: log_blocks then calls the
+    # subclass's log_lines.
     _overrides_log_lines: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -105,7 +107,8 @@ class Runner:
     def close(self) -> None:
         """Close the schedulers that were used; may be called more than once.
 
-        Apps continue, except those that live in this process, such as attached local apps.
+        Submitted apps continue, except apps that belong to this process, such as attached local
+        apps. If closing a scheduler fails, the others are closed before the error is raised.
         """
         failed: list[Exception] = []
         for scheduler in list(self._scheduler_instances.values()):
@@ -143,8 +146,9 @@ class Runner:
             component_args: Arguments as on a command line, or typed values by parameter.
             scheduler: Name of the scheduler.
             cfg: Options of the scheduler.
-            workspace: Replaces the workspace of the first role.
-            parent_run_id: The parent run, for trackers.
+            workspace: Replaces the workspace of the first role; None keeps that workspace.
+            parent_run_id: The id of the parent run, for the job's trackers; the default is
+                ``$TORCHX_PARENT_RUN_ID``.
 
         Raises:
             ComponentNotFoundException: The component does not exist.
@@ -169,7 +173,10 @@ class Runner:
         workspace: Workspace | str | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
-        """Return the dry run of :meth:`run_component`, without submitting it."""
+        """Return the dry run of a component, without submitting it.
+
+        The parameters and the errors are those of :meth:`run_component`.
+        """
         app = self._materialize(component, component_args)
         return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
 
@@ -273,14 +280,16 @@ class Runner:
     ) -> AppDryRunInfo[Any]:
         """Return the request for an app, without submitting it.
 
-        ``app`` is not changed; ``info.app`` is the app as the scheduler received it.
+        ``app`` is not changed. The attribute ``app`` of the returned object is the app as the
+        scheduler received it.
 
         Args:
             app: The app.
             scheduler: Name of the scheduler.
             cfg: Options of the scheduler.
-            workspace: Replaces the workspace of the first role.
-            parent_run_id: The parent run, for trackers; the default is ``$TORCHX_PARENT_RUN_ID``.
+            workspace: Replaces the workspace of the first role; None keeps that workspace.
+            parent_run_id: The id of the parent run, for the job's trackers; the default is
+                ``$TORCHX_PARENT_RUN_ID``.
 
         Raises:
             UnknownSchedulerException: The scheduler is not installed.
@@ -348,9 +357,9 @@ class Runner:
             cfg: Options of the scheduler.
 
         Returns:
-            For a role, the built image, or None if it has no workspace. For an app, ``{(image,
-            workspace): built image}``. A role whose build changes more than its image is left out
-            with a warning.
+            For a role, the built image, or None if the role has no workspace. For an app,
+            ``{(image, workspace): built image}``. If a build changes more than the role's image,
+            that role is left out with a warning.
         """
         from torchx_runner import workspaces
 
@@ -374,9 +383,9 @@ class Runner:
         return self._scheduler(scheduler).run_opts()
 
     def lives_in_client(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> bool:
-        """Return True if an app that is submitted with these options belongs to this process.
+        """Return True if an app that is submitted with these options ends with this process.
 
-        ``torchx run`` waits for such an app, and cancels it when interrupted.
+        ``torchx run`` waits for such an app, and cancels the app when interrupted.
 
         Args:
             scheduler: Name of the scheduler.
@@ -402,7 +411,7 @@ class Runner:
         return cfg
 
     def _scheduler(self, scheduler: str) -> Scheduler[Any]:
-        """Return the scheduler of a name, which is created on first use."""
+        """Return the scheduler with this name, and create it on first use."""
         with self._lock:
             found = self._scheduler_instances.get(scheduler)
             if found is None:
@@ -416,7 +425,7 @@ class Runner:
     def _scheduler_app_id(
         self, app_handle: AppHandle, check_session: bool = True
     ) -> tuple[Scheduler[Any], str, str]:
-        """Return the scheduler, its name and the app's id; the session of a handle is ignored."""
+        """Return the scheduler of a handle, its name and the app's id; ignore the session."""
         backend, _, app_id = parse_app_handle(app_handle)
         return self._scheduler(backend), backend, app_id
 
@@ -457,9 +466,11 @@ class Runner:
         Args:
             app_handle: The app.
             wait_interval: The longest time between two polls, in seconds. The first polls follow
-                each other quickly; a scheduler that can watch apps is polled when they change.
+                each other quickly. A scheduler that can watch apps is polled as soon as the app
+                changes.
             timeout: How long to wait, in seconds; None means without a limit.
-            until: A state at which to return early: RUNNING returns once the app has started.
+            until: A state at which to return early. With RUNNING, the method returns once the app
+                has started.
 
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
@@ -511,8 +522,8 @@ class Runner:
     def describe(self, app_handle: AppHandle) -> AppDef | None:
         """Return the definition of an app, or None if the app does not exist.
 
-        The definition is complete if this runner submitted the app. Otherwise it contains what the
-        scheduler remembers, and its name is the app's id.
+        The definition is complete if this runner submitted the app. Otherwise the definition
+        contains only the data that the scheduler stores, and ``name`` is the app's id.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe", backend, app_id):
@@ -525,7 +536,7 @@ class Runner:
             return AppDef(name=app_id, roles=desc.roles, metadata=desc.metadata)
 
     def describe_native(self, app_handle: AppHandle) -> AppDryRunInfo[Any] | None:
-        """Return the scheduler's request of a submitted app, or None if it does not keep it."""
+        """Return the scheduler's request of a submitted app, or None if it is not stored."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe_native", backend, app_id):
             return scheduler.describe_native(app_id)
@@ -560,7 +571,7 @@ class Runner:
         with events.log_event("log_lines", backend, app_id):
             if self.status(app_handle) is None:
                 raise UnknownAppException(app_handle)
-            # Returned as it is: a generator in between would double the time of reading a log.
+            # No generator around this iterator: it would double the time of reading a log.
             return scheduler.log_iter(
                 app_id, role_name, k, regex, since, until, should_tail, streams=streams
             )
@@ -577,11 +588,11 @@ class Runner:
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         """Return an iterator over blocks of log lines of several replicas, as they arrive.
 
-        The scheduler reads the logs (:meth:`torchx_specs.schedulers.Scheduler.log_blocks`). A
-        subclass that overrides :meth:`log_lines` but not this method is read by its ``log_lines``,
-        one call for each replica.
+        The scheduler reads the logs (:meth:`torchx_specs.schedulers.Scheduler.log_blocks`). If a
+        subclass overrides :meth:`log_lines` but not this method, the logs are read with one call of
+        the subclass's ``log_lines`` for each replica.
 
-        This method does not query whether the app exists: call :meth:`status` first.
+        This method does not check whether the app exists: call :meth:`status` first.
 
         Args:
             app_handle: The app.
@@ -641,7 +652,8 @@ def get_runner(
 
     Args:
         name: The name of the session (deprecated).
-        component_defaults: ``{component: {parameter: text}}``, for missing arguments.
+        component_defaults: ``{component: {parameter: text}}``: the values of arguments that a
+            request leaves out.
         scheduler_params: Keyword arguments of the schedulers' factories.
     """
     if name:
@@ -658,9 +670,9 @@ def get_runner(
 
 
 def _copy_without_overrides(app: AppDef) -> AppDef:
-    """Return a copy of an app in which the overrides of roles are resolved.
+    """Return a copy of an app in which each override of a role has become a plain attribute.
 
-    An attribute with an override cannot be changed.
+    The runner changes attributes of roles, and an attribute with an override cannot be changed.
     """
     resolved = copy.deepcopy(app)
     for role in resolved.roles:
@@ -678,7 +690,7 @@ def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
 def _add_app_to_event(
     ctx: events.log_event, scheduler: str, app: AppDef | None, handle: AppHandle | None = None
 ) -> None:
-    """Add the known data of an app to an event."""
+    """Add the scheduler, and the app's metadata, image and id if they are known, to an event."""
     event = ctx._torchx_event
     event.scheduler = scheduler
     if app is not None:

@@ -81,7 +81,7 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
 
     @property
     def installable(self) -> Mapping[str, str]:
-        """The command that installs each known scheduler that is not installed, by name."""
+        """The install commands of known schedulers that are not installed, by scheduler name."""
         catalog = self._records()
         return {n: command for n, command in catalog.installable.items() if n not in self}
 

@@ -50,21 +50,21 @@ def set_job_variables(
     parent_run_id: str | None,
     trackers: Mapping[str, str | None],
 ) -> None:
-    """Set the variables by which a job knows its id, session, parent run and trackers.
+    """Set the environment variables for the job's id, session, parent run and trackers.
 
     ``TORCHX_JOB_ID``, ``TORCHX_INTERNAL_SESSION_ID`` and an explicit ``parent_run_id`` replace the
-    values of a role. A role's own values win over the trackers, and over the parent run of this
-    process's environment.
+    values in ``Role.env``. The other variables do not: the trackers, and a parent run from the
+    environment of this process.
 
     Args:
         app: The app; changed in place.
         scheduler: Name of the scheduler.
         session: Name of the session.
-        parent_run_id: The parent run.
+        parent_run_id: The id of the parent run; None means ``$TORCHX_PARENT_RUN_ID``.
         trackers: The configuration of each tracker, by name.
     """
     fixed = {
-        # The scheduler substitutes the app's id.
+        # The scheduler replaces the macro in this handle with the app's id.
         ENV_TORCHX_JOB_ID: make_app_handle(scheduler, session, macros.app_id),
         ENV_TORCHX_INTERNAL_SESSION_ID: get_session_id_or_create_new(),
     }

@@ -1,4 +1,4 @@
-"""Calls of methods that gained parameters since older schedulers were written."""
+"""Call scheduler methods that older plugins define with fewer parameters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def call_with_accepted(method: Callable[..., R], *args: object) -> R:
-    """Call a method with as many of the arguments as it accepts, leaving out the last ones.
+    """Call a method with the first of the arguments, as many as the method accepts.
 
-    Schedulers of clients need this: their ``_validate`` may lack ``cfg``, and their ``list`` may
-    have no parameter.
+    Schedulers that were written for older releases of TorchX need this: ``_validate`` may lack the
+    parameter ``cfg``, and ``list`` may have no parameters.
     """
     try:
         parameters = inspect.signature(method).parameters.values()

@@ -249,10 +249,11 @@ def _has_own_validate(scheduler: Scheduler[Any]) -> bool:
 
 
 def run_check(problems: list[Exception], check: Any, *args: object) -> None:
-    """Call a check, and append a problem with the request that it raises.
+    """Call a check; if it raises a problem with the request, append that to ``problems``.
 
-    Checks of older schedulers accept fewer arguments. If the request already has problems, any
-    other exception of a check is ignored, because these problems may have caused it.
+    A check that was written for an older release of TorchX may accept fewer arguments. If the
+    request already has problems, any other exception of the check is ignored, because these
+    problems may have caused it.
     """
     try:
         call_with_accepted(check, *args)

@@ -1,4 +1,4 @@
-"""The session id of this process, which its jobs and events record."""
+"""The session id of this process; the jobs and events of this process contain it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 
 from torchx_specs.settings import ENV_TORCHX_INTERNAL_SESSION_ID
 
-#: The id, once determined; it does not change during the life of the process.
+#: The session id, None until it is determined; afterwards it does not change in this process.
 CURRENT_SESSION_ID: str | None = None
 
 
 def get_torchx_session_id() -> str | None:
-    """Return the id if it is determined or given by the environment, else None."""
+    """Return the session id, or None if it is not determined and not in the environment."""
     return CURRENT_SESSION_ID or os.environ.get(ENV_TORCHX_INTERNAL_SESSION_ID) or None
 
 
 def get_session_id_or_create_new() -> str:
-    """Return the id; the first call takes it from the environment, or creates a random one."""
+    """Return the session id; the first call reads the environment, or creates a random id."""
     global CURRENT_SESSION_ID
     if CURRENT_SESSION_ID is None:
         CURRENT_SESSION_ID = get_torchx_session_id() or _uuid4()
@@ -24,7 +24,7 @@ def get_session_id_or_create_new() -> str:
 
 
 def _uuid4() -> str:
-    # Not by the module uuid: importing it takes longer than most dry runs.
+    # The module uuid is not used, because importing it takes longer than most dry runs.
     number = bytearray(os.urandom(16))
     number[6] = number[6] & 0x0F | 0x40
     number[8] = number[8] & 0x3F | 0x80

@@ -24,15 +24,17 @@ def resolve_configs(
 ) -> dict[str, str | None]:
     """Return the launcher's trackers with their configurations.
 
-    ``TORCHX_TRACKERS`` of the launcher replaces the names in its files. A configuration in its
-    environment wins over one in a file.
+    The launcher is the process that submits the job. If its environment contains
+    ``TORCHX_TRACKERS``, only these trackers are used, not the other ones in configuration files. A
+    configuration in the environment wins over one in a file.
 
     Args:
-        names: Section ``[torchx:tracker]``: the keys are names. A value ``module:attribute`` is the
-            factory, and becomes the name in the job.
-        sections: Sections ``[tracker:NAME]`` by name. The key ``config`` is the configuration. If
-            it is missing, the other keys are, for a tracker whose configuration can be inlined.
-        environ: The launcher's environment (default: of this process).
+        names: Section ``[torchx:tracker]``: the keys are names of trackers. If a value is a factory
+            (``module:attribute``), the job uses the factory as the tracker's name.
+        sections: Sections ``[tracker:NAME]`` by name. The key ``config`` is the configuration.
+            Without this key, the other keys are the configuration of a tracker that accepts inlined
+            configurations.
+        environ: The launcher's environment (default: the environment of this process).
     """
     env = os.environ if environ is None else environ
     if env.get(ENV_TORCHX_TRACKERS, "").strip():
@@ -65,17 +67,17 @@ def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | Non
 
 
 def job_environment(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the environment variables by which a job finds the launcher's trackers.
+    """Return the environment variables that configure the launcher's trackers in a job.
 
-    Configurations in files are inlined if the tracker supports it (:func:`inline_config`). A name
-    that is not installed here is passed on, because the job's image may have it. So is
-    ``TORCHX_TRACKER_STRICT=1``.
+    Configurations in files are inlined if the tracker supports it (:func:`inline_config`). A
+    tracker that is not installed here is passed on, because the job's image may have it.
+    ``TORCHX_TRACKER_STRICT=1`` is passed on, too.
 
     Args:
         configs: Configurations by name, from :func:`resolve_configs`.
 
     Raises:
-        TrackerError: Two names have the same variable.
+        TrackerError: The configurations of two trackers would be in the same variable.
     """
     if not configs:
         return {}

@@ -38,11 +38,11 @@ class WaitTimeoutError(TorchXError, TimeoutError):
 def pause_between_polls(
     scheduler: Scheduler[Any], app_id: str, interval: float
 ) -> Callable[[float | None], object]:
-    """Return a function that sleeps between two polls, at most the given number of seconds.
+    """Return a function that waits between two polls; its argument limits the wait, in seconds.
 
-    If the scheduler can watch an app (``Scheduler.wait``), the function waits for it to report a
-    change. Otherwise the pauses grow from :data:`FIRST_PAUSE` to ``interval``: the end of a short
-    job is seen quickly, and a long job causes few polls.
+    If the scheduler can watch an app (``Scheduler.wait``), the function waits until the scheduler
+    reports a change. Otherwise the pauses grow from :data:`FIRST_PAUSE` to ``interval``: the end of
+    a short job is seen quickly, and a long job causes few polls.
 
     Args:
         scheduler: The scheduler that runs the app.
@@ -75,7 +75,7 @@ def wait_for(
         poll: Returns the app's status.
         pause: Sleeps between two polls; called with the remaining time in seconds, or None.
         timeout: How long to wait, in seconds; None means without a limit.
-        until: A state that is not terminal at which to return.
+        until: Return at this state, which is not terminal, or at a later one.
 
     Returns:
         The status, or None if the app does not exist.

@@ -43,8 +43,8 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
 def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
     """Log that a scheduler does not support workspaces.
 
-    The message is a warning, or a debug message for the working directory, which is the default of
-    ``torchx run``.
+    The message is a warning. For the working directory, it is only a debug message, because that is
+    the default workspace of ``torchx run``.
     """
     for role in roles:
         if not role.workspace:
@@ -66,8 +66,8 @@ def supports_workspaces(scheduler: Scheduler[Any]) -> bool:
 def plan_images(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
     """Let a scheduler plan the images for a dry run.
 
-    Our schedulers write an image reference into each role, and build nothing. The workspace mixins
-    of older plugins build at once.
+    The schedulers of this project set ``role.image`` to the name of the image that a later step
+    builds. The workspace mixins of plugins for older TorchX releases build the image at once.
     """
     mixin: WorkspaceMixin[Any] = scheduler
     mixin.build_workspaces(roles, cfg)
@@ -78,8 +78,8 @@ def build_images(
 ) -> dict[tuple[str, Workspace], str]:
     """Build the workspaces of roles, and return ``{(image, workspace): built image}``.
 
-    The roles are not changed. A role whose build changes more than its image is left out with a
-    warning.
+    The roles are not changed. If a build changes more than the role's image, that role is left out
+    with a warning.
     """
     authored = [role for role in roles if role.workspace]
     if not authored or not isinstance(scheduler, WorkspaceMixin):
@@ -109,6 +109,6 @@ def _changed_only_image(authored: Role, built: Role) -> bool:
 
     expected = copy.deepcopy(authored)
     expected.image, expected.workspace = built.image, built.workspace
-    if METADATA_KEY in built.metadata:  # the job does not use it
+    if METADATA_KEY in built.metadata:  # the job does not use this entry
         expected.metadata[METADATA_KEY] = built.metadata[METADATA_KEY]
     return expected == built

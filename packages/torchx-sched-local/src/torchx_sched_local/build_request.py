@@ -1,4 +1,4 @@
-"""Building the request for an app. Nothing is written, and nobody is contacted."""
+"""Builds the request for an app, without writing a file or starting a process."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def build_request(
 
     Args:
         app: The app, which is not changed.
-        app_id: Its id.
-        log_dir: Its folder.
+        app_id: The app's id.
+        log_dir: The app's folder.
         provider: Resolves images.
-        search_path: Returns the variable PATH for a role's own PATH and its working directory.
+        search_path: Called with the PATH in ``Role.env`` and the working directory of the replicas;
+            returns the PATH of the replicas.
     """
     folders = fit_names((role.name for role in app.roles), FILE)
     role_params: dict[str, list[ReplicaParam]] = {}
@@ -89,7 +90,8 @@ def _param_factory(
 ) -> Callable[[macros.Values, dict[str, str], str], ReplicaParam]:
     """Return a function that makes the parameters of one replica.
 
-    It calls ``provider.get_replica_param`` only if the provider overrides that, which is slower.
+    The returned function calls ``provider.get_replica_param``, which is slower, only if the
+    provider overrides this method.
     """
     if type(provider).get_replica_param is not ImageProvider.get_replica_param:
 

@@ -1,4 +1,4 @@
-"""Dividing this machine's GPUs among replicas."""
+"""Divides this machine's GPUs among replicas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENV_CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def device_count() -> int:
-    """Return how many GPUs ``nvidia-smi`` lists, or 0 if it is not installed."""
+    """Return how many GPUs ``nvidia-smi`` lists, or 0 if this command fails."""
     import subprocess
 
     try:
@@ -25,14 +25,14 @@ def requested_gpus(app: AppDef) -> int:
 
 
 def divide_gpus(role_params: dict[str, list[ReplicaParam]], app: AppDef, devices: int) -> None:
-    """Assign GPUs to each replica, by :data:`ENV_CUDA_VISIBLE_DEVICES`.
+    """Assign GPUs to each replica with the environment variable ``CUDA_VISIBLE_DEVICES``.
 
-    If the app requests more GPUs than there are, only a warning is logged.
+    If the app requests more GPUs than this machine has, none are assigned, and a warning is logged.
 
     Args:
         role_params: The replicas, changed in place.
         app: The app; its roles have the number of GPUs for each replica.
-        devices: How many GPUs there are.
+        devices: How many GPUs this machine has.
     """
     requested = requested_gpus(app)
     if requested > devices:

@@ -1,4 +1,4 @@
-"""The description of an app, from its stored state."""
+"""Describes an app from its stored state."""
 
 from __future__ import annotations
 

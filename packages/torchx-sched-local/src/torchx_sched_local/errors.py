@@ -7,7 +7,7 @@ import os
 
 from torchx_specs.errors import BackendError, RequestError, TorchXError, UnknownAppException
 
-#: Error numbers that mean that the request is wrong, and not the machine.
+#: Values of ``errno`` that mean a mistake in the request, not a problem of the machine.
 REQUEST_ERRORS = frozenset(
     {
         errno.EACCES,
@@ -26,7 +26,7 @@ REQUEST_ERRORS = frozenset(
 class UnknownLocalAppError(UnknownAppException, KeyError):
     """There is no app with that id."""
 
-    def __str__(self) -> str:  # the one of KeyError returns the repr
+    def __str__(self) -> str:  # KeyError.__str__ returns the repr
         return str(self.args[0])
 
 
@@ -43,7 +43,7 @@ def folder_error(folder: str, error: OSError) -> TorchXError:
 
     Args:
         folder: The app's folder.
-        error: Why it cannot be written.
+        error: The error that was raised when writing.
     """
     reason = error.strerror or str(error)
     path = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else folder

@@ -13,9 +13,9 @@ from torchx_specs.options.run_options import CfgVal
 
 
 class ImageProvider(ABC):
-    """Resolves the image of a role to a folder, and knows how to start the role in it.
+    """Resolves the image of a role to a folder, and returns how to start the role's replicas.
 
-    The scheduler makes one for each request, with the options as the only argument.
+    The scheduler creates a provider for each request, with the options as the only argument.
     """
 
     def fetch_role(self, role: Role) -> str:
@@ -57,7 +57,7 @@ class ImageProvider(ABC):
         )
 
     def get_cwd(self, image: str) -> str | None:
-        """Return the working directory of the replicas, or None for that of this process."""
+        """Return the replicas' working directory; None means the one of this process."""
         return None
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
@@ -72,10 +72,10 @@ class LocalDirectoryImageProvider(ImageProvider):
         self._cfg = cfg
 
     def fetch(self, image: str) -> str:
-        """Return the image.
+        """Return the image, which is the path of a folder.
 
         Raises:
-            RequestError: It is not a folder.
+            RequestError: The image is not a folder.
         """
         if not os.path.isdir(image):
             raise RequestError(
@@ -84,7 +84,7 @@ class LocalDirectoryImageProvider(ImageProvider):
         return image
 
     def get_cwd(self, image: str) -> str | None:
-        """Return the image."""
+        """Return the image, which is the path of a folder."""
         return image
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
@@ -102,7 +102,7 @@ class CWDImageProvider(ImageProvider):
         """Return the working directory of this process.
 
         Raises:
-            RequestError: It was deleted.
+            RequestError: The working directory was deleted.
         """
         return _working_directory()
 
@@ -110,7 +110,7 @@ class CWDImageProvider(ImageProvider):
         """Return the working directory of this process.
 
         Raises:
-            RequestError: It was deleted.
+            RequestError: The working directory was deleted.
         """
         return _working_directory()
 

@@ -1,4 +1,4 @@
-"""The request: which processes to start."""
+"""The request of ``local_cwd``: a description of the processes to start."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ReplicaParam:
         env: Environment variables, which are added to those of this process.
         stdout: Path of the file for standard output.
         stderr: Path of the file for standard error.
-        combined: Path of the file for the lines of both.
-        cwd: The working directory; None for that of this process.
+        combined: Path of the file for the lines of both streams.
+        cwd: The working directory; None means the working directory of this process.
     """
 
     args: list[str]
@@ -39,7 +39,7 @@ class ReplicaParam:
 
 @dataclass
 class PopenRequest:
-    """The processes of an app.
+    """The request to start the processes of an app.
 
     Args:
         app_id: The app's id.
@@ -55,7 +55,7 @@ class PopenRequest:
 
 
 def request_to_dict(request: PopenRequest) -> dict[str, Any]:
-    """Return a request as plain data, which must not be changed."""
+    """Return a request as plain data, which must not be changed: it shares the request's dicts."""
     # dataclasses.asdict copies everything, which takes longer than the rest of a dry run.
     role_params = {
         role: [vars(param) for param in params] for role, params in request.role_params.items()
@@ -74,7 +74,7 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
 
 
 def format_request(request: Any) -> str:
-    """Return a request for people to read, with secrets masked."""
+    """Return a readable text of a request, with secrets masked."""
     import pprint
 
     data = asdict(request)
@@ -87,7 +87,7 @@ def check_app(app: AppDef) -> None:
     """Raise an error if the processes of an app certainly cannot be started.
 
     Raises:
-        RequestError: Names every problem.
+        RequestError: The app has problems; the error lists all of them.
     """
     problems = list(app_problems(app))
     for role in app.roles:

@@ -1,8 +1,8 @@
 """The scheduler ``local_cwd``, which runs apps as processes of this machine.
 
-An app is a folder (:mod:`torchx_sched_local.store.app_folder`) that outlives the program that
-submitted it: any process of the same user can describe, follow, cancel and delete the app. Its
-processes end with the program that submitted it, unless the option ``detach`` is set.
+Each app has a folder (:mod:`torchx_sched_local.store.app_folder`), which outlives the program that
+submitted the app: any process of the same user can describe, follow, cancel and delete the app. The
+app's processes end with the program that submitted the app, unless the option ``detach`` is set.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LONGEST_APP_NAME = 150
 
 
 class SignalException(Exception):
-    """A signal arrived.
+    """This process received a signal.
 
     Args:
         msg: The message.
@@ -82,7 +82,7 @@ def create_scheduler(
     image_provider_class: Callable[..., ImageProvider] = CWDImageProvider,
     **kwargs: object,
 ) -> LocalScheduler:
-    """Return a scheduler.
+    """Create the scheduler ``local_cwd``.
 
     Args:
         session_name: The session, which is part of handles.
@@ -104,7 +104,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     A subclass may override how a process is started: :meth:`run_local_job`, :meth:`_popen` and
     others. The apps of a subclass are never detached. A subclass that does not call this
-    ``__init__`` sets ``backend``, ``session_name``, ``_apps``, ``_image_provider_class``,
+    ``__init__`` must set ``backend``, ``session_name``, ``_apps``, ``_image_provider_class``,
     ``_cache_size`` and ``_extra_paths``.
 
     Args:
@@ -143,7 +143,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     # -- the request
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check an app; its roles need no resource.
+        """Check an app; roles without a resource are valid, unlike in the inherited method.
 
         Args:
             app: The app.
@@ -209,7 +209,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         app: AppDef,
         cfg: Mapping[str, CfgVal],
     ) -> None:
-        """Divide this machine's GPUs among the replicas, if the options say so.
+        """Divide this machine's GPUs among the replicas, or log a warning.
+
+        Without the option ``auto_set_cuda_visible_devices``, each replica sees all GPUs.
 
         Args:
             role_params: The replicas, changed in place.
@@ -247,9 +249,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
             dryrun_info: The app's request, from :meth:`submit_dryrun`.
 
         Raises:
-            RequestError: None of its programs can be run, its folder cannot be written, or too many
-                apps run already.
-            BackendError: The machine cannot run it.
+            RequestError: None of the app's programs can be run, its folder cannot be written, or
+                too many apps run already.
+            BackendError: The machine cannot run the app, for example because it has too many
+                processes.
         """
         from torchx_sched_local.submit import Submission, option
 
@@ -289,7 +292,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """Start a replica.
 
         Raises:
-            OSError: Its program cannot be run.
+            OSError: The replica's program cannot be run.
         """
         try:
             stdout, stderr, combined = self._get_replica_output_handles(replica_params)
@@ -323,10 +326,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         Args:
             args: The program and its arguments.
-            env: Its whole environment.
+            env: The complete environment of the process.
             stdout: The file for standard output.
             stderr: The file for standard error.
-            cwd: Its working directory; None for that of this process.
+            cwd: The working directory; None means the working directory of this process.
 
         Raises:
             OSError: The program cannot be run.
@@ -341,7 +344,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """Create a log file, and return it open for appending.
 
         Raises:
-            FileExistsError: It exists already.
+            FileExistsError: The file exists already.
         """
         from torchx_sched_local.supervise.start_replicas import open_log
 
@@ -356,7 +359,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return output_files(replica_params, self._get_file_io)
 
     def _get_replica_env(self, replica_params: ReplicaParam) -> dict[str, str]:
-        """Return the environment of a replica: that of this process and its own variables."""
+        """Return the environment of a replica: this process's variables and the replica's own."""
         environ = getattr(replica_params, "environ", None)
         inherited = dict(os.environ) if environ is None else environ
         env = {**inherited, **replica_params.env}
@@ -367,7 +370,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
     # -- submitted apps
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return the description of an app of any process, or None if there is no such app."""
+        """Return the description of an app, or None if there is no such app.
+
+        Any process may have submitted the app.
+        """
         from torchx_sched_local import describe as describing
 
         local_app = self._own_app(app_id)
@@ -444,7 +450,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             timeout: How long to block, in seconds; None means without a limit.
 
         Returns:
-            True, always.
+            True, because this scheduler can watch apps.
         """
         local_app = self._own_app(app_id)
         if local_app is not None:
@@ -470,13 +476,13 @@ class LocalScheduler(Scheduler[LocalOpts]):
             local_app.close()
 
     def kill(self, app_id: str) -> None:
-        """Kill an app; overrides the default, which gives its processes time to end.
+        """Kill an app at once; overrides the default, which gives the processes time to end.
 
         Args:
             app_id: The app; nothing happens if there is no such app, or if it has ended.
 
         Raises:
-            BackendError: Its processes do not end.
+            BackendError: The app's processes do not end.
         """
         stored = self._stored(app_id)
         if stored is None:
@@ -495,7 +501,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def close(self) -> None:
         """End the attached apps of this process; detached apps continue, and no app is deleted."""
         if self._owner not in (0, os.getpid()):
-            return  # a forked process inherits the scheduler, but not its apps
+            return  # a forked process has a copy of the scheduler, but the apps are its parent's
         running = [app for app in self._apps.values() if not is_terminal(app.state)]
         for app in running:
             if app.supervision is not None:
@@ -551,8 +557,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         """Yield blocks of whole log lines of several replicas; see :meth:`Scheduler.log_blocks`.
 
-        One thread reads all log files. The default, with its threads, reads the logs of a subclass
-        that overrides :meth:`log_iter` or starts apps without a supervision.
+        One thread reads all log files. If a subclass overrides :meth:`log_iter` or starts apps
+        without a supervision, the inherited method reads the logs in several threads.
         """
         from torchx_kit.logs.blocks import file_log_blocks
 
@@ -591,8 +597,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if app is None or app.supervision is None:
             return app
         if self._owner != os.getpid():
-            return None  # this process was forked from the one that supervises it
-        # Its end is known before its last steps are done, and another process may delete it then.
+            return None  # this process was forked from the process that supervises the app
+        # The final state is set before the last steps of the supervision. Between the two, another
+        # process may delete the app.
         if not is_terminal(app.supervision.run.state) or app.supervision.folder.exists():
             return app
         self._apps.pop(app_id, None)
@@ -605,7 +612,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     # -- state of this process
 
     def _stored(self, app_id: str) -> StoredApp | None:
-        """Return an app by its folder, or None if there is no such app."""
+        """Return an app as stored in its folder, or None if there is no such app."""
         from torchx_sched_local.store import index
         from torchx_sched_local.store.stored_app import StoredApp
 
@@ -623,7 +630,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return found
 
     def _held_reactor(self) -> Reactor:
-        """Return the running reactor of this process's apps, held once more."""
+        """Return the running reactor of this process's apps, after a call of its ``hold``."""
         from torchx_sched_local.supervise.reactor import Reactor
 
         lock: threading.Lock = self.__dict__.setdefault("_reactor_lock", threading.Lock())

@@ -1,4 +1,4 @@
-"""Submitting an app: creating its folder, starting its processes and their supervision."""
+"""Submits an app: creates its folder, and starts its processes and their supervision."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class Submission:
-    """The submission of an app.
+    """Creates an app's folder and starts the app's processes.
 
     Args:
-        info: The app's request.
-        session: The session, which is part of handles.
+        info: The app's dry run.
+        session: Name of the session, as in the app handle.
     """
 
     def __init__(self, info: AppDryRunInfo[PopenRequest], session: str) -> None:
@@ -50,7 +50,8 @@ class Submission:
         """Start the processes, supervised by this process.
 
         Args:
-            reactor: Runs the supervision. It is held for the app; the app's end releases it.
+            reactor: Runs the supervision. The caller has called ``hold`` for this app; the app's
+                end releases the reactor.
             popen: Starts a replica.
 
         Raises:
@@ -87,7 +88,7 @@ class Submission:
         self._in_new_folder(self._start_supervisor)
 
     def _in_new_folder(self, start: Callable[[], None]) -> None:
-        """Create the app's folder and call ``start``; delete the folder if that fails."""
+        """Create the app's folder and call ``start``; delete the folder if ``start`` fails."""
         try:
             self._folder.create()
         except FileExistsError as e:
@@ -147,7 +148,7 @@ class Submission:
         self._folder.close()
         log = os.path.join(self._folder.path, layout.PRIVATE, "supervisor.log")
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # If this process belongs to a local job itself, the app must not end with that job.
+        # If this process runs in a local job, the new app must not end with that job.
         environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
         try:
             process = subprocess.Popen(
@@ -166,7 +167,7 @@ class Submission:
             process.terminate()
             process.wait()
             raise
-        # If the supervisor ends before this process, it must be reaped.
+        # If the supervisor ends before this process, this process must reap it.
         threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
 
     def _remove(self) -> None:
@@ -220,7 +221,7 @@ def launch(
     now = time.time()
     me = processes.identify(os.getpid())
     supervision.record(["supervisor", *me, process_table.boot_id(), os.uname().nodename, now])
-    # Before the first process, so that no process is ever without a guard.
+    # The guard starts before the first replica, so that no replica is ever without a guard.
     guard = Guard(folder.path)
     try:
         supervision.record(["guard", *guard.process, now])
@@ -244,7 +245,7 @@ def policies(info: AppDryRunInfo[PopenRequest]) -> list[Policy]:
 
 
 def option(info: AppDryRunInfo[Any], name: str) -> bool:
-    """Return a boolean option; False if ``info.cfg``, as in old clients, is not a mapping."""
+    """Return a boolean option; False if a client made a dry run whose ``cfg`` is not a mapping."""
     return isinstance(info.cfg, Mapping) and bool(info.cfg.get(name))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _lock = threading.RLock()
-# The version of each loaded file, and its module.
+# The loaded files by path: the time and size of the file when it was loaded, and the module.
 _loaded: dict[str, tuple[tuple[int, int], ModuleType]] = {}
 
 
@@ -35,7 +35,7 @@ class _SourceFileLoader(importlib.machinery.SourceFileLoader):
 
 
 class _TextLoader(_SourceFileLoader):
-    """Loads a source text that a plugin read."""
+    """Loads a module from a source text that a plugin returned, without a file."""
 
     def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
@@ -51,14 +51,14 @@ class _TextLoader(_SourceFileLoader):
 
 
 def load_component_file(path: str) -> ModuleType:
-    """Return the module of a file; the same module until the file changes.
+    """Import a file and return its module; an unchanged file is imported only once.
 
     A file in a package (its folder contains ``__init__.py``) is imported by its dotted name. Any
-    other file is imported by its own name, with its folder at the end of ``sys.path``. If the
+    other file is imported by its file name, with its folder at the end of ``sys.path``. If the
     import fails, ``sys.path`` and ``sys.modules`` are restored.
 
     Args:
-        path: The file.
+        path: Path of the file. If no such file exists, a plugin may provide the text.
 
     Raises:
         ComponentFileNotFoundError: The file does not exist.
@@ -77,7 +77,7 @@ def load_component_file(path: str) -> ModuleType:
         name, root = _name_and_root(real)
         imported = sys.modules.get(name)
         if known is None and imported is not None and _is_from(imported, real):
-            return imported  # the program imported it
+            return imported  # the program itself has imported this file
         if imported is not None and imported is not (known and known[1]):
             name = _free_name(name)
         module = _load(path, real, name, root)
@@ -143,9 +143,9 @@ def _load(path: str, real: str, name: str, root: str) -> ModuleType:
 
 
 def raise_load_error(error: BaseException, what: str, file: str | None = None) -> None:
-    """Raise the error of an import as a ComponentError with its place, in one line.
+    """Raise a ComponentError whose message has the file, the line and the text of an import error.
 
-    Returns if the error is an interrupt of the program.
+    Return if the error must not be converted, such as a KeyboardInterrupt.
 
     Args:
         error: The exception that the import raised.

@@ -2,10 +2,10 @@
 
 The name of a component is one of
 
-- ``utils.echo``: in a module that a plugin registers
-  (:func:`torchx_specs.hookspecs.torchx_components`); only the named module is imported
-- ``path/to/file.py:trainer``: in a file
-- ``package.module:trainer`` or ``package.module.trainer``: in an importable module
+- ``utils.echo``: a component in a module that a plugin registers
+  (:func:`torchx_specs.hookspecs.torchx_components`); only this module is imported
+- ``path/to/file.py:trainer``: a component in a file
+- ``package.module:trainer`` or ``package.module.trainer``: a component in an importable module
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ComponentProblem(NamedTuple):
     """A problem with a registered module or with one of its components.
 
     Attributes:
-        module: The module.
+        module: Name of the module.
         origin: The distribution that registers the module.
-        message: The problem.
+        message: Description of the problem.
     """
 
     module: str
@@ -59,7 +59,7 @@ class ComponentListing(NamedTuple):
 
     Attributes:
         components: The valid components, by name.
-        problems: The problems with modules and other components.
+        problems: Modules that cannot be imported, and names that several distributions register.
     """
 
     components: dict[str, _Component]
@@ -70,7 +70,7 @@ class ComponentListing(NamedTuple):
 
 
 def get_component(name: str, validators: Validators = None) -> _Component:
-    """Return the component of a name.
+    """Find a component by name, and check the rules for components.
 
     Args:
         name: The name, in one of the forms at the top of this module.
@@ -80,7 +80,7 @@ def get_component(name: str, validators: Validators = None) -> _Component:
         ComponentNotFoundException: No component has the name.
         ComponentValidationException: The component breaks the rules for components.
         ComponentError: The module of the component cannot be imported.
-        PluginError: Two plugins register a component of that name.
+        PluginError: Several distributions register a component of that name.
     """
     if not isinstance(name, str) or not name:
         raise ComponentNotFoundException(f"the name of a component must be a str, got {name!r}")
@@ -139,7 +139,7 @@ def _find_registered(name: str) -> _Location | None:
 
 
 def _find_in(group: ComponentPlugin, relative_name: str) -> _Location | None:
-    """Return the component of a group, if it has one; only the named module is imported."""
+    """Return the component of this name in a group, or None; import only the component's module."""
     *path, attribute = relative_name.split(".")
     if not all(part.isidentifier() for part in (*path, attribute)):
         return None
@@ -151,20 +151,20 @@ def _find_in(group: ComponentPlugin, relative_name: str) -> _Location | None:
     if not is_candidate(value):
         return None
     if value.__module__ != module.__name__ and rule_violations(value, module, attribute, None):
-        return None  # the module only imports it
+        return None  # a function that the module imports for its own use
     return _Location(module, attribute)
 
 
 def _preferred_claim(
     name: str, claims: list[tuple[ComponentPlugin, _Location]]
 ) -> _Location | None:
-    """Return the component that a name refers to, if several groups have one.
+    """Return the component that a name refers to; None if no group claims the name.
 
-    A deliberate override wins. Otherwise the last claim of a distribution wins, and the last claim
-    of the groups that replace the built-in components.
+    A deliberate override (``@hookimpl(tryfirst=True)``) wins. Otherwise, of each distribution, the
+    last claim counts. All groups that replace the built-in components count as one distribution.
 
     Raises:
-        PluginError: Several distributions claim the name.
+        PluginError: Several distributions claim the name for different components.
     """
     if not claims:
         return None
@@ -202,7 +202,8 @@ def _import(module_name: str, what: str, must_exist: str = "") -> ModuleType | N
     Args:
         module_name: The dotted name.
         what: The name of the module, for error messages.
-        must_exist: A package in the name whose absence is an error.
+        must_exist: The beginning of ``module_name`` that must exist; if it does not, an error is
+            raised.
 
     Raises:
         ComponentError: The module cannot be imported.
@@ -303,9 +304,9 @@ class ComponentsFinder(ABC):
 class ModuleComponentsFinder(ComponentsFinder):
     """Finds the components of a module and of the modules below it.
 
-    Names are ``{group}.{relative name of the module}.{function}``. A sub-module that cannot be
-    imported is left out and appended to ``problems``. Folders without ``__init__.py`` below the
-    module are not searched, and names that begin with ``_`` are not components.
+    A component's name is ``{group}.{relative name of the module}.{function}``. A sub-module that
+    cannot be imported is left out, and added to ``problems``. Folders without ``__init__.py`` below
+    the module are not searched, and functions whose names begin with ``_`` are not components.
 
     Args:
         module: The module, or its name.
@@ -371,7 +372,7 @@ class CustomComponentsFinder(ComponentsFinder):
         self._function_name = function_name
 
     def find(self, validators: Validators) -> list[_Component]:
-        """Return a list of the one component.
+        """Return a list that contains only this component, even if it breaks rules.
 
         Raises:
             ComponentNotFoundException: The file, module or function does not exist.
@@ -386,7 +387,7 @@ class CustomComponentsFinder(ComponentsFinder):
         module = self._load()
         if not hasattr(module, function):
             names = _function_names(module)
-            # An imported function may be a component too, but is not listed.
+            # An imported function may be a component too, but the error does not list it.
             own = [name for name in names if getattr(module, name).__module__ == module.__name__]
             raise ComponentNotFoundException(
                 f"{path} has no function '{function}';{nearest(function, names)}"

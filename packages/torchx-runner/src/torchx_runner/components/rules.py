@@ -1,4 +1,4 @@
-"""The rules for components, and making a component from a function or class."""
+"""Checks the rules for components, and makes components from functions and classes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Component:
     """A component: a function, or a class with ``build()``, that returns an AppDef.
 
     Args:
-        name: The name by which it was found.
-        description: What it does; None means to read its docstring on first use.
+        name: The name by which the component was found.
+        description: A short description; None means the first paragraph of the docstring.
         fn_name: Name of the function or class.
         fn: The function that returns the AppDef.
-        validation_errors: The rules for components that it breaks.
+        validation_errors: A message for each rule that the component breaks.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ def is_candidate(value: object) -> bool:
 def make_component(
     name: str, module: ModuleType, attribute: str, validators: Validators
 ) -> Component:
-    """Return the component for an attribute of a module, valid or not.
+    """Return the component for an attribute of a module, even if it breaks rules.
 
     Args:
         name: Name of the component.
@@ -81,7 +81,7 @@ def make_component(
 
 
 def _function_of_class(cls: Any) -> Callable[..., AppDef]:
-    """Return a function that creates a class component and calls its ``build()``."""
+    """Return a function that creates an instance of a class and calls ``build()`` on it."""
 
     def component(*args: Any, **kwargs: Any) -> AppDef:
         app: AppDef = cls(*args, **kwargs).build()
@@ -98,9 +98,9 @@ def _function_of_class(cls: Any) -> Callable[..., AppDef]:
 def rule_violations(
     value: Any, module: ModuleType, attribute: str, validators: Validators
 ) -> list[str]:
-    """Return the rules for components that a value breaks.
+    """Return a message for each rule for components that a value breaks.
 
-    For the default rules, the source is read only if the signature breaks one of them.
+    With the default rules, the source is read only if the signature breaks one of them.
     """
     if not isinstance(value, type) and not callable(value):
         return [f"{attribute} is a {type(value).__name__}, not a function"]
@@ -114,7 +114,7 @@ def rule_violations(
 
     messages = validate(file, attribute, validators)
     if len(messages) == 1 and messages[0].line == 0 and quick:
-        return quick  # the file does not define it: it is generated or imported
+        return quick  # the file does not define the attribute: it is generated or imported
     return [f"{_relative_path(file)}:{m.line}: {m.description}" for m in messages]
 
 
@@ -124,7 +124,7 @@ def _relative_path(file: str) -> str:
 
 
 def _quick_violations(value: Any) -> list[str]:
-    """Return the rules that the signature of a function or class breaks."""
+    """Return a message for each rule that the signature of a function or class breaks."""
     name = getattr(value, "__name__", str(value))
     if isinstance(value, type):
         constructor: Any = value.__init__  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The source of a component, as a template for a new one."""
+"""Reads the source of a component, as a template for a new component."""
 
 from __future__ import annotations
 

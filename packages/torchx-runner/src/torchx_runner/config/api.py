@@ -28,7 +28,8 @@
 
 Explicit values win over the files. ``$TORCHXCONFIG`` names the only file to read; an empty value
 means no file. Without this variable, each key of ``$HOME/.torchxconfig`` wins over the same key of
-the file in the working directory. Each call looks up both folders.
+the file in the working directory. Every function determines ``$HOME`` and the working directory
+again, so a ``chdir`` takes effect.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from torchx_specs.settings import ENV_TORCHXCONFIG
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal, runopt, runopts
 
-    #: The folders of configuration files; the first one wins.
+    #: The folders that may contain a configuration file; values in an earlier folder win.
     DEFAULT_CONFIG_DIRS: list[str]
 
 CONFIG_FILE = ".torchxconfig"
@@ -66,10 +67,10 @@ class ConfigValue(NamedTuple):
     """One value of a configuration file.
 
     Attributes:
-        section: The section.
+        section: Name of the section.
         key: The key.
         value: The value, as text.
-        path: The file.
+        path: Path of the file.
         effective: False if the value of another file wins.
     """
 
@@ -81,19 +82,19 @@ class ConfigValue(NamedTuple):
 
 
 def __getattr__(name: str) -> Any:
-    # Older code reads and replaces this constant. A value computed at import would be wrong after
-    # a chdir.
+    # Programs written for older releases of TorchX read and replace this constant. A value computed
+    # at import would be wrong after a chdir.
     if name == "DEFAULT_CONFIG_DIRS":
         try:
             here = [os.getcwd()]
-        except FileNotFoundError:  # deleted; most commands do not need it
+        except FileNotFoundError:  # the directory was deleted; most commands do not need it
             here = []
         return [os.path.expanduser("~"), *here]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
-    """Return the existing configuration files; the first one wins.
+    """Return the paths of the existing configuration files; values in an earlier file win.
 
     Args:
         dirs: Folders to search instead of ``$HOME`` and the working directory; ignored if
@@ -124,7 +125,7 @@ def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
     return list(found)
 
 
-@functools.cache  # a command looks up its files several times
+@functools.cache  # warns once, although a command looks up its files several times
 def _warn_unreadable(path: str) -> None:
     _logger().warning("%s is not a readable file and is ignored", path)
 
@@ -274,7 +275,7 @@ def get_disabled_plugins(dirs: list[str] | None = None) -> list[str]:
 
 
 def list_values(dirs: list[str] | None = None) -> list[ConfigValue]:
-    """Return every value of every file; the values of the winning file come first."""
+    """Return every value of every file; files whose values win come first."""
     values: list[ConfigValue] = []
     seen: set[tuple[str, str]] = set()
     for path in find_configs(dirs):
@@ -295,7 +296,7 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
         f: The open file; nothing is written if a scheduler is unknown.
         schedulers: The schedulers; None means all installed ones. A scheduler that cannot be loaded
             is skipped with a warning.
-        required_only: Whether to leave out options that have a default.
+        required_only: Whether to leave out options that are not required.
 
     Raises:
         UnknownSchedulerException: No scheduler of that name is installed.

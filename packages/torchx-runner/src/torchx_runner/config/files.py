@@ -1,7 +1,7 @@
-"""Reads ``.torchxconfig`` files, which are INI files with values of text.
+"""Reads ``.torchxconfig`` files: INI files whose values are text.
 
-``%%`` is read as ``%``, and ``%(name)s`` as the value of that key in the section or in
-``[DEFAULT]``, if it exists. Any other ``%`` is read unchanged.
+``%%`` is read as ``%``. ``%(name)s`` is read as the value of the key ``name`` in the same section
+or in ``[DEFAULT]``, if this key exists. Any other ``%`` is read unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ConfigFile(NamedTuple):
 
     Attributes:
         path: The path of the file.
-        sections: The values by section and key; each section includes those of ``[DEFAULT]``.
+        sections: The values by section and key; each section includes the values of ``[DEFAULT]``.
         defaults: The values of ``[DEFAULT]``.
     """
 
@@ -79,7 +79,7 @@ def parse_config(data: bytes | str, path: str) -> ConfigFile:
 
 
 def escape(value: str) -> str:
-    """Return the text that is read as ``value`` from a file."""
+    """Return the text to write to a file, so that ``value`` is read from this file."""
     if _expand(value, {}) != value:
         value = value.replace("%", "%%")
     return value.replace("\n", "\n\t")

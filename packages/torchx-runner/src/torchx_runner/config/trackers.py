@@ -1,4 +1,4 @@
-"""The trackers that jobs report to."""
+"""Reads the configuration of the trackers that jobs use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Events: one record for each call of the runner.
 
-The runner sends events to the destination ``null``, which discards them. To receive them, a plugin
-registers an event handler of that name (:func:`torchx_specs.hookspecs.torchx_event_handlers`), or
-``$TORCHX_EVENTS`` names a destination:
+The runner sends events to the destination ``null``, which discards them. To receive them, register
+an event handler named ``null`` in a plugin
+(:func:`torchx_specs.hookspecs.torchx_event_handlers`), or set ``$TORCHX_EVENTS``:
 
 - ``jsonl:PATH`` appends each event as a line of JSON to a file that only its owner can read
 - any other value is the name of an event handler (``console`` writes to standard error)
@@ -199,7 +199,7 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
         _warn_once(f"event of '{event.api}' cannot be recorded: {type(e).__name__}: {e}")
 
 
-# The plugins' handlers and $TORCHX_EVENTS from which each destination's logger was configured.
+# For each destination, the handlers and the value of $TORCHX_EVENTS that configured its logger.
 _configured_from: dict[str, tuple[Catalog[EventHandlerPlugin] | None, str]] = {}
 _own_handlers: dict[str, list[logging.Handler]] = {}
 _warned: set[str] = set()
@@ -208,7 +208,7 @@ _warned: set[str] = set()
 def _handlers_of_plugins() -> Catalog[EventHandlerPlugin] | None:
     try:
         return plugin_manager().event_handlers()
-    except ConfigError:  # reported where the configuration is needed
+    except ConfigError:  # the calls that need the configuration report this error
         return None
 
 

@@ -1,4 +1,4 @@
-"""Adds options and traceback to an event; used only if a handler receives it."""
+"""Adds options and traceback to an event; used only if a handler receives the event."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_details(
         event.exception_source_location = json.dumps(
             {"filename": last.filename, "lineno": last.lineno, "name": last.name}
         )
-    # An error about an option often quotes its value.
+    # An error message about an option often contains the option's value.
     secrets = sorted(set(_secrets(options or {})), key=len, reverse=True)
     event.raw_exception = _without(raw, secrets)
     event.exception_message = _without(event.exception_message or "", secrets)
@@ -47,7 +47,7 @@ def _as_mapping(cfg: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None
     try:
         given = json.loads(cfg)
     except ValueError:
-        return None  # not JSON: the text is kept
+        return None  # not JSON: event.runcfg keeps the given text
     return given if isinstance(given, dict) else None
 
 

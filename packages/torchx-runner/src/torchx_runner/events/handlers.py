@@ -1,4 +1,4 @@
-"""The handlers of events, by destination."""
+"""Creates the logging handlers that receive events."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _log_handlers: dict[str, logging.Handler] = {
 
 
 def get_logging_handler(destination: str = "null") -> logging.Handler:
-    """Return the handler of a destination; the handler of a plugin wins.
+    """Return the handler of a destination; a plugin's handler replaces a built-in one.
 
     Raises:
         KeyError: The destination is unknown.
         PluginError: Two plugins claim the destination, or the handler cannot be loaded.
+        TypeError: The plugin's handler is not a :class:`logging.Handler`.
     """
     catalog = plugin_manager().event_handlers()
     record = catalog.find(destination)
@@ -44,7 +45,7 @@ def get_logging_handler(destination: str = "null") -> logging.Handler:
 
 
 def get_sink(name: str) -> logging.Handler:
-    """Return the handler that ``$TORCHX_EVENTS`` names: ``jsonl:PATH`` or a destination.
+    """Return the handler for a value of ``$TORCHX_EVENTS``: ``jsonl:PATH`` or a destination.
 
     Raises:
         KeyError: The destination is unknown.
@@ -56,7 +57,7 @@ def get_sink(name: str) -> logging.Handler:
 
 
 class JsonLinesHandler(logging.Handler):
-    """Appends each event to a file as one line; only the owner of a new file can read it.
+    """Appends each event to a file as one line; a new file is readable only by its owner.
 
     Raises:
         OSError: The file cannot be opened.

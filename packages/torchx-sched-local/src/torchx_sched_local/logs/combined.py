@@ -1,12 +1,12 @@
-"""The combined log of a replica, and the times when its parts were written.
+"""Writes the combined log of a replica, and records when the parts of the log were written.
 
 The process of a replica writes directly to ``stdout.log`` and ``stderr.log``, without a pipe. So no
 output is lost, whichever process dies. ``combined.log`` gets the whole lines of both files, in the
 order in which the supervisor saw them.
 
 The file ``.times`` beside the logs records when lines were merged: at most ten records a second,
-and one a second in the logs of long jobs. It does not exist if all lines were written at one time;
-then the modification time of the log is used.
+and one a second in the logs of long jobs. The file does not exist if all lines were merged at one
+time; then readers use the modification time of the log.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 TIMES = ".times"
 
-# A time, and the sizes of the whole lines in stdout.log, stderr.log and combined.log then.
+# A time, and the sizes in bytes of stdout.log, stderr.log and combined.log at that time, without
+# their incomplete last lines.
 _RECORD = struct.Struct("<dQQQ")
 _STREAMS = (STDOUT_LOG, STDERR_LOG, COMBINED_LOG)
-# The time between two records, and how many records it takes to lengthen it.
+# The shortest time between two records: the short one for the first _SHORT_RECORDS records, the
+# long one for all others.
 _SHORT_SECONDS = 0.1
 _LONG_SECONDS = 1.0
 _SHORT_RECORDS = 6000
@@ -38,9 +40,9 @@ class ReplicaLogs:
     """Merges the logs of one replica.
 
     Args:
-        stdout: Path of its ``stdout.log``.
-        stderr: Path of its ``stderr.log``.
-        combined: Path of its ``combined.log``.
+        stdout: Path of ``stdout.log``.
+        stderr: Path of ``stderr.log``.
+        combined: Path of ``combined.log``.
     """
 
     def __init__(self, stdout: str, stderr: str, combined: str) -> None:
@@ -58,9 +60,10 @@ class ReplicaLogs:
         self._unrecorded: _Record | None = None
 
     def recover(self) -> None:
-        """Continue the merge of another process, which died.
+        """Continue the merge of another process that has died.
 
-        Lines that it merged after its last record are merged again.
+        ``combined.log`` is truncated to the size in the last record, and the lines after that are
+        merged again.
         """
         records = _read_records(self._times)
         if records:
@@ -83,15 +86,15 @@ class ReplicaLogs:
         """Merge the new whole lines, and return True if there were any.
 
         Raises:
-            OSError: They cannot be written.
+            OSError: ``combined.log`` cannot be written.
         """
         return self.has_new() and self._run(final=False)
 
     def finish(self) -> bool:
-        """Merge all that is left, and return True if there was anything.
+        """Merge the rest, including incomplete last lines, and return True if there was any.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: ``combined.log`` cannot be written.
         """
         found = self.has_new() and self._run(final=True)
         if self._records:
@@ -101,10 +104,10 @@ class ReplicaLogs:
     def record_times(self) -> bool:
         """Record the time of the last merge once the log is quiet.
 
-        Without that record, the next lines would seem to be as old as the last ones.
+        Without that record, the last lines would seem as new as the lines that follow them.
 
         Returns:
-            True if the caller has to call again a little later.
+            True if the caller must call this method again a little later.
         """
         if self._unrecorded is None:
             return False
@@ -128,7 +131,7 @@ class ReplicaLogs:
         now = time.time()
         before = self._size
         if self._unrecorded is not None and now - self._unrecorded[0] >= self._pause():
-            # Before the new lines, so that these do not seem older than they are.
+            # Record the last merge first, so that its lines do not seem as new as the next ones.
             self._record_rest()
         try:
             if final:
@@ -160,7 +163,7 @@ class ReplicaLogs:
     def _note_time(self, now: float) -> None:
         record = (now, self._out.copied, self._err.copied, self._size)
         if self._recorded is None:
-            self._recorded = now  # the file's modification time will do if nothing follows
+            self._recorded = now  # if no lines follow, the log's modification time is enough
         elif now - self._recorded >= self._pause():
             self._recorded = now
             self._unrecorded = None

@@ -30,7 +30,7 @@ class LogIterator:
     Args:
         app_id: The app.
         log_file: Path of the log.
-        scheduler: Describes the app.
+        scheduler: The app's scheduler; ``describe`` is called to check whether the app has ended.
         should_tail: Whether to follow the log until the app has ended.
     """
 
@@ -53,7 +53,7 @@ class LogIterator:
         self._app_finished = not should_tail
 
     def _check_finished(self) -> None:
-        """Set ``_app_finished`` if nothing more will be written."""
+        """Set ``_app_finished`` if the app has ended or the log is not followed."""
         if not self._should_tail:
             self._app_finished = True
             return
@@ -62,10 +62,10 @@ class LogIterator:
             self._app_finished = True
 
     def __iter__(self) -> LogIterator:
-        """Wait until the log exists.
+        """Wait until the log exists, and open it.
 
         Raises:
-            RuntimeError: There is no log, and the app has ended or is not followed.
+            RuntimeError: There is no log, and the app has ended or the log is not followed.
         """
         pause = _SHORTEST_PAUSE_SECONDS
         self._check_finished()
@@ -98,7 +98,7 @@ class LogIterator:
         pause = _SHORTEST_PAUSE_SECONDS
         with log:
             while True:
-                # Before reading, so that lines that were written before the end are read.
+                # Saved before reading, so that all lines from before the app's end are read.
                 finished = self._app_finished
                 text = log.read(_READ_CHARACTERS)
                 if text:

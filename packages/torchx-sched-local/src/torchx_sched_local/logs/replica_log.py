@@ -1,4 +1,4 @@
-"""The log of one replica."""
+"""Finds and reads the log of a replica."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _FILES = {Stream.STDOUT: STDOUT_LOG, Stream.STDERR: STDERR_LOG, Stream.COMBINED:
 
 
 class ReplicaLog:
-    """The log of a replica.
+    """A readable log of a replica.
 
     Args:
-        path: The log file.
+        path: Path of the log file.
         is_finished: Returns True once nothing more is written to it.
         journal: Path of the app's journal, which grows when the replica ends; None if the app has
             no journal.
@@ -46,7 +46,7 @@ class ReplicaLog:
         until: datetime | None,
         should_tail: bool,
     ) -> FileLog:
-        """Return its lines; the arguments are those of :meth:`Scheduler.log_iter`."""
+        """Return the lines of the log; the arguments are those of :meth:`Scheduler.log_iter`."""
         tail = None
         if should_tail:
             watch = [self._journal] if self._journal else []
@@ -84,7 +84,7 @@ def log_path(request: PopenRequest, role: str, k: int, stream: Stream | None) ->
 def conventional_log_path(app: _LocalAppDef, role: str, k: int, stream: Stream | None) -> str:
     """Return the usual path of a replica's log, for an app without a stored request.
 
-    A subclass of the scheduler that replaces ``schedule`` has such apps.
+    The apps of a subclass of the scheduler that replaces ``schedule`` have no stored request.
 
     Raises:
         UnknownReplicaError: There is no such replica.

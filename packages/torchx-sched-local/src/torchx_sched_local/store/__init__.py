@@ -1,1 +1,1 @@
-"""Apps on disk: their state, and finding and deleting them."""
+"""Stores apps on disk, and reads, finds and deletes stored apps."""

@@ -10,8 +10,9 @@
         <role>/<replica>/      stdout.log, stderr.log, combined.log, error.json
         SUCCESS                exists once the app has ended, whether or not it succeeded
 
-Files that are written once appear complete. Readers of the journal ignore an incomplete last line.
-``$TORCHX_HOME/local/.apps`` has a link to the folder of each app, by its id.
+A file that is written once appears with its complete content. Readers of the journal ignore an
+incomplete last line. ``$TORCHX_HOME/local/.apps`` has a link to the folder of each app; the name of
+the link is the app's id.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class AppFolder:
         """Create the folder.
 
         Raises:
-            OSError: It cannot be created, or exists already.
+            OSError: The folder cannot be created, or exists already.
         """
         base = base_folder()
         if self.path.startswith(base + os.sep):
@@ -123,7 +124,7 @@ class AppFolder:
             os.close(fd)
 
     def mark_cancelled(self) -> None:
-        """Request from the supervisor that the app ends as cancelled."""
+        """Mark the app as cancelled; its supervisor then records CANCELLED as the final state."""
         path = os.path.join(self._private, _CANCELLED)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 

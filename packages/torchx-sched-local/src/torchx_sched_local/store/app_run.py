@@ -27,16 +27,17 @@ class ReplicaRun:
     Attributes:
         role: Name of its role.
         id: Index in the role.
-        state: Its state.
-        process: Its first process, None before it is started.
-        exit_code: Exit code of the latest attempt, negative for a signal; None before its end.
-        reason: Why it is in this state.
-        restarts: How often it was restarted, -1 before its first start.
-        reaped: When its process was reaped, as
+        state: State of the replica.
+        process: The replica's first process; None before the replica is started.
+        exit_code: Exit code of the latest attempt, negative for a signal; None while it runs.
+        reason: Why the replica is in this state.
+        restarts: How often the replica was restarted; -1 before the first start.
+        reaped: When ``process`` was reaped, as
             :attr:`~torchx_sched_local.supervise.processes.Leader.reaped`.
     """
 
-    # Not a dataclass: creating the class takes longer than all else in the state of a short job.
+    # Not a dataclass: creating a dataclass takes longer than everything else that this module does
+    # for a short job.
     def __init__(self, role: str, id: int) -> None:
         self.role = role
         self.id = id
@@ -48,7 +49,7 @@ class ReplicaRun:
         self.reaped: int | None = None
 
     def is_final(self, may_retry: bool) -> bool:
-        """Return True if nothing more is written to its logs, although the app may still run.
+        """Return True if nothing more is written to the replica's logs; the app may still run.
 
         Args:
             may_retry: Whether any replica of the app may be restarted.
@@ -58,7 +59,7 @@ class ReplicaRun:
 
 
 class AppRun:
-    """The state of an app: at first nothing was started, and events change that.
+    """The state of an app; a new object means that nothing was started, and events change it.
 
     Args:
         app_id: The app's id.
@@ -67,13 +68,13 @@ class AppRun:
     Attributes:
         app_id: The app's id.
         roles: The replicas of each role, in order.
-        state: Its state.
-        msg: Why it is in this state.
+        state: State of the app.
+        msg: Why the app is in this state.
         num_restarts: How often a replica, a role or the app was restarted.
-        last_updated: When it last changed, in seconds since 1970.
-        supervisor: The process that supervises it, None before there is one.
-        guard: The process that ends the app if the supervisor dies, None before there is one.
-        boot: The boot id of the machine while the app runs.
+        last_updated: When the state last changed, in seconds since 1970.
+        supervisor: The process that supervises the app; None before it starts.
+        guard: The process that ends the app if the supervisor dies; None before it starts.
+        boot: The boot id of the machine when the app was started.
         node: The host name of the machine.
     """
 
@@ -98,7 +99,7 @@ class AppRun:
         return [replica for role in self._role_list for replica in role]
 
     def replica(self, role_index: int, k: int) -> ReplicaRun:
-        """Return a replica."""
+        """Return the replica with index ``k`` in the role with index ``role_index``."""
         return self._role_list[role_index][k]
 
     def token(self, role_index: int, k: int) -> str:
@@ -124,9 +125,9 @@ class AppRun:
 
     @property
     def begun(self) -> int:
-        """A time before which no process of the app started, as :func:`process_table.now`."""
+        """A time, as :func:`process_table.now`, before which no process of the app started."""
         if self.supervisor is None or self.supervisor.start <= 0:
-            return 1 << 62  # unknown: then no process may be taken for the app's
+            return 1 << 62  # unknown: no process started after it, so none counts as the app's
         return self.supervisor.start
 
     def apply(self, event: Event) -> None:

@@ -20,10 +20,10 @@ NA = "<N/A>"
 
 
 def base_folder() -> str:
-    """Return the folder of apps without the option ``log_dir``, without creating it."""
+    """Return the folder of apps for which ``log_dir`` is not set; do not create the folder."""
     return home_path("local")
 
 
 def index_folder() -> str:
-    """Return the folder with a link to each app, without creating it."""
+    """Return the folder with a link to each app; do not create the folder."""
     return home_path("local", ".apps")

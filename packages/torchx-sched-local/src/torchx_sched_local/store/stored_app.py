@@ -69,7 +69,7 @@ class StoredApp:
         return self._app
 
     def refresh(self) -> AppRun:
-        """Return the current state."""
+        """Read the new events in the journal, and return the current state of the app."""
         self._refreshed = time.monotonic()
         self._read_journal()
         run = self._run
@@ -80,7 +80,7 @@ class StoredApp:
             return run
         run.state, run.msg = AppState.RUNNING, ""
         if not self._is_supervised():
-            # It may have ended since the journal was read.
+            # The app may have ended since the journal was read.
             self._read_journal()
             if not is_terminal(run.state):
                 self._set_unsupervised_state()
@@ -92,7 +92,7 @@ class StoredApp:
 
     def is_final(self, role: str, k: int) -> bool:
         """Return True if nothing more is written to the logs of a replica."""
-        # A reader of many logs calls this for each replica.
+        # A reader of many logs calls this for each replica, and must not refresh every time.
         run = self._run if self._is_fresh() else self.refresh()
         may_retry = any(role["max_retries"] for role in self.data["roles"])
         return is_terminal(run.state) or run.roles[role][k].is_final(may_retry)

@@ -1,4 +1,4 @@
-"""The file ``SUCCESS``, with the outcome of an app."""
+"""Writes the file ``SUCCESS``, which contains the outcome of an app."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torchx_kit.atomic_files import write_atomically
 from torchx_sched_local.store.layout import SUCCESS
 from torchx_specs.model.status import AppState
 
-# The pid of a process that a subclass started may be no number.
+# If a subclass starts processes, a pid may be an object that is not a number.
 _encode_replica = json.JSONEncoder(default=str).encode
 
 
 def replica_entry(
     replica_id: int, pid: Any, exit_code: int | None, stdout: str, stderr: str, error_file: str
 ) -> dict[str, Any]:
-    """Return the entry of a replica in the file."""
+    """Return the entry of a replica in the file ``SUCCESS``."""
     return {
         "replica_id": replica_id,
         "pid": pid,
@@ -36,7 +36,7 @@ def write_success_file(
     when: float,
     roles: Mapping[str, Iterable[dict[str, Any]]],
 ) -> None:
-    """Write the file.
+    """Write the file ``SUCCESS``.
 
     Args:
         folder: The app's folder.

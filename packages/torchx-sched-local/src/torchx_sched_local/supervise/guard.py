@@ -3,8 +3,8 @@
 The guard reads from a pipe whose other end only the supervisor has open. A line on the pipe means
 that the app has ended. The end of the pipe without a line means that the supervisor has died. The
 guard is a shell, which starts within a millisecond and needs little memory. If the supervisor dies,
-it replaces itself by Python (:mod:`~torchx_sched_local.supervise.supervisor_process`), which ends
-the app's processes and completes its logs.
+the shell replaces itself with Python (:mod:`~torchx_sched_local.supervise.supervisor_process`),
+which ends the app's processes and completes the app's logs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from torchx_sched_local.supervise.processes import ProcessId, identify
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" """
 
-# Runs isolated from the caller's directory, variables and site packages. The arguments are those of
-# main() and the folders of the modules.
+# This program runs isolated from the caller's directory, variables and site packages. The first two
+# arguments are for main(), the others are the folders of the modules.
 _PYTHON = """import sys
 sys.path[:0] = sys.argv[3:]
 from torchx_sched_local.supervise.supervisor_process import main
@@ -45,7 +45,7 @@ class Guard:
         process: The guard's process.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The guard cannot be started.
     """
 
     def __init__(self, folder: str) -> None:
@@ -108,7 +108,8 @@ def python_command(*args: str) -> list[str]:
 
 
 def _close_inherited_pipes() -> None:
-    # A forked process inherits the pipes. While it kept them open, they would not end.
+    # A forked process inherits the pipes. While it has them open, the guards do not notice that the
+    # supervisor has died.
     for guard in list(_guards):
         guard._close_pipe()
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 
-#: The environment variable that marks the processes of a replica. Its value has a token on each
-#: line, one for each local job that runs within another, the outermost first.
+#: The environment variable that marks the processes of a replica. Each line of the value is the
+#: token of a replica. There are several lines if a local job runs within another one: the token of
+#: the outermost job comes first.
 ENV_REPLICA = "TORCHX_LOCAL_REPLICA"
 
 IS_LINUX = sys.platform.startswith("linux")
@@ -20,7 +21,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessInfo(NamedTuple):
-    """What the operating system knows about a process.
+    """The operating system's data about a process.
 
     Attributes:
         start: When it started, in clock ticks: since boot on Linux, since 1970 elsewhere.
@@ -53,7 +54,7 @@ def boot_id() -> str:
 
 
 def process_info(pid: int) -> ProcessInfo | None:
-    """Return what is known about a process, or None if there is no such process."""
+    """Return the data about a process, or None if there is no such process."""
     if not IS_LINUX:
         return _ask_psutil(lambda psutil: _psutil_info(psutil, psutil.Process(pid)), None)
     return _parse_stat(_read(f"/proc/{pid}/stat"))
@@ -66,7 +67,7 @@ def all_processes() -> dict[int, ProcessInfo]:
 
 
 def children() -> set[int]:
-    """Return the pids of this process's children, ended children that were not reaped included."""
+    """Return the pids of this process's children, including ended ones that were not reaped."""
     me = os.getpid()
     try:
         with open(f"/proc/{me}/task/{me}/children") as file:
@@ -79,13 +80,14 @@ def pids_of_user() -> Iterator[int]:
     """Yield the pids of this user's processes, without this process."""
     me, user = os.getpid(), os.geteuid()
     for pid in _pids():
-        # A large machine has thousands of kernel threads and processes of other users.
+        # This check skips the thousands of kernel threads and processes of other users on a large
+        # machine, whose data would take long to read.
         if pid != me and _user_of(pid) == user:
             yield pid
 
 
 def read_tokens(pid: int) -> list[str]:
-    """Return the tokens in the environment of a process, none if it cannot be read."""
+    """Return the tokens in the environment of a process; empty if it cannot be read."""
     value = _read_mark(pid) if IS_LINUX else _psutil_mark(pid)
     return value.split("\n") if value else []
 
@@ -167,7 +169,7 @@ def _psutil_mark(pid: int) -> str:
 
 
 def _ask_psutil(question: Callable[[Any], _T], otherwise: _T) -> _T:
-    """Return an answer of psutil, or ``otherwise`` if the process has ended or may not be read."""
+    """Return ``question(psutil)``, or ``otherwise`` if the process has ended or is not readable."""
     import psutil
 
     try:

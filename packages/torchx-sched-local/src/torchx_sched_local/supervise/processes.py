@@ -1,10 +1,10 @@
 """Identifying, finding and signalling processes.
 
 The operating system reuses process ids. So a process is identified here by its pid and its start
-time, and a signal is sent through a pidfd where the system has them: it reaches that process or
-none.
+time. On systems with pidfds, a signal is sent through a pidfd, so that it never reaches another
+process.
 
-The processes of a replica are found in four ways, because a process can escape each of them alone:
+The processes of a replica are found in four ways, because a process can escape each single way:
 by descent (an orphan gets another parent), by the session and by the process group that the
 replica's first process leads (a daemon makes its own), and by a variable in the environment that
 every descendant inherits unless it clears its environment (a daemon usually does not).
@@ -53,7 +53,7 @@ class Leader(NamedTuple):
     reaped: int | None = None
 
 
-#: Pids of processes that are not ended.
+#: Pids of processes that must not be terminated.
 Spared = Set[int]
 
 
@@ -119,10 +119,11 @@ def find_processes(
     """Return every living process that belongs to the leaders, the leaders included.
 
     Args:
-        leaders: The first processes of replicas. Those of unknown identity are ignored.
+        leaders: The first processes of replicas. A leader with an unknown start is ignored.
         owns_token: Returns True for the tokens whose processes belong to the leaders.
         since: Processes that started before this time, as :func:`process_table.now`, never belong.
-        spared: If not None, all descendants of this process belong too, except these.
+        spared: If not None, all children of this process except these, and their descendants,
+            belong too.
     """
     table = process_table.all_processes()
     found = _by_descent(table, _identified(leaders))
@@ -146,7 +147,7 @@ def may_have_left_processes(
 ) -> bool:
     """Return False if :func:`find_processes` would find nothing; cheaper than calling it.
 
-    All leaders have ended. The arguments are those of :func:`find_processes`.
+    Call this only after all leaders have ended. The arguments are those of :func:`find_processes`.
     """
     if spared is not None and process_table.children() - spared:
         return True
@@ -164,8 +165,8 @@ def may_have_left_processes(
 
 
 def _identified(leaders: Iterable[Leader]) -> list[Leader]:
-    # 0 is the session and the group of the kernel, and of processes that entered a container from
-    # outside.
+    # A pid of 0 is not a leader: 0 is the session and group of the kernel, and of processes that
+    # entered a container from outside.
     return [leader for leader in leaders if leader.process.pid > 1 and leader.process.start > 0]
 
 

@@ -37,7 +37,7 @@ class Timer:
 
 
 class Reactor:
-    """An event loop that runs in one thread as long as it is held.
+    """An event loop that runs in one thread until each :meth:`hold` was undone by a release.
 
     The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon` and
     :meth:`hold`.
@@ -86,7 +86,7 @@ class Reactor:
                 pass  # the pipe is full, so the loop will wake up
 
     def call_next(self, callback: Callback) -> None:
-        """Call a function after the events that are pending now; only for callbacks."""
+        """Call a function after the pending events; only the loop's thread may call this."""
         self._soon.append(callback)
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:
@@ -96,10 +96,12 @@ class Reactor:
         return timer
 
     def on_exit(self, process: Any, callback: Callback) -> None:
-        """Call a function once a process has ended, without reaping the process.
+        """Call a function once a process has ended.
+
+        If this system has no pidfds, a thread waits for the process, and so reaps it.
 
         Args:
-            process: A :class:`subprocess.Popen`, or an object with such a method ``wait``.
+            process: A :class:`subprocess.Popen`, or a similar object with ``wait`` and ``pid``.
             callback: The function to call.
         """
         is_real = isinstance(process, subprocess.Popen) and process.returncode is None

@@ -1,4 +1,4 @@
-"""Ending an app whose supervisor has died."""
+"""Ends an app whose supervisor has died."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reap(folder: AppFolder) -> None:
     try:
         folder.open_journal()
     except OSError:
-        return  # deleted
+        return  # the app was deleted
     try:
         folder.lock()  # the guard and a client may do this at the same time
         run = AppRun(data["app_id"], {r["name"]: r["replicas"] for r in data["roles"]})

@@ -30,26 +30,26 @@ class PopenProtocol(Protocol):
         """The exit code, negative for a signal; None before the process was reaped."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended, at most ``timeout`` seconds, and return the exit code."""
+        """Wait until the process has ended, at most ``timeout`` seconds; return the exit code."""
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while it runs."""
+        """Return the exit code, or None while the process runs."""
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the process."""
 
 
 class _LocalReplica:
     """A started replica.
 
     Args:
-        role_name: Name of its role.
-        replica_id: Its index in the role.
-        proc: Its process.
+        role_name: Name of the replica's role.
+        replica_id: Index of the replica in the role.
+        proc: The replica's first process.
         stdout: The file for standard output.
         stderr: The file for standard error.
-        combined: Merges both files; None if a supervision does that.
-        error_file: Path of its error file.
+        combined: Merges both files; None if a supervision merges them.
+        error_file: Path of the replica's error file.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class _LocalReplica:
         self.close_files()
 
     def signal(self, number: int) -> None:
-        """Send a signal to its process group; kill only the process if it leads no group."""
+        """Send a signal to the replica's process group; if it leads no group, kill its process."""
         pid = self.proc.pid
         try:
             # A subclass may start something that is not a process of this machine.
@@ -109,11 +109,11 @@ class _LocalReplica:
                 file.close()
 
     def is_alive(self) -> bool:
-        """Return True while it runs."""
+        """Return True while the replica's first process runs."""
         return self.proc.poll() is None
 
     def failed(self) -> bool:
-        """Return True if it has ended with another exit code than 0."""
+        """Return True if the replica has ended with another exit code than 0."""
         return not self.is_alive() and self.proc.returncode != 0
 
     def __repr__(self) -> str:
@@ -124,9 +124,9 @@ class _LocalAppDef:
     """An app that this process started.
 
     Args:
-        id: Its id.
-        log_dir: Its folder.
-        dryrun_info: Its request, None if unknown.
+        id: The app's id.
+        log_dir: The app's folder.
+        dryrun_info: The app's dry run; None if unknown.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class _LocalAppDef:
         self.supervision: Supervision | None = None
 
     def add_replica(self, role_name: str, replica: _LocalReplica) -> None:
-        """Add a started replica; it replaces the one of an earlier attempt."""
+        """Add a started replica; it replaces the replica of an earlier attempt."""
         replicas = self.role_replicas.setdefault(role_name, [])
         k = replica.replica_id
         if k < len(replicas) and replicas[k].replica_id == k:
@@ -238,7 +238,7 @@ class _LocalAppDef:
         try:
             write_success_file(self.log_dir, self.id, self.state, self.last_updated, roles)
         except OSError:
-            pass  # the same is known from memory
+            pass  # this process has the same information in memory
 
     def __repr__(self) -> str:
         pids = {

@@ -1,4 +1,4 @@
-"""Starting the processes of replicas."""
+"""Starts the processes of replicas."""
 
 from __future__ import annotations
 
@@ -134,17 +134,17 @@ def output_files(
 
     Args:
         param: How to start the replica.
-        make: Creates a file.
+        make: Creates the file with the given path; returns None for None.
 
     Returns:
-        The files for standard output and standard error, and what merges them: None if a
-        supervision does that.
+        The files for standard output and standard error, and the :class:`Tee` that merges them; the
+        third value is None if a supervision merges them, or if one of the three files is missing.
 
     Raises:
         OSError: A file cannot be created.
     """
     if isinstance(param, SupervisedParam) and param.attempt:
-        # A restart appends to the files of the attempt before.
+        # A restart appends to the files of the previous attempt.
         out, err = (path and open_log(path) for path in (param.stdout, param.stderr))
         return out or None, err or None, None
     stdout, stderr, combined = (make(f) for f in (param.stdout, param.stderr, param.combined))
@@ -160,7 +160,8 @@ def output_files(
 def open_log(path: str, flags: int = 0) -> FileIO:
     """Open a log file for a process, and create it if it is missing.
 
-    The process always writes to its end, even if another process writes to it or truncates it.
+    The process always writes to the end of the file, even if another process writes to the file or
+    truncates it.
 
     Args:
         path: The log file.

@@ -1,7 +1,7 @@
-"""The supervision of one app, from its first process to its end.
+"""Supervises one app, from the start of its first process to the end of the app.
 
-It runs in a thread of the launcher for an attached app, and in a process of its own for a detached
-app. The reactor's thread calls all methods, unless their docstring says otherwise.
+A supervision runs in a thread of the launcher for an attached app, and in a separate process for a
+detached app. The reactor's thread calls all methods, unless their docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ ReplicaIndex = tuple[int, int]
 #: Starts a replica: called with its index and the number of restarts. May raise OSError.
 Spawn = Callable[[ReplicaIndex, int], Any]
 
-# The logs of a replica that ends sooner are merged at its end, without file events.
+# How long after the start to begin to watch log files. The logs of a replica that ends earlier are
+# merged at its end.
 _WATCH_AFTER_SECONDS = 0.02
 _MERGE_PAUSE_SECONDS = 0.005
 # The shortest and the longest pause between two merges, where there are no file events.
 _MERGE_POLL_SECONDS = (0.05, 1.0)
 _TIMES_SECONDS = 0.1
-# How long a killed process may take to end; while it waits for a disk, it does not end.
+# How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
 # How often to check whether processes have ended, where there are no pidfds.
 _EXIT_POLL_SECONDS = 0.05
@@ -61,13 +62,13 @@ class Policy(NamedTuple):
 
 
 class _Operation:
-    """Replicas that are being terminated, and what to do afterwards.
+    """The termination of some replicas, and the function to call afterwards.
 
     Args:
         indices: The replicas.
         reason: Why they are terminated.
         termination: Terminates their processes.
-        then: Called once all have ended.
+        then: Called once all processes of the replicas have ended.
     """
 
     def __init__(
@@ -198,10 +199,10 @@ class Supervision:
     # -- the beginning
 
     def begin(self, running: Mapping[ReplicaIndex, Any]) -> None:
-        """Begin to supervise the started processes; the reactor is held until the app's end.
+        """Begin to supervise the started processes; the app's end releases the reactor.
 
         Args:
-            running: The processes.
+            running: The started processes by replica.
         """
         self._running.update(running)
         for index, process in running.items():
@@ -246,7 +247,7 @@ class Supervision:
         """Wait for the end of an app that is being cancelled; any thread may call this.
 
         Raises:
-            BackendError: Its processes do not end.
+            BackendError: The app's processes do not end.
         """
         if not self.ended.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
             pids = ", ".join(str(process.pid) for process in self._running.values())
@@ -314,8 +315,8 @@ class Supervision:
             self._terminate_app(f"ended because of {_describe(self.run.replica(*index))}")
 
     def _restart(self, indices: set[ReplicaIndex]) -> None:
-        # All are started before any is checked: the failure of one may end or restart the app, and
-        # that must know all processes.
+        # Start all replicas before checking any of them: if one has failed already, the app may end
+        # or restart, and that must terminate the processes of all replicas.
         started: dict[ReplicaIndex, Any] = {}
         failed = []
         for index in sorted(indices):
@@ -340,7 +341,8 @@ class Supervision:
                 self._watch(index)
         for index in failed:
             self._on_final_failure(index)
-        # A process that cancelled the app meanwhile did not find the processes that just started.
+        # Another process may have cancelled the app meanwhile. It did not find the processes that
+        # have just started.
         if self.folder.is_cancelled():
             self.cancel()
 
@@ -356,7 +358,7 @@ class Supervision:
         """Terminate replicas and all their descendants, and call ``then`` afterwards."""
         for operation in list(self._operations):
             if operation.indices & indices:
-                # The new operation is at least as wide: a role, or the app.
+                # The new operation replaces the older one, and includes its replicas.
                 operation.abandon()
                 self._operations.remove(operation)
                 indices |= operation.indices
@@ -378,7 +380,7 @@ class Supervision:
         self._step_termination(operation)
 
     def _kill_unidentified(self, index: ReplicaIndex) -> None:
-        """Kill what a subclass started if it is not a process of this machine."""
+        """Kill a replica that a subclass started, if it is not a known process of this machine."""
         process = self._running.get(index)
         known = self.run.replica(*index).process
         if process is not None and (known is None or not known.start):
@@ -551,7 +553,7 @@ class Supervision:
         try:
             self.folder.write_success(self.run, self.request, state, when)
         except OSError:
-            pass  # the journal has the same
+            pass  # the journal has the same information
         self.record(["end", state.value, msg, when])
         try:
             self.flush()
@@ -587,7 +589,12 @@ def _describe_all(replicas: list[ReplicaRun]) -> str:
 
 
 def _rename_error_file(error_file: str | None, attempt: int) -> None:
-    """Rename the error file of the attempt before, because the next attempt may succeed."""
+    """Rename the error file of the previous attempt, because the next attempt may succeed.
+
+    Args:
+        error_file: Path of the error file; None if the replica has none.
+        attempt: The number of the next attempt.
+    """
     if error_file:
         stem, extension = os.path.splitext(error_file)
         try:

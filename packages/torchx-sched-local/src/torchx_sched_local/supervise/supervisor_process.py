@@ -1,8 +1,9 @@
 """The process that supervises a detached app, or ends an app whose supervisor has died.
 
 ``python -m torchx_sched_local.supervise.supervisor_process run FOLDER`` starts the app in a folder
-and supervises it. It writes one line, a JSON object: ``{}``, or why the app could not be started
-(``error`` and ``message``). ``reap FOLDER`` ends an app whose supervisor has died.
+and supervises it. To standard output, it writes one line, a JSON object: ``{}``, or an object with
+the keys ``error`` and ``message`` if the app could not be started. ``reap FOLDER`` ends an app
+whose supervisor has died.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _report(fd: int, report: dict[str, str]) -> None:
 def _adopt_orphans() -> None:
     """Make this process the parent of its orphaned descendants, on Linux.
 
-    So a daemon that clears its environment is still found among the descendants.
+    A daemon that clears its environment can then still be found: it stays a descendant.
     """
     if sys.platform.startswith("linux"):
         import ctypes

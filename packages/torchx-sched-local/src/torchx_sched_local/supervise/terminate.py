@@ -1,4 +1,4 @@
-"""Terminating processes: SIGTERM first, SIGKILL after a grace period."""
+"""Terminates processes: SIGTERM first, SIGKILL after a grace period."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 
 from torchx_sched_local.supervise.processes import ProcessId, is_alive, send_signal
 
-#: How long a process may take to end after SIGTERM.
+#: How long a process may take to end after SIGTERM, in seconds.
 GRACE_SECONDS = 10.0
 
 _POLL_SECONDS = 0.1
 
 
 class Termination:
-    """The termination of a changing set of processes, one step at a time.
+    """Terminates a changing set of processes, one step at a time.
 
     Args:
         find: Returns the living processes that have to end.
@@ -36,13 +36,13 @@ class Termination:
         """Send the signals that are due.
 
         Returns:
-            In how many seconds to call this again, or earlier if one of :attr:`members` has ended;
-            None if all processes have ended.
+            After how many seconds to call this method again, or earlier if one of :attr:`members`
+            has ended; None if all processes have ended.
         """
         now = time.monotonic()
         self.members = set(filter(is_alive, self.members))
         if now >= self._kill_at:
-            # Find them again in each step, because they may start others.
+            # Find the processes again in each step, because they may start others.
             self.members |= self._find()
             _signal(self.members, signal.SIGKILL)
             return _POLL_SECONDS if self.members else None
