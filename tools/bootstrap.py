@@ -30,8 +30,7 @@ def require_newer_python() -> None:
         path = shutil.which(f"python3.{minor}")
         if path and subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0:
             os.execv(path, [path, *sys.argv])  # noqa: S606 (replaces this process)
-    this = sys.version.split()[0]
-    sys.exit(f"bootstrap: needs Python 3.10 or newer; this is {this}, and PATH has no other")
+    sys.exit(f"bootstrap: needs Python 3.10 or newer on PATH; this is {sys.version.split()[0]}")
 
 
 def install_tools() -> None:
