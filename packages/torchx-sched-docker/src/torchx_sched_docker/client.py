@@ -16,7 +16,7 @@ from torchx_specs.redaction import masked_text
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-#: How long one response of the engine may take, in seconds: a busy engine starts containers slowly.
+#: How long one response of the engine may take, in seconds. A busy engine starts containers slowly.
 TIMEOUT = 300
 _PING_TIMEOUT = 5
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"

@@ -18,7 +18,7 @@ _PAUSE = 0.5
 def wait_for_event(
     client: DockerClient, app_id: str, since: float, timeout: float | None = None
 ) -> None:
-    """Block until a container of an app changes, or return at once if one changed after ``since``.
+    """Block until a container of an app changes; a change after ``since`` ends the wait at once.
 
     An engine that does not answer counts as a change, after a short pause.
 

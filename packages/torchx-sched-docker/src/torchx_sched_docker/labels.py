@@ -6,7 +6,7 @@ from __future__ import annotations
 LABEL_VERSION = "torchx.pytorch.org/version"
 #: The app's id.
 LABEL_APP_ID = "torchx.pytorch.org/app-id"
-#: The app's name, as in its AppDef.
+#: The name in the app's AppDef.
 LABEL_APP_NAME = "torchx.pytorch.org/app-name"
 #: The role's name.
 LABEL_ROLE_NAME = "torchx.pytorch.org/role-name"

@@ -81,7 +81,7 @@ class ContainerLog:
         self._partial: dict[int, list[bytes]] = {STDOUT: [], STDERR: []}
 
     def lines(self, follow: bool) -> Iterator[str]:
-        """Yield whole lines with their newlines; the last line of each stream may lack it.
+        """Yield whole lines with their newlines; the last line of each stream may lack the newline.
 
         Args:
             follow: Whether to wait for new lines until the container has ended without a restart.
@@ -214,8 +214,8 @@ def _split_frames(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield stream and content of each frame of a multiplexed log.
 
     The format is in Docker's API reference, "Attach to a container": one byte for the stream, three
-    empty bytes, four bytes for the length, the content. The docker library reads this
-    format only frame by frame from a socket, which is too slow for large logs.
+    empty bytes, four bytes for the length, the content. The docker library reads this format only
+    frame by frame from a socket, which is too slow for large logs.
     """
     buffer = b""
     for chunk in chunks:

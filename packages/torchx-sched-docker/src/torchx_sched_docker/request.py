@@ -45,7 +45,7 @@ ENV_IMAGE = "TORCHX_IMAGE"
 NETWORK = "torchx"
 
 _API = "Docker's API"
-# A container's name is its host name too: no dots, at most 63 characters with role and index.
+# A container's name is also its host name: no dots, at most 63 characters with role and index.
 _HOST = NameRule(63, "A-Za-z0-9_-", first="A-Za-z0-9", last="A-Za-z0-9_")
 _APP_ID = NameRule(128, CONTAINER.allowed, first="A-Za-z0-9_")
 _LONGEST_PART = 30
@@ -179,7 +179,7 @@ def _host_names(app: AppDef, app_id: str) -> dict[str, list[str]]:
     most = max((role.num_replicas for role in app.roles), default=1)
     room = _LONGEST_HOST - _LONGEST_PART - len(f"--{max(most - 1, 0)}")
     roles = fit_names((r.name for r in app.roles), _HOST.within(min(_LONGEST_PART, room)))
-    # The end of the id is its unique part.
+    # Take the end of the id, which is the unique part.
     head = _NOT_FOR_HOST_NAMES.sub("", _HOST.clean(app_id[-_LONGEST_PART:])) or "x"
     return {
         role.name: [f"{head}-{roles[role.name]}-{k}" for k in range(role.num_replicas)]
@@ -222,7 +222,7 @@ def _role_kwargs(role: Role, app_id: str, opts: DockerOpts) -> dict[str, object]
     if resource.cpu >= 0:
         kwargs["nano_cpus"] = int(resource.cpu * 1e9)
     if resource.gpu > 0:
-        # "gpu" makes the driver expose the devices; the others select its libraries.
+        # "gpu" makes the driver expose the devices; the other values select driver libraries.
         kwargs["device_requests"] = [
             {
                 "Driver": "",

@@ -88,7 +88,7 @@ def remove_app(client: DockerClient, app_id: str) -> None:
             with engine_errors(f"remove the container {container}"):
                 client.api.remove_container(container, v=True, force=True)
         except EngineError as e:
-            # 404: it does not exist; 409: another process is removing it.
+            # 404: the container does not exist; 409: another process is removing it.
             if e.status not in (404, 409):
                 raise
 

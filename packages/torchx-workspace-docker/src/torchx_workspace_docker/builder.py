@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 IGNORE_FILES = (".dockerignore", TORCHX_IGNORE)
 #: The repository of images that stay on this machine.
 LOCAL_REPOSITORY = "torchx-workspace"
-#: The version of the image's content: increase it if the same input gives another image.
+#: Version of the images: increase it when a change of TorchX gives the same input another image.
 _FORMAT = "1"
 _DEFAULT_MAX_MB = 2048
 _MB = 1 << 20

@@ -18,7 +18,7 @@ from torchx_kit.workspace import FileDigests, WorkspaceFile
 from torchx_specs.errors import WorkspaceError
 from torchx_workspace_docker.archive import write_tar
 
-#: The version of the layers' content: increase it if the same files give other bytes.
+#: Version of the layers: increase it when a change of TorchX gives the same files other bytes.
 LAYER_FORMAT = "1"
 #: A workspace of more bytes than this is split into up to ``_MAX_LAYERS`` layers.
 _LAYER_SIZE = 16 << 20

@@ -32,8 +32,8 @@ class Host(ABC):
     Paths are absolute POSIX paths of the host, in particular those that :meth:`resolve` returns.
 
     Every method may raise :class:`~torchx_kit.hosts.errors.HostUnreachableError`, if the host
-    cannot be reached or the connection breaks. Then it is unknown whether the host did what was
-    requested. Other errors mean that it did not:
+    cannot be reached or the connection breaks. Then it is unknown whether the host executed the
+    request. Other errors mean that it did not:
 
     - :class:`~torchx_kit.hosts.errors.HostFileNotFoundError`: a file or directory does not exist.
     - :class:`~torchx_kit.hosts.errors.HostFileError`: any other error of the file system, such as
@@ -55,7 +55,7 @@ class Host(ABC):
 
         Args:
             argv: The program, which is searched on the host's PATH, and its arguments.
-            stdin: Standard input of the command; None for an empty one.
+            stdin: Standard input of the command; None means empty input.
             env: Variables to set for the command, in addition to the host's environment.
             timeout: How long the command may take, in seconds; None for no limit.
 
@@ -75,10 +75,10 @@ class Host(ABC):
         """Return the absolute path of a path on the host.
 
         ``~`` becomes the home directory; a relative path starts at the current directory of
-        commands. An absolute path needs no contact with the host: dry runs depend on that.
+        commands. For an absolute path, no request is sent to the host: dry runs depend on that.
 
         Args:
-            path: The path; an empty one is the current directory.
+            path: The path; an empty path is the current directory.
         """
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Host(ABC):
 
     @abstractmethod
     def make_dirs(self, path: str, mode: int = 0o777) -> None:
-        """Create a directory and those above it; an existing directory is not an error.
+        """Create a directory and its parents; an existing directory is not an error.
 
         Args:
             path: The directory.

@@ -80,7 +80,7 @@ class ClusterClient:
         return retry(lambda: self._run(argv, allow_empty=True), self.unreachable_error, backoff)
 
     def error_summary(self, output: str) -> str:
-        """Return the error messages of a command on one line, each of them once.
+        """Return the error messages of a command on one line, without repetitions.
 
         Args:
             output: The command's standard error, or its standard output if that is empty.

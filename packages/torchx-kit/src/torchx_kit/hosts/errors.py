@@ -10,7 +10,7 @@ class HostError(BackendError):
 
 
 class HostUnreachableError(HostError):
-    """The host did not answer, so whether it did what was requested is unknown.
+    """The host did not answer, so it is unknown whether it executed the request.
 
     The same request may succeed later.
     """

@@ -29,8 +29,8 @@ class JobIndex(Generic[E]):
 
     Args:
         subdirs: Names of the nested folders below ``$TORCHX_HOME`` that lead to the files.
-        from_dict: Returns an entry from its :func:`dataclasses.asdict`. A ``TypeError``,
-            ``ValueError`` or ``KeyError`` means that the data is not a valid entry.
+        from_dict: Converts the :func:`dataclasses.asdict` of an entry back to the entry. A
+            ``TypeError``, ``ValueError`` or ``KeyError`` means that the data is not a valid entry.
     """
 
     def __init__(self, *subdirs: str, from_dict: Callable[[dict[str, Any]], E]) -> None:
@@ -38,7 +38,7 @@ class JobIndex(Generic[E]):
         self._from_dict = from_dict
 
     def get(self, app_id: str) -> E | None:
-        """Return the entry of a job, None if there is none."""
+        """Return the entry of a job; None if it is missing or not valid."""
         if os.sep in app_id or app_id in ("", ".", ".."):
             return None
         return self._read(f"{app_id}.json")
@@ -84,7 +84,7 @@ class JobIndex(Generic[E]):
 
 
 def entry_from_dict(entry_type: type[E], role_type: type[Any], data: dict[str, Any]) -> E:
-    """Return an entry with a list of roles, from its :func:`dataclasses.asdict`.
+    """Convert the :func:`dataclasses.asdict` of an entry with a list of roles back to the entry.
 
     Unknown keys, which a later version may have written, are ignored.
 

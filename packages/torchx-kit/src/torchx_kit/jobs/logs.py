@@ -22,8 +22,8 @@ def warn_if_limited_by_time(scheduler: str, since: datetime | None, until: datet
 
     Args:
         scheduler: Name of the scheduler.
-        since: The first time that was requested, None for no limit.
-        until: The last time that was requested, None for no limit.
+        since: Start of the requested period; None for no limit.
+        until: End of the requested period; None for no limit.
     """
     if since is not None or until is not None:
         warnings.warn(
@@ -52,7 +52,7 @@ def replica_log(
     Args:
         host: The machine with the file system of the job.
         base: Path of the files, without their suffixes.
-        streams: The streams to return; None for both.
+        streams: The streams whose lines to return; None for both.
         regex: Return only lines in which this expression is found; None for all lines.
         follow: Whether to follow the log while the job runs.
         is_running: Whether the job exists and has not ended.

@@ -24,8 +24,8 @@ def file_log_blocks(
     delays the lines of all logs.
 
     Args:
-        logs: Keys and their logs; a key without a log has the error that explains why. The next
-            log is taken only when it is read. One key may have several logs.
+        logs: Keys and their logs; a key without a log has the error that explains why. Logs are
+            taken from the iterable one by one, when they are read. One key may have several logs.
         should_tail: Whether the logs are followed, at most
             :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at once, or read one after
             the other.

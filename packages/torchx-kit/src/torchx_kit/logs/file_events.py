@@ -76,7 +76,7 @@ class FileEvents:
         return _call("inotify_add_watch", self._fd, os.fsencode(path), events | _ADD_TO_WATCH)
 
     def unwatch(self, key: int) -> None:
-        """End a watch, unless it ended with its file."""
+        """End a watch; do nothing if it ended because the file was deleted."""
         try:
             _call("inotify_rm_watch", self._fd, key)
         except OSError:

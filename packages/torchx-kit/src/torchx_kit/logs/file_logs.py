@@ -2,8 +2,8 @@ r"""Read and follow log files: whole lines, in order, without loss.
 
 A line ends with ``\n`` only; the lines keep it, and the last line may lack it. Bytes that are not
 UTF-8 become U+FFFD. The memory that reading needs depends on the longest line, not on the length
-of the log. Where the operating system reports file changes (:mod:`torchx_kit.logs.file_events`), a
-quiet log is not polled.
+of the log. Where the operating system reports file changes (:mod:`torchx_kit.logs.file_events`),
+following a quiet log takes almost no CPU time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""Shell quoting: a program receives every argument byte for byte.
 
 :func:`quote` is for any POSIX shell and keeps bytes as they are. :func:`quote_ascii` is for bash,
-and returns one line of printable ASCII for any argument (``$'caf\303\251\012'``). Use it
-for scripts that pass through systems that change line ends, refuse control characters or guess
+and returns one line of printable ASCII for any argument (``$'caf\303\251\012'``). Use it for
+scripts that pass through systems that change line ends, refuse control characters or guess
 encodings.
 
 Bytes that are not UTF-8 are surrogate escapes, as in :data:`os.environ` and :data:`sys.argv`.

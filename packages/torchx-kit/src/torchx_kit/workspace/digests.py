@@ -93,8 +93,8 @@ class FileDigests:
 
         Args:
             entries: The files.
-            trust_listing: Whether to use each file's status from its listing, instead of querying
-                the file system again.
+            trust_listing: Whether to use the status of each file from the time when it was listed,
+                instead of querying the file system again.
 
         Raises:
             WorkspaceError: A file cannot be read.

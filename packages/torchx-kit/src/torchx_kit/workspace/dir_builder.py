@@ -253,7 +253,7 @@ def _hard_link(entry: WorkspaceFile, target: str) -> bool:
     except FileExistsError:
         raise
     except OSError:
-        return False  # Another file system, or one without hard links.
+        return False  # The target is on another file system, or hard links are not supported.
     return True
 
 

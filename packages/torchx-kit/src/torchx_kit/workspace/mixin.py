@@ -97,7 +97,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Plan the build of the role's workspace, and set ``role.image`` to the planned image.
+        """Plan the build of the role's workspace, and set ``role.image`` to the image to be built.
 
         Args:
             role: The role, which is changed.
@@ -263,7 +263,7 @@ def _planned_build(role: Role) -> Mapping[str, str] | None:
 
 
 def _base_image(role: Role) -> str:
-    """Return the image to which the workspace is added; ``role.image`` may be a planned image."""
+    """Return the image of a role before any planned build: the workspace is added to it."""
     planned = _planned_build(role)
     return role.image if planned is None else planned["base"]
 

@@ -86,9 +86,9 @@ def workspace_files(
     becomes the root of the workspace applies to the whole workspace. If two projects have a file
     with the same path, the later project's is used. Empty folders are skipped.
 
-    A symbolic link to a path in its project becomes a relative link. A link to a file
-    outside, or to an ignored file, is replaced by the file. Links to missing paths outside,
-    sockets, pipes and devices are skipped with a warning.
+    A symbolic link to a path in the same project becomes a relative link. A link to a file outside,
+    or to an ignored file, is replaced by the file. Links to missing paths outside, sockets, pipes
+    and devices are skipped with a warning.
 
     Args:
         workspace: The workspace.
@@ -138,8 +138,8 @@ def tree_digest(
     Args:
         files: The tree.
         digests: Cache of the digests of single files; None reads every file.
-        trust_listing: Whether to use each file's status from its listing, instead of querying the
-            file system again.
+        trust_listing: Whether to use the status of each file from the time when it was listed,
+            instead of querying the file system again.
 
     Raises:
         WorkspaceError: A file cannot be read.
@@ -165,14 +165,14 @@ def tree_digest(
 
 
 def open_project(source: str) -> tuple[AbstractFileSystem | None, str]:
-    """Return the file system of a project (None for this machine), and its path there.
+    """Return the file system of a project (None for this machine), and the path on it.
 
     Args:
         source: A local path or an fsspec URL.
 
     Raises:
-        WorkspaceError: ``source`` does not exist, or fsspec is not installed or does not support
-            its protocol.
+        WorkspaceError: ``source`` does not exist, or it is a URL and fsspec is not installed or
+            does not support the protocol.
     """
     protocol, separator, rest = source.partition("://")
     if not separator or protocol in ("file", "local"):
@@ -238,7 +238,7 @@ def _link_entry(path: str, source: str, real_root: str, rules: IgnoreRules) -> W
     below = real_root.rstrip("/") + "/"
     if target == real_root or target.startswith(below):
         inside = target[len(below) :]
-        # The copy lacks an excluded file, so a link to it is replaced by its content.
+        # An excluded file is not copied, so a link to that file is replaced by its content.
         if not (is_file and rules.ignores(inside)):
             link = os.path.relpath(inside or ".", os.path.dirname(path) or ".")
             return WorkspaceFile(path, source, 0, _LINK_MODE, link=link)

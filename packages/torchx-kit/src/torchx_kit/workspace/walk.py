@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def walk_workspace(
     fs: AbstractFileSystem | None, path: str, ignore_name: str | Sequence[str] = TORCHX_IGNORE
 ) -> Iterator[tuple[str, list[str], dict[str, dict[str, Any]]]]:
-    """Walk a workspace from the root, without the files that its ignore file excludes.
+    """Walk a workspace from the root, without the files that the ignore files exclude.
 
     Symbolic links are not followed; on this machine they are files whose details have ``islink``
     set.

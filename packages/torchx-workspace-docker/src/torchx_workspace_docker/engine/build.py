@@ -163,7 +163,7 @@ def _pull(client: DockerClient, image: str) -> str:
 
 
 def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:
-    """Return the id of the image if it was built from that base, else an empty string."""
+    """Return the image's id if it was built from the base with the id ``base``, else ''."""
     import docker.errors
 
     try:

@@ -66,7 +66,7 @@ def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Ma
     All events are read, because the connection cannot be used again before the last one.
 
     Args:
-        action: The action that the events report, as in "cannot ACTION".
+        action: The requested action, as in "cannot ACTION".
         events: The events; one with the key ``error`` means that the action has failed.
 
     Raises:

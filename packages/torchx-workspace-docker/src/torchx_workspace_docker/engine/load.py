@@ -49,7 +49,7 @@ def load_image(
         image: The name of the new image.
         plan: The contents of the image.
         base: The engine's description of the base image.
-        workspace: The workspace, which identifies its earlier images.
+        workspace: The text of the workspace, by which its earlier images are found.
         progress: Shows how many bytes were sent.
 
     Raises:

@@ -143,7 +143,7 @@ def _wrong_platform(base: Reference, offered: list[str]) -> WorkspaceError:
 
 
 def _up_to_date_image(destination: Registry, target: Reference, base_digest: str) -> str:
-    """Return the image's digest if it was built from that base, else an empty string."""
+    """Return the image's digest if it was built from the base ``base_digest``, else ''."""
     found = destination.manifest(target.repository, target.version)
     if found is None:
         return ""

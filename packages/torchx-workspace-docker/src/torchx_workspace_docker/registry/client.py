@@ -123,7 +123,7 @@ class Registry:
     # -- writing
 
     def mount(self, repository: str, digest: str, source: str) -> bool:
-        """Make a blob of another repository available in this one, without a transfer.
+        """Make a blob of the repository ``source`` available in ``repository``, without a transfer.
 
         Returns:
             True if the blob is available; False if it has to be uploaded.
@@ -133,7 +133,7 @@ class Registry:
         response = self._request(
             "POST", f"{url}?{query}", repository, expected=(201, 202), source=source
         )
-        if response.status == 202:  # The registry has begun an upload instead: end it.
+        if response.status == 202:  # The registry has begun an upload instead; cancel it.
             location = self._connection.location(response, url)
             self._request("DELETE", location, repository, expected=range(200, 500))
         return response.status == 201
@@ -152,7 +152,7 @@ class Registry:
             repository: The repository to upload to.
             digest: The digest of the content.
             size: The size of the content, in bytes.
-            content: The content; it is read from its beginning.
+            content: The file with the content, which is read from the beginning.
             progress: Called with the number of bytes that have arrived since the previous call.
 
         Raises:
