@@ -43,7 +43,7 @@ def instance(instance_type: str) -> Resource:
 
 
 def part(instance_type: str, gpus: int) -> Resource:
-    """Return a new resource for some GPUs of an instance and their share of everything else.
+    """Return a new resource for some GPUs of an instance, with a proportional share of the rest.
 
     Shares are rounded down; a device is left out if its share is less than one. With all GPUs, the
     resource equals the whole instance, except for the tags.
@@ -105,5 +105,5 @@ NAMED_RESOURCES: dict[str, Callable[[], Resource]] = dict(_factories())
 
 
 def function_names() -> dict[str, str]:
-    """Return the names of the resources by the names of their functions in this package."""
+    """Map the name of each function of this package to the name of the function's resource."""
     return {name.replace(".", "_").replace("-", "_"): name for name in NAMED_RESOURCES}

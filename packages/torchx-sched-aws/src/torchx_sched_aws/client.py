@@ -18,7 +18,7 @@ from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
-#: Maximum attempts of a request; with the SDK's backoff they outlast a minute of throttling.
+#: Maximum attempts of a request, enough for about a minute of throttling with the SDK's backoff.
 ATTEMPTS = 12
 #: Maximum attempts of a request to an endpoint that does not answer.
 UNREACHABLE_ATTEMPTS = 4

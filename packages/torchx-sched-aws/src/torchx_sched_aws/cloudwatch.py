@@ -43,7 +43,7 @@ class NoLogError(AwsError):
     """The log group or log stream does not exist.
 
     Attributes:
-        group: Whether the log group is missing.
+        group: Whether the log group is missing, not only the log stream.
     """
 
     group = False
@@ -203,7 +203,7 @@ class Follower:
                 same objects as the call before, and may append new ones.
 
         Raises:
-            NoLogError: The job has ended, and its log group does not exist.
+            NoLogError: The job has ended, and the log group does not exist.
             AwsError: AWS refused a request, or transient errors lasted longer than ``max_outage``.
         """
         shortest, longest = POLL_PAUSES

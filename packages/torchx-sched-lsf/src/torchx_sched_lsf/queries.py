@@ -113,7 +113,7 @@ def parse_columns(output: str) -> list[Job]:
 def parse_wide(output: str) -> list[Job]:
     """Return ids and states of the jobs in the output of ``bjobs -w``.
 
-    The columns after the state may be empty, so they cannot be identified.
+    bjobs prints nothing for an empty column, so the columns after the state are ambiguous.
     """
     rows = (line.split() for line in output.split("\n"))
     return [Job(row[0], row[2]) for row in rows if len(row) > 3 and row[0].isdigit()]
@@ -144,7 +144,7 @@ def combined_state(states: list[AppState]) -> AppState:
     return next((state for state in order if state in states), AppState.SUCCEEDED)
 
 
-# -- functions for code written for upstream's lsf_scheduler
+# -- functions that users of upstream's lsf_scheduler import
 
 
 def bjobs_msg_to_describe(app_id: str, msg: str) -> DescribeAppResponse | None:

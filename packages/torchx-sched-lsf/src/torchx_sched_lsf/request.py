@@ -171,7 +171,7 @@ def docker_options(role: Role, cfg: LsfOpts) -> list[str]:
     return options
 
 
-# -- functions for code written for upstream's lsf_scheduler
+# -- functions that users of upstream's lsf_scheduler import
 
 
 def _opts(cfg: Mapping[str, Any]) -> LsfOpts:

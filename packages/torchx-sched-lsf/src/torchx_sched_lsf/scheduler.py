@@ -288,6 +288,6 @@ def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
 
 
 def _with_job_dir(cfg: Mapping[str, CfgVal]) -> Mapping[str, CfgVal]:
-    """Return the options with ``jobdir`` under its name in the workspace builder, ``job_dir``."""
+    """Copy the option ``jobdir`` to ``job_dir``, the name that the workspace builder reads."""
     jobdir = cfg.get("jobdir")
     return {**cfg, "job_dir": jobdir} if jobdir else cfg

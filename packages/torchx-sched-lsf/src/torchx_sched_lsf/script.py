@@ -1,4 +1,4 @@
-r"""The script of an app: it submits the jobs, and each job runs a copy of it.
+r"""The script of an app, which submits the jobs and also runs in each job.
 
 Without arguments, the script submits one job for each replica with bsub, and prints the jobs' ids.
 The command of a job is one line that calls the copy of the script with the indices of role and
@@ -71,9 +71,9 @@ def render(
     )
 
 
-# The script's own variables begin with tx_, so that it changes no variable of the user. Replicas
-# trap the signals that are meant for the command, because the script must still record the
-# command's end.
+# The script's own variables begin with tx_, so that no variable of the user changes. Replicas trap
+# the signals that are meant for the command, because the script must still record the command's
+# end.
 _SCRIPT = """\
 #!/bin/bash
 #

@@ -131,7 +131,7 @@ def describe(
         app_id: The job's id.
         entry: The job's index entry, None if the job is not in the index.
         job: The job as the queue or accounting lists it, None if neither does.
-        warning: Why Slurm could not be queried, for the description's message; empty if it was.
+        warning: Why Slurm could not be queried; becomes part of the message. Empty otherwise.
     """
     state, reason = app_state(host, entry, job)
     if entry is not None and entry.roles:

@@ -26,7 +26,7 @@ _NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
 
 @dataclass(frozen=True)
 class JobId:
-    """The number of a job, and its cluster if Slurm serves several."""
+    """The number of a job, and the name of the job's cluster if there are several clusters."""
 
     number: str
     cluster: str = ""
@@ -160,7 +160,7 @@ class Accounting:
                 if any(text in message for text in _NO_ACCOUNTING):
                     self._is_available = False
                 elif "invalid field" in message:
-                    continue  # this version lacks some of the columns
+                    continue  # this version of sacct lacks some of the columns
                 return {}
             return parse_sacct(output, names)
         return {}

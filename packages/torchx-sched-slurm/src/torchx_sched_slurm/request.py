@@ -15,7 +15,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.version import __version__
 
-# Variables that Apptainer does not pass to the container under their own names.
+# Apptainer passes these variables to the container only if they have the prefix APPTAINERENV_.
 _APPTAINER_OWN = frozenset({"PATH", "LD_LIBRARY_PATH"})
 
 
@@ -111,7 +111,7 @@ class SlurmReplicaRequest:
         return request
 
     def materialize(self) -> tuple[str, str]:
-        """Return two lines: the directives, and the options of srun followed by the command."""
+        """Return two strings: the directives, and the options of srun followed by the command."""
         directives = " ".join(
             script.option(name, value) for name, value in self.component_opts(self.name).items()
         )

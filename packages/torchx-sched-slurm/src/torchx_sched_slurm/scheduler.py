@@ -312,7 +312,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
     def _log_location(
         self, app_id: str, entry: Entry | None, role_name: str
     ) -> tuple[str, str, int]:
-        """Return the directory of a job's logs, the role's name in file names, and its index."""
+        """Return the directory of the logs, the role's name in file names, and the role's index."""
         if entry is not None:
             for index, role in enumerate(entry.roles):
                 if role.name == role_name:
@@ -323,7 +323,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
     def _has_ended(self, app_id: str, record: SlurmRecord | None) -> bool:
         """Return whether a job has ended.
 
-        Every call reads the job's record; the queue is queried only after a pause.
+        Every call reads the job's record; the queue is queried at most every few seconds.
         """
         outcome = record.outcome() if record else None
         if outcome is not None and outcome.state == "SUCCEEDED":

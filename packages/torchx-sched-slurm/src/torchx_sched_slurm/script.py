@@ -1,9 +1,9 @@
 r"""The batch script: directives, the roles' commands, and a fixed part.
 
-The script has two modes. Slurm starts it on the first node, where it starts the replicas with srun.
-Each replica runs a copy of the script with the argument ``replica``. The copy finds the index of
-the replica and runs the command of the replica's role. So arguments and variables are neither on a
-command line nor in an option of Slurm, and only one shell parses them.
+The script has two modes. Slurm starts the script on the first node; this process starts the
+replicas with srun. Each replica runs a copy of the script with the argument ``replica``. The copy
+finds the index of the replica and runs the command of the replica's role. So arguments and
+variables are neither on a command line nor in an option of Slurm, and only one shell parses them.
 
 :mod:`torchx_sched_slurm.records` reads the files that the script writes.
 """
@@ -144,9 +144,9 @@ def render(
     )
 
 
-# The script's own variables begin with tx_, so that it changes no variable of the user. Replicas
-# trap the signals that are meant for the command, because the script must still record the
-# command's end.
+# The script's own variables begin with tx_, so that no variable of the user changes. Replicas trap
+# the signals that are meant for the command, because the script must still record the command's
+# end.
 _SCRIPT = """\
 #!/bin/bash
 #

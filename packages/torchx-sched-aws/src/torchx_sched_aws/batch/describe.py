@@ -43,7 +43,7 @@ def describe(
     reason = state_reason(job)
     several = bool(job.get("nodeProperties"))
     statuses = []
-    # Batch derives a job's state from its main node alone.
+    # Batch derives a job's state from the main node alone, so check the other nodes, too.
     broken = several and any(map(has_failed_by_itself, nodes.values()))
     first = 0
     for role in roles:

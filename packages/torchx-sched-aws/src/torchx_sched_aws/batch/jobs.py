@@ -107,7 +107,7 @@ class Jobs:
                     key: at for key, at in self._polled_nodes.items() if at > since
                 }
                 nodes = [node for job, node in self._polled_nodes if job == job_id]
-            # Request the job first: its description must not be newer than those of the nodes.
+            # Request the job first: its description must not be newer than a node's.
             ids = list(dict.fromkeys([job_id, *nodes]))
             found = {str(item["jobId"]): item for item in self.describe_jobs_by_id(ids)}
             return {job_or_node: found.get(job_or_node) for job_or_node in ids}

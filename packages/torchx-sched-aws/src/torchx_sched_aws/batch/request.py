@@ -131,7 +131,7 @@ def _job(
         name: Name of the job.
         tags: Tags of the job.
         overridden: Whether values that change with each run become overrides of the submission, so
-            that the next run can use the same definition. Otherwise they are in the definition.
+            that the next run can use the same definition. Otherwise the definition has the values.
     """
     containers = []
     overrides = []

@@ -131,7 +131,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         Batch keeps jobs for a week or longer after their end.
 
         Args:
-            cfg: If it has ``queue``, list only the jobs of that queue.
+            cfg: The options; with ``queue``, list only the jobs of that queue.
 
         Raises:
             AwsError: AWS refused the request or did not answer.

@@ -150,7 +150,7 @@ def _escape(line_end: re.Match[str]) -> str:
 
 
 def read_command(specification: Mapping[str, Any]) -> list[str]:
-    """Return the argv of a job, or the shell script that runs it."""
+    """Return the argv of a job, with the pieces of a shell script joined."""
     entrypoint = [str(text) for text in specification.get("ContainerEntrypoint") or ()]
     arguments = [str(text) for text in specification.get("ContainerArguments") or ()]
     if len(entrypoint) >= 4 and entrypoint[2] == BOOTSTRAP:

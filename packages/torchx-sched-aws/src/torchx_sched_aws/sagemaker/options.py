@@ -257,7 +257,7 @@ def parse_pairs(value: Any, option: str, names: tuple[str, str]) -> list[dict[st
         names: Names of the two fields of a pair.
 
     Raises:
-        ValueError: The value has another form.
+        ValueError: The value is not a list of such pairs.
     """
     if value is None or value == "":
         return []

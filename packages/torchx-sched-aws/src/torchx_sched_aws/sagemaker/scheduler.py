@@ -96,7 +96,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         jobs.stop(self._clients, app_id)
 
     def _delete_existing(self, app_id: str) -> None:
-        """Stop a job, wait until it has stopped, and delete it if boto3 can."""
+        """Stop a job, wait until it has stopped, and delete it if boto3's version supports that."""
         jobs.delete(self._clients, app_id)
 
     def _log(self, app_id: str, role_name: str, k: int) -> TrainingLog | None:

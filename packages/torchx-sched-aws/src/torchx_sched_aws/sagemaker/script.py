@@ -35,7 +35,7 @@ def split_script(args: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return the script or module, and its arguments by name.
 
     Raises:
-        RequestError: The arguments have another form.
+        RequestError: The arguments are not a script or module followed by ``--name value`` pairs.
     """
     argv = list(args)
     if argv[:1] == ["-m"] and len(argv) > 1:
