@@ -58,8 +58,8 @@ def test_upstream_installed_after_ours_is_reported(python_and_pip: tuple[Path, P
     (message,) = install_problems(python)
     ours = f"torchx {__version__}"
     assert message.startswith(
-        f"torchx-nightly 2026.10.26 and {ours} both install the module 'torchx': that of"
-        " torchx-nightly is imported, from "
+        f"torchx-nightly 2026.10.26 and {ours} both install the module 'torchx': the module"
+        " of torchx-nightly is imported, from "
     )
     assert message.endswith(
         "; run: pip uninstall torchx-nightly; pip install --force-reinstall --no-deps"
