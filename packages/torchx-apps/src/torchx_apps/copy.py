@@ -153,7 +153,7 @@ def _copy_folder(source: Location, target: Location, bufsize: int) -> Copied:
 
 
 def _walk_remote(source: Location) -> Iterator[tuple[str, bool]]:
-    """Yield ``(path below source, is directory)``; directories come before their content."""
+    """Yield ``(path below source, is directory)``; a directory comes before the files in it."""
     root = source.path.rstrip("/")
     found = source.fs.find(source.path, withdirs=True, detail=True)
     for name in sorted(found):

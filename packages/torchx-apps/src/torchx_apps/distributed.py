@@ -108,9 +108,10 @@ def init_pg(backend: Backend = "auto", **kwargs: Any) -> torch.device:
     """
     import torch.distributed as dist
 
-    # Import this before the process group exists. DistributedDataParallel imports it later, and its
-    # functions then hold the process group as a default argument. That keeps gloo's threads alive
-    # after destroy_process_group(), and about one process in twenty aborts at its end.
+    # Import this module before the process group exists. Otherwise DistributedDataParallel imports
+    # it later, and the module's functions then hold the process group as a default argument. This
+    # keeps gloo's threads alive after destroy_process_group(), and about one process in twenty
+    # aborts when it exits.
     import torch.distributed.nn  # noqa: F401
 
     if backend == "auto":

@@ -57,7 +57,7 @@ class ComponentFunctionValidator(abc.ABC):
 
         Args:
             app_specs_func_def: The function. For a component that is a class, a function with the
-                parameters of its constructor and the return annotation of its ``build`` method.
+                parameters of the class's constructor and the return annotation of its ``build``.
         """
         raise NotImplementedError
 

@@ -55,7 +55,7 @@ _BY_KIND = "__torchx_overlays__"
 
 
 class OverlayTypeError(RequestError, TypeError):
-    """A field of an overlay and of its base have different types; the message has its path."""
+    """A field has different types in an overlay and its base; the message has the field's path."""
 
 
 def PUT(key: str) -> str:  # noqa: N802 - the documented name
@@ -149,8 +149,8 @@ def apply_overlay(
             operator for a field wins.
 
     Raises:
-        TypeError: A field is a dict or list in one of them and of another type in the other; the
-            message has its path. ``base`` is then only partly merged.
+        TypeError: A field is a dict or list in ``base`` or ``overlay``, and of another type in the
+            other. The message has the field's path. ``base`` is then only partly merged.
     """
     (_merge if _resolve else _accumulate)(base, overlay, "")
 
@@ -425,7 +425,7 @@ def _not_a_dict(where: str, value: Any) -> str:
 
 
 def _plain(overlay: Any, where: str) -> dict[str, Any]:
-    """Copy an overlay; dataclasses become dicts without their None fields, enums their values."""
+    """Copy an overlay; convert dataclasses to dicts without None values, and enums to values."""
     plain = _plain_value(overlay)
     if not isinstance(plain, dict):
         raise OverlayTypeError(_not_a_dict(where, overlay))

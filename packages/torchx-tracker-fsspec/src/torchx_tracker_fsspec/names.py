@@ -92,10 +92,10 @@ def decode(names: Sequence[bytes]) -> list[str | None]:
 
 
 class RecordNames:
-    """Unique names for records, which sort in the order of their creation.
+    """Generator of unique names for records; the names sort in the order of creation.
 
     A name begins with the time in nanoseconds. The rest distinguishes records that several
-    processes write in the same nanosecond; names of older TorchX releases lack it.
+    processes write in the same nanosecond; older TorchX releases write only the time.
     """
 
     def __init__(self) -> None:

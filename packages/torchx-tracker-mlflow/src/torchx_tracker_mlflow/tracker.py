@@ -205,7 +205,7 @@ class MLflowTracker(TrackerBase):
         self._set_tags(run_id, tags)
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Return the sources of a run; with ``artifact_name``, only those with that artifact."""
+        """Return the sources of a run; with ``artifact_name``, only sources with that artifact."""
         tags = self._tags(run_id)
         links = [
             link

@@ -91,6 +91,6 @@ def _wait(awaitable: Any) -> Any:
     async def result() -> Any:
         return await awaitable
 
-    # in a thread of its own, because an event loop may be running in this thread
+    # Use another thread, because an event loop may be running in this one.
     with ThreadPoolExecutor(1, "torchx-override") as executor:
         return executor.submit(asyncio.run, result()).result()
