@@ -176,7 +176,7 @@ def _walk_folder(folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[t
         listed = sorted(entries, key=lambda entry: entry.name)
     for entry in listed:
         relative = f"{prefix}{entry.name}"
-        mode = os.stat(entry.path).st_mode  # fails with the name of a broken link
+        mode = os.stat(entry.path).st_mode  # a broken link is an error, which names the link
         if stat.S_ISDIR(mode):
             real = os.path.realpath(entry.path)
             if real in above:

@@ -7,7 +7,7 @@ The same script runs with torchrun (``dist.ddp``), with a launcher that sets ``R
 
     device = dist.init_pg()
     with dist.on_local_rank0_first():
-        download_dataset()  # the first process of each node downloads, the others find the files
+        download_dataset()  # the first process of each node downloads; the others find the files
     model = Model().to(device)
 
 Importing this module does not import torch.

@@ -397,7 +397,8 @@ def _accumulate(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> 
         if isinstance(value, Mapping):
             _accumulate(old, value, f"{where}.")
         elif isinstance(value, list):
-            base[key] = type(old)([*old, *copy.deepcopy(value)])  # a tuple stays a tuple
+            # keep the type: a tuple replaces a list when the overlay is applied
+            base[key] = type(old)([*old, *copy.deepcopy(value)])
         else:
             base[key] = value
 
@@ -491,7 +492,7 @@ def _read(uri: str) -> str:
         with fsspec.open(uri, "rt", encoding="utf-8") as remote:
             text: str = remote.read()
             return text
-    except (OSError, ValueError, ImportError) as e:  # also an unknown protocol, a missing driver
+    except (OSError, ValueError, ImportError) as e:  # also: unknown protocol, missing library
         raise RequestError(f"overlay file {uri}: {e}") from None
 
 

@@ -84,7 +84,7 @@ def decode(names: Sequence[bytes]) -> list[str | None]:
             ids.append(str(data[begin : begin + len(bare) * 5 // 8], "utf-8"))
             begin += len(name) // 8 * 5
         return ids
-    except ValueError:  # UnicodeDecodeError is one
+    except ValueError:  # also UnicodeDecodeError; split the names to find the invalid ones
         if len(names) <= 1:
             return [None]
         half = len(names) // 2
@@ -107,7 +107,7 @@ class RecordNames:
     def new(self) -> str:
         """Return a name that sorts after all earlier names of this process."""
         process = os.getpid()
-        if process != self._process:  # also after a fork
+        if process != self._process:  # on the first call, and in a forked process
             self._process = process
             self._token = f"{process:x}-{os.urandom(6).hex()}"
         self._last = max(time.time_ns(), self._last + 1)

@@ -184,7 +184,7 @@ class FsspecTracker(TrackerBase):
             runs = [name.decode("utf-8", "surrogateescape") for name in chunk]
             found = self._store.names_of_many(runs, _SOURCES)
             sources_of.update(pair for pair in zip(runs, found, strict=True) if pair[1])
-        # Open only the files of runs that are related to this run.
+        # Find the related runs by file names alone, and then read only the files of these runs.
         rough = lineage_from_links(
             names.encode(run_id),
             (LineageLink(run, source) for run, sources in sources_of.items() for source in sources),

@@ -377,7 +377,7 @@ def converter_for(annotation: Any) -> Converter:
     if build is not None:
         return build(annotation, typing.get_args(annotation))
     if isinstance(annotation, type) and origin is None:
-        if annotation in _GENERIC_TYPES:  # without arguments
+        if annotation in _GENERIC_TYPES:  # a generic type without arguments, such as `list`
             return _GENERIC_TYPES[annotation](annotation, ())
         if issubclass(annotation, UnresolvedType):
             return _AnyConverter()

@@ -46,7 +46,7 @@ class OverrideCell:
         return self._value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # called by dataclasses.asdict(role); copies of a role share the dict that holds the cell
+        # Only dataclasses.asdict(role) calls this. Role.__deepcopy__ does not copy the overrides.
         return copy.deepcopy(self._value, memo) if self._done else self
 
     def __repr__(self) -> str:

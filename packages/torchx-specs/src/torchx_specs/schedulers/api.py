@@ -330,7 +330,7 @@ class Scheduler(ABC, Generic[T]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-        """Yield blocks of whole log lines of several replicas as they arrive.
+        """Yield blocks of complete log lines of several replicas as they arrive.
 
         The default reads each replica with :meth:`log_iter` in a separate thread, at most
         :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at once while following and
