@@ -161,8 +161,9 @@ def set_overlay(
     """Store an overlay in ``target.metadata[namespace][kind]``.
 
     Overlays of the same namespace and kind are merged: dicts key by key, and lists are
-    concatenated. If several operators apply to a field, the last one wins. If the metadata already
-    has a URI or a flat overlay (see :func:`get_overlay`), it is merged as well.
+    concatenated. If several operators apply to a field, the last one wins. If
+    ``metadata[namespace]`` is already a URI or a flat overlay (see :func:`get_overlay`), that
+    overlay is merged as well.
 
     Args:
         target: The role or app.
