@@ -153,7 +153,7 @@ def _copy_folder(source: Location, target: Location, bufsize: int) -> Copied:
 
 
 def _walk_remote(source: Location) -> Iterator[tuple[str, bool]]:
-    """Yield ``(path below source, is directory)``; directories come before their content."""
+    """Yield ``(path below source, is directory)``; a directory comes before the files in it."""
     root = source.path.rstrip("/")
     found = source.fs.find(source.path, withdirs=True, detail=True)
     for name in sorted(found):
@@ -176,7 +176,7 @@ def _walk_folder(folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[t
         listed = sorted(entries, key=lambda entry: entry.name)
     for entry in listed:
         relative = f"{prefix}{entry.name}"
-        mode = os.stat(entry.path).st_mode  # fails with the name of a broken link
+        mode = os.stat(entry.path).st_mode  # a broken link is an error, which names the link
         if stat.S_ISDIR(mode):
             real = os.path.realpath(entry.path)
             if real in above:

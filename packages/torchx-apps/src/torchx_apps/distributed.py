@@ -7,7 +7,7 @@ The same script runs with torchrun (``dist.ddp``), with a launcher that sets ``R
 
     device = dist.init_pg()
     with dist.on_local_rank0_first():
-        download_dataset()  # the first process of each node downloads, the others find the files
+        download_dataset()  # the first process of each node downloads; the others find the files
     model = Model().to(device)
 
 Importing this module does not import torch.
@@ -108,9 +108,10 @@ def init_pg(backend: Backend = "auto", **kwargs: Any) -> torch.device:
     """
     import torch.distributed as dist
 
-    # Import this before the process group exists. DistributedDataParallel imports it later, and its
-    # functions then hold the process group as a default argument. That keeps gloo's threads alive
-    # after destroy_process_group(), and about one process in twenty aborts at its end.
+    # Import this module before the process group exists. Otherwise DistributedDataParallel imports
+    # it later, and the module's functions then hold the process group as a default argument. This
+    # keeps gloo's threads alive after destroy_process_group(), and about one process in twenty
+    # aborts when it exits.
     import torch.distributed.nn  # noqa: F401
 
     if backend == "auto":

@@ -200,7 +200,8 @@ class Monitor:
         return code
 
     def _report_exit(self, process: subprocess.Popen[bytes]) -> None:
-        # Signals must interrupt the main thread, where Python runs their handlers, not this one.
+        # Block signals in this thread, so that they interrupt the main thread. Only the main thread
+        # runs Python's signal handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         process.wait()
         self._events.put(_EXITED)
@@ -350,14 +351,14 @@ def _die_with_monitor() -> Callable[[], None] | None:
 
 
 def _signal_group(group: int, signum: int) -> None:
-    # macOS raises PermissionError for a group of zombies.
+    # On macOS, killpg raises PermissionError if all processes of the group are zombies.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signum)
 
 
 def _group_exists(group: int) -> bool:
     """Return whether the process group still has processes; its leader must have been reaped."""
-    # Orphans are our children (see _adopt_orphans), so wait for them.
+    # Orphans are children of this process (see _adopt_orphans); reap those that have exited.
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass

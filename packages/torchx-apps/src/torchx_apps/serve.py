@@ -146,7 +146,7 @@ def rand_id() -> str:
     """Return a unique name with the current user: ``<user>_<16 hex digits>``."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, common in containers
+    except (KeyError, OSError):  # the user id has no name, which is common in containers
         user = f"uid{os.getuid()}"
     return f"{user}_{secrets.token_hex(8)}"
 
@@ -261,7 +261,7 @@ class _OneFileHandler(BaseHTTPRequestHandler):
 
 
 def _post(url: str, api: str, timeout: float) -> str:
-    # The scheme was checked: http or https.
+    # S310 warns of file: URLs; _check_address allows only http and https.
     request = urllib.request.Request(url, data=b"", method="POST")  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310

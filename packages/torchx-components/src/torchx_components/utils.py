@@ -126,7 +126,8 @@ def python(
     environment = dict(env or {})
     if m is not None:
         program = ["-m", m]
-        # Hydra reads its configuration next to the main module, which it cannot find with -m.
+        # Hydra reads the configuration next to the main module. With `python -m`, Hydra finds this
+        # module only by this variable.
         environment.setdefault("HYDRA_MAIN_MODULE", m)
     elif c is not None:
         program = ["-c", c]

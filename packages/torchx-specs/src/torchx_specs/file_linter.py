@@ -57,7 +57,7 @@ class ComponentFunctionValidator(abc.ABC):
 
         Args:
             app_specs_func_def: The function. For a component that is a class, a function with the
-                parameters of its constructor and the return annotation of its ``build`` method.
+                parameters of the class's constructor and the return annotation of its ``build``.
         """
         raise NotImplementedError
 
@@ -260,7 +260,7 @@ def _standard_module(name: str) -> Any:
     if top_level in sys.stdlib_module_names and top_level not in _NOT_IMPORTED:
         try:
             return importlib.import_module(name)
-        except ImportError:  # a module of another operating system
+        except ImportError:  # the module exists only on another operating system
             pass
     return None
 
@@ -300,7 +300,7 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
 def _literal_value(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
-    except ValueError:  # a member of an Enum
+    except ValueError:  # not a constant: a member of an Enum
         return _source(node)
 
 
@@ -316,7 +316,7 @@ def _named_type(node: ast.expr, names: Mapping[str, Any]) -> Any:
             found = getattr(found, attribute, None)
         if found is not None:
             return found
-    elif last in ("Path", "PurePath"):  # the file has no import for it: assume the usual one
+    elif last in ("Path", "PurePath"):  # not imported by name, so assume pathlib
         return getattr(importlib.import_module("pathlib"), last)
     elif hasattr(builtins, last):
         return getattr(builtins, last)
@@ -385,7 +385,7 @@ def _as_function(definition: _Definition) -> ast.FunctionDef | LinterMessage:
         args=_constructor_arguments(definition, methods.get("__init__")),
         body=definition.body,
         decorator_list=[],
-        # an inherited build method is checked in the class that defines it
+        # If the class inherits build(), assume that it returns an AppDef.
         returns=build.returns if build else ast.Name("AppDef", ast.Load()),
         type_comment=None,
         lineno=build.lineno if build else definition.lineno,

@@ -48,7 +48,7 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
 
     Called when a scheduler is looked up, or schedulers are listed.
     :class:`~torchx_specs.plugins.factories.SchedulerFactory` is the factory's signature; a runner
-    calls it once for each scheduler that it uses. A factory must not contact its service. Yield an
+    calls it once for each scheduler that it uses. A factory must not contact a server. Yield an
     :class:`~torchx_specs.plugins.records.OptionsOnlySchedulerPlugin` for a scheduler that only has
     a section in ``.torchxconfig``::
 
@@ -108,7 +108,7 @@ def torchx_trackers() -> Iterable[TrackerPlugin]:
     """Yield trackers, by the name that ``[torchx:tracker]`` uses.
 
     Called in the launcher when an app is submitted and trackers are configured, and in a job when
-    it first uses its trackers. :class:`~torchx_specs.plugins.factories.TrackerFactory` is the
+    the job first uses a tracker. :class:`~torchx_specs.plugins.factories.TrackerFactory` is the
     factory's signature; a job calls it once for each configured tracker::
 
         from torchx_specs.hookspecs import TrackerPlugin, hookimpl
@@ -127,7 +127,7 @@ def torchx_commands() -> Iterable[CommandPlugin]:
     Called at each start of the command, so the plugin's module must import quickly.
     :class:`~torchx_specs.plugins.factories.CommandFactory` is the factory's signature: a
     :class:`click.Command`, or a callable that returns one. It is imported when the command runs, or
-    its help is shown::
+    when the command's help is shown::
 
         from torchx_specs.hookspecs import CommandPlugin, hookimpl
 
@@ -163,8 +163,9 @@ def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
 
     Called at the first event of a runner.
     :class:`~torchx_specs.plugins.factories.EventHandlerFactory` is the factory's signature; it is
-    called once for each destination that is used. Each log record that reaches the handler has one
-    event as JSON in its message. The handler named ``null`` receives every event::
+    called once for each destination that is used. The handler receives one log record for each
+    event; the record's message is the event as JSON. The handler named ``null`` receives every
+    event::
 
         import logging
         from torchx_specs.hookspecs import EventHandlerPlugin, hookimpl

@@ -55,7 +55,7 @@ _BY_KIND = "__torchx_overlays__"
 
 
 class OverlayTypeError(RequestError, TypeError):
-    """A field of an overlay and of its base have different types; the message has its path."""
+    """A field has different types in an overlay and its base; the message has the field's path."""
 
 
 def PUT(key: str) -> str:  # noqa: N802 - the documented name
@@ -149,8 +149,8 @@ def apply_overlay(
             operator for a field wins.
 
     Raises:
-        TypeError: A field is a dict or list in one of them and of another type in the other; the
-            message has its path. ``base`` is then only partly merged.
+        TypeError: A field is a dict or list in ``base`` or ``overlay``, and of another type in the
+            other. The message has the field's path. ``base`` is then only partly merged.
     """
     (_merge if _resolve else _accumulate)(base, overlay, "")
 
@@ -161,8 +161,9 @@ def set_overlay(
     """Store an overlay in ``target.metadata[namespace][kind]``.
 
     Overlays of the same namespace and kind are merged: dicts key by key, and lists are
-    concatenated. If several operators apply to a field, the last one wins. If the metadata already
-    has a URI or a flat overlay (see :func:`get_overlay`), it is merged as well.
+    concatenated. If several operators apply to a field, the last one wins. If
+    ``metadata[namespace]`` is already a URI or a flat overlay (see :func:`get_overlay`), that
+    overlay is merged as well.
 
     Args:
         target: The role or app.
@@ -397,7 +398,8 @@ def _accumulate(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> 
         if isinstance(value, Mapping):
             _accumulate(old, value, f"{where}.")
         elif isinstance(value, list):
-            base[key] = type(old)([*old, *copy.deepcopy(value)])  # a tuple stays a tuple
+            # keep the type: a tuple replaces a list when the overlay is applied
+            base[key] = type(old)([*old, *copy.deepcopy(value)])
         else:
             base[key] = value
 
@@ -425,7 +427,7 @@ def _not_a_dict(where: str, value: Any) -> str:
 
 
 def _plain(overlay: Any, where: str) -> dict[str, Any]:
-    """Copy an overlay; dataclasses become dicts without their None fields, enums their values."""
+    """Copy an overlay; convert dataclasses to dicts without None values, and enums to values."""
     plain = _plain_value(overlay)
     if not isinstance(plain, dict):
         raise OverlayTypeError(_not_a_dict(where, overlay))
@@ -491,7 +493,7 @@ def _read(uri: str) -> str:
         with fsspec.open(uri, "rt", encoding="utf-8") as remote:
             text: str = remote.read()
             return text
-    except (OSError, ValueError, ImportError) as e:  # also an unknown protocol, a missing driver
+    except (OSError, ValueError, ImportError) as e:  # also: unknown protocol, missing library
         raise RequestError(f"overlay file {uri}: {e}") from None
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: Replaces a secret.
+#: The text that replaces a secret.
 MASK = "***"
 
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
@@ -30,7 +30,7 @@ def is_secret(name: str) -> bool:
 def masked(value: Any) -> Any:
     """Return a copy of nested data with secrets masked.
 
-    Secrets are values whose names look like that of a secret, and passwords in URLs.
+    Secrets are values with names such as ``token`` (see :func:`is_secret`), and passwords in URLs.
 
     An environment variable may also be written as ``{"name": ..., "value": ...}``, as Kubernetes
     and AWS Batch do.

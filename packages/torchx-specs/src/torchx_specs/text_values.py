@@ -103,7 +103,8 @@ def _unquoted(text: str, characters: str, delimiters: str) -> list[int]:
     """Return the positions of ``characters`` in ``text`` that no quotes protect."""
     quoted: list[tuple[int, int]] = []
     if "'" in text or '"' in text:
-        # an opening quote begins a token; the quote that closes it ends the token
+        # Quotes count only if the opening quote begins an item, key or value, and the closing quote
+        # ends it.
         token = rf"(?:^|(?<=[{delimiters}]))\s*(['\"]).*?\1(?=\s*(?:[{delimiters}]|\Z))"
         quoted = [match.span() for match in re.finditer(token, text, re.DOTALL)]
     return [

@@ -1,4 +1,4 @@
-"""The tracker's configuration: ``key=value`` lines in a file, at a URL, or in the text itself.
+"""The tracker's configuration: ``key=value`` lines, in a file, at a URL or inline.
 
 ::
 

@@ -259,7 +259,7 @@ def _add_line(descriptor: int, line: bytes) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:
-        pass  # without locks, a line may be written twice, which does no harm
+        pass  # the file system has no locks; a line may be written twice, which is harmless
     content = b""
     while part := os.read(descriptor, _BLOCK):
         content += part

@@ -84,7 +84,7 @@ def decode(names: Sequence[bytes]) -> list[str | None]:
             ids.append(str(data[begin : begin + len(bare) * 5 // 8], "utf-8"))
             begin += len(name) // 8 * 5
         return ids
-    except ValueError:  # UnicodeDecodeError is one
+    except ValueError:  # also UnicodeDecodeError; split the names to find the invalid ones
         if len(names) <= 1:
             return [None]
         half = len(names) // 2
@@ -92,10 +92,10 @@ def decode(names: Sequence[bytes]) -> list[str | None]:
 
 
 class RecordNames:
-    """Unique names for records, which sort in the order of their creation.
+    """Generator of unique names for records; the names sort in the order of creation.
 
     A name begins with the time in nanoseconds. The rest distinguishes records that several
-    processes write in the same nanosecond; names of older TorchX releases lack it.
+    processes write in the same nanosecond; older TorchX releases write only the time.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class RecordNames:
     def new(self) -> str:
         """Return a name that sorts after all earlier names of this process."""
         process = os.getpid()
-        if process != self._process:  # also after a fork
+        if process != self._process:  # on the first call, and in a forked process
             self._process = process
             self._token = f"{process:x}-{os.urandom(6).hex()}"
         self._last = max(time.time_ns(), self._last + 1)

@@ -29,7 +29,7 @@ _OBJECT_STORES = frozenset(
         "memory",
     )
 )
-#: Protocols of file systems that only this process can see; their root is always created.
+#: Protocols of file systems that only this process can see; the root directory is always created.
 _TRANSIENT = frozenset(("memory",))
 _WORKERS = 16
 _CHUNK = 256
@@ -40,7 +40,7 @@ class RemoteStore:
 
     Args:
         connect: Creates the file system object. It is called again in a forked process, which
-            cannot share the connections of its parent.
+            cannot share connections with the parent process.
         root: Path of the directory.
         make: Whether to create the directory if it is missing.
 

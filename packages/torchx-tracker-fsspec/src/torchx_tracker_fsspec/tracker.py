@@ -58,7 +58,7 @@ def create(config: str | None) -> FsspecTracker:
             ``protocol``, ``root_path`` and ``auto_mkdir`` are passed to ``fsspec.filesystem``.
 
     Raises:
-        TrackerValueError: The configuration is missing or invalid, or its root does not exist.
+        TrackerValueError: The configuration is missing or invalid, or ``root_path`` does not exist.
         TrackerBackendError: The file system cannot be reached.
     """
     options = read_config(config)
@@ -167,7 +167,7 @@ class FsspecTracker(TrackerBase):
             self._store.add_line(source, _DESCENDANTS, run, line)
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Return the sources of a run; with ``artifact_name``, only those with that artifact."""
+        """Return the sources of a run; with ``artifact_name``, only sources with that artifact."""
         run = names.encode(run_id)
         return [
             TrackerSource(link.source_run_id, link.artifact_name)
@@ -184,7 +184,7 @@ class FsspecTracker(TrackerBase):
             runs = [name.decode("utf-8", "surrogateescape") for name in chunk]
             found = self._store.names_of_many(runs, _SOURCES)
             sources_of.update(pair for pair in zip(runs, found, strict=True) if pair[1])
-        # Open only the files of runs that are related to this run.
+        # Find the related runs by file names alone, and then read only the files of these runs.
         rough = lineage_from_links(
             names.encode(run_id),
             (LineageLink(run, source) for run, sources in sources_of.items() for source in sources),

@@ -31,7 +31,7 @@ _RESERVED = (RUN_ID, RUN_DIGEST, ARTIFACT, SOURCE, PARENT, METADATA, "mlflow.")
 
 _TAG_NAME = re.compile(r"[/\w.\- :]{1,250}")
 _PLAIN_RUN_NAME = re.compile(r"[\w./:@+= -]{1,250}")
-# Text that can be quoted in a filter.
+# Matches text that a quoted string in a filter can contain.
 _QUOTABLE = re.compile(r"[^\"\\`;]{1,250}")
 
 

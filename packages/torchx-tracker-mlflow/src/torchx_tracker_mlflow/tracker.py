@@ -97,7 +97,7 @@ class MLflowTracker(TrackerBase):
         """Return the default name of the experiment."""
         try:
             user = getpass.getuser()
-        except (KeyError, OSError):  # a user id without a name, common in containers
+        except (KeyError, OSError):  # the user id has no name, which is common in containers
             user = str(os.getuid())
         return f"default-experiment/{user}/{socket.getfqdn()}"
 
@@ -205,7 +205,7 @@ class MLflowTracker(TrackerBase):
         self._set_tags(run_id, tags)
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Return the sources of a run; with ``artifact_name``, only those with that artifact."""
+        """Return the sources of a run; with ``artifact_name``, only sources with that artifact."""
         tags = self._tags(run_id)
         links = [
             link
@@ -215,7 +215,7 @@ class MLflowTracker(TrackerBase):
         ]
         found = [TrackerSource(link["source_id"], link.get("artifact_name")) for link in links]
         parent = tags.get(_PARENT_RUN)
-        if parent and not found:  # nested by MLflow's own API
+        if parent and not found:  # the parent was set with MLflow's own API
             with self._translated_errors("read the parent run"):
                 found = [TrackerSource(_torchx_id(self._client.get_run(parent)), None)]
         found.sort(key=lambda s: (s.source_run_id, s.artifact_name or ""))

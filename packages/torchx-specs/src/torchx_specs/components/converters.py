@@ -71,7 +71,7 @@ class Converter:
         raise ValueError(f"expected {self.name}, got {given}")
 
     def join(self, first: Any, more: Any) -> Any:
-        """Combine the values of a repeated option: ``first`` and those after it."""
+        """Combine two values of a repeated option; ``first`` was given first."""
         raise NotImplementedError
 
 
@@ -377,7 +377,7 @@ def converter_for(annotation: Any) -> Converter:
     if build is not None:
         return build(annotation, typing.get_args(annotation))
     if isinstance(annotation, type) and origin is None:
-        if annotation in _GENERIC_TYPES:  # without arguments
+        if annotation in _GENERIC_TYPES:  # a generic type without arguments, such as `list`
             return _GENERIC_TYPES[annotation](annotation, ())
         if issubclass(annotation, UnresolvedType):
             return _AnyConverter()
@@ -385,7 +385,7 @@ def converter_for(annotation: Any) -> Converter:
             members = [(member.value, member) for member in annotation]
             values = [*members, *((member, member) for member in annotation)]
             return _ChoiceConverter(list(annotation.__members__.items()), values)
-        pathlib = sys.modules.get("pathlib")  # imported if the annotation is one of its classes
+        pathlib = sys.modules.get("pathlib")  # a class of pathlib implies that pathlib is imported
         if pathlib is not None and issubclass(annotation, pathlib.PurePath):
             return _PathConverter(annotation)
     if hasattr(annotation, "__supertype__"):  # NewType
@@ -402,7 +402,7 @@ def is_supported_generic(generic: Any) -> bool:
 
 
 def type_name(annotation: Any) -> str:
-    """Return an annotation as its author would write it."""
+    """Return an annotation as it is written in source code."""
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
         return annotation.__qualname__.rpartition("<locals>.")[2]
     return str(annotation).replace("typing.", "")

@@ -18,7 +18,7 @@ _COLUMN = 26
 
 
 def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
-    """Return help for a component: its description, and its parameters with types and defaults.
+    """Return the help text of a component: description, and parameters with types and defaults.
 
     Args:
         fn: The component.

@@ -101,7 +101,7 @@ def _call(component: Callable[..., Any], fn: Callable[..., Any], *args: Any, **k
             try:
                 e._torchx_component_location = location  # type: ignore[attr-defined]
             except AttributeError:
-                pass  # an exception class with __slots__
+                pass  # an exception class with __slots__ accepts no new attributes
         raise
 
 
@@ -109,7 +109,7 @@ def _location(component: Callable[..., Any], error: BaseException) -> str | None
     """Return ``file:line`` of the outermost frame of an error that is in the component's file."""
     try:
         file = inspect.getfile(inspect.unwrap(component))
-    except TypeError:  # built into the interpreter
+    except TypeError:  # the component has no source file, for example a builtin
         file = ""
     first = None
     trace = error.__traceback__ and error.__traceback__.tb_next  # the frame below _call

@@ -160,7 +160,7 @@ def parse_arguments(signature: ComponentSignature, arguments: Sequence[str]) -> 
     while rest:
         argument = rest.pop(0)
         if argument == "--" and signature.varargs is None:
-            continue  # `torchx run COMPONENT -- --option`: nothing to separate
+            continue  # without *args, `--` has no meaning: `torchx run COMPONENT -- --option`
         if argument == "--" or not _looks_like_option(argument):
             varargs = rest if argument == "--" else [argument, *rest]
             break

@@ -169,7 +169,8 @@ def _resolved_annotations(
             try:
                 _hints({key: annotation}, names)
             except Exception as e:
-                # a string annotation is quoted twice under the __future__ import
+                # With `from __future__ import annotations`, an annotation that is written as a
+                # string has quotes inside the string.
                 shown = annotation if isinstance(annotation, str) else type_name(annotation)
                 shown = shown.strip("'\"")
                 raise ComponentTypeError(
@@ -188,7 +189,7 @@ def _global_names(fn: Callable[..., Any]) -> dict[str, Any]:
     target: Any = fn
     while True:
         unwrapped = inspect.unwrap(target)
-        unwrapped = getattr(unwrapped, "func", unwrapped)  # functools.partial
+        unwrapped = getattr(unwrapped, "func", unwrapped)  # the function of a functools.partial
         if unwrapped is target:
             break
         target = unwrapped

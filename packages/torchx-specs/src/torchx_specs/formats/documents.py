@@ -103,7 +103,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise RequestError(f"{where}: not valid YAML: {_one_line(e)}") from None
     except RecursionError:
         raise RequestError(f"{where}: nested too deeply") from None
-    except (ValueError, TypeError) as e:  # `2024-13-01` looks like a date, `[{}]` is no key
+    except (ValueError, TypeError) as e:  # an invalid date (`2024-13-01`), or a key that is a list
         raise RequestError(f"{where}: not valid YAML: {e}") from None
 
 

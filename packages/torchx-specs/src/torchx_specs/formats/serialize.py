@@ -373,7 +373,7 @@ class _Reader(_Walk):
     """Converts data to an app."""
 
     mapping = "a mapping"
-    advice = "; put it in quotes"  # YAML reads no, on and 1e3 as other types
+    advice = "; put it in quotes"  # YAML reads unquoted no, on and 1.0 as booleans and numbers
 
     def app(self, value: Any) -> Any:
         if isinstance(value, Mapping):

@@ -11,13 +11,14 @@ NONE: Final = "<NONE>"
 UNKNOWN: Final = "<UNKNOWN>"
 NA: Final = "<<NA>>"
 
-#: Environment variable of each replica: the host of rank 0. The macro ``rank0_env`` has this name.
+#: Environment variable of each replica: the host of rank 0. The macro ``rank0_env`` is replaced by
+#: this name.
 ENV_RANK0_HOST: Final = "TORCHX_RANK0_HOST"
 
 #: Environment variable: where this process was started (``torchx run`` sets ``cli_run``).
 TORCHX_CONTEXT_NAME: Final = "TORCHX_CONTEXT_NAME"
 
-#: One GiB in MB.
+#: The number of MB in one GiB, for ``memMB=4 * GiB``.
 GiB: Final = 1024
 
 

@@ -1,4 +1,4 @@
-"""Mounts of a role, and their notation ``type=bind,src=...``."""
+"""Mounts of a role, and the parser of mount options such as ``type=bind,src=...``."""
 
 from __future__ import annotations
 

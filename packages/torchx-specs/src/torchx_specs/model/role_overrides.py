@@ -46,7 +46,7 @@ class OverrideCell:
         return self._value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # called by dataclasses.asdict(role); copies of a role share the dict that holds the cell
+        # Only dataclasses.asdict(role) calls this. Role.__deepcopy__ does not copy the overrides.
         return copy.deepcopy(self._value, memo) if self._done else self
 
     def __repr__(self) -> str:
@@ -91,6 +91,6 @@ def _wait(awaitable: Any) -> Any:
     async def result() -> Any:
         return await awaitable
 
-    # in a thread of its own, because an event loop may be running in this thread
+    # Use another thread, because an event loop may be running in this one.
     with ThreadPoolExecutor(1, "torchx-override") as executor:
         return executor.submit(asyncio.run, result()).result()

@@ -113,7 +113,7 @@ def _wrap(text: str) -> str:
 
 
 def status_as_yaml(status: AppStatus) -> str:
-    """Return the text of ``repr(AppStatus)``: YAML for a safe loader, made without PyYAML."""
+    """Return the text of ``repr(AppStatus)``: YAML that any safe loader reads; needs no PyYAML."""
     data = asdict(status)
     data["state"] = repr(status.state)
     try:

@@ -55,7 +55,7 @@ class Catalog(Mapping[str, R], Generic[R]):
             return
         first, deliberate = self._first[name]
         if first == record:
-            return  # the same record, yielded twice
+            return
         if deliberate and not tryfirst:
             self.overridden.setdefault(name, []).append(record)
         else:

@@ -117,7 +117,7 @@ def parse(text: str, distribution: str, version: str) -> list[EntryPoint]:
             group = line[1:-1].strip()
         elif group.startswith("torchx") and "=" in line:
             name, _, value = line.partition("=")
-            value = value.partition("[")[0].strip()  # extras are obsolete
+            value = value.partition("[")[0].strip()  # ignore extras, which are obsolete
             if name.strip() and value:
                 found.append(EntryPoint(group, name.strip(), value, distribution, version))
     return found

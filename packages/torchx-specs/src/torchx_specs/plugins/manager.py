@@ -245,7 +245,7 @@ class PluginManager:
         import importlib
 
         found = entry_points(PROJECT, path=self._path)
-        # pluggy calls the plugin that was registered last first
+        # Register in reverse order, because pluggy calls the last registered plugin first.
         for ep in reversed(found):
             origin = Origin(ep.distribution, ep.version, ep.name)
             enabled = not self._is_blocked(origin)

@@ -55,7 +55,8 @@ class Record(Generic[F]):
         summary: One line for lists, or a callable that returns it when the list is shown.
         origin: The distribution of the plugin; the manager fills it in.
         install: For a plugin that is not installed: the command that installs it. Such a record has
-            an empty ``factory`` and is not listed; an error about its name shows the command.
+            an empty ``factory`` and is not listed; if a user gives the name, the error message
+            shows the command.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Record(Generic[F]):
     kind: ClassVar[str] = "plugin"
 
     def load(self) -> Any:
-        """Return the factory; import it if the record has its name.
+        """Return the factory; import it if ``factory`` is ``"module:attribute"``.
 
         Raises:
             PluginError: The factory cannot be imported; the message names the distribution.
@@ -164,7 +165,7 @@ class ComponentPlugin:
         return self if self.origin != Origin() else replace(self, origin=origin)
 
     def problem(self) -> str | None:
-        """Return what is wrong with the record, or None."""
+        """Return an error message if the record is invalid, else None."""
         named = isinstance(self.group, str) and isinstance(self.module, str)
         if not named or not (self.module or self.read_file):
             return (

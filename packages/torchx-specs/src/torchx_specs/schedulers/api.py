@@ -239,7 +239,7 @@ class Scheduler(ABC, Generic[T]):
         return None
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Block until an app may have changed its state.
+        """Block until an app's state may have changed.
 
         ``Runner.wait`` calls this between two calls of :meth:`describe`.
 
@@ -330,9 +330,9 @@ class Scheduler(ABC, Generic[T]):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-        """Yield blocks of whole log lines of several replicas as they arrive.
+        """Yield blocks of complete log lines of several replicas as they arrive.
 
-        The default reads each replica with :meth:`log_iter` in a thread of its own, at most
+        The default reads each replica with :meth:`log_iter` in a separate thread, at most
         :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at once while following and
         :data:`~torchx_specs.schedulers.parallel_logs.MAX_READ` otherwise. Closing the generator
         ends the reading.

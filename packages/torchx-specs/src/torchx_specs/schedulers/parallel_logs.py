@@ -124,7 +124,7 @@ class _ThreadedReader:
                 return False
             last, block = self._ready[-1] if self._ready else (None, None)
             if last == replica and isinstance(block, list) and isinstance(found, list):
-                block += found  # one block for all lines that the consumer did not yet take
+                block += found  # merge with the lines that the consumer has not taken yet
             else:
                 self._ready.append((replica, found))
             self._waiting += len(found) if isinstance(found, list) else 1

@@ -103,7 +103,7 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Return the sources of a run, or only those with the artifact ``artifact_name``."""
+        """Return the sources of a run; with ``artifact_name``, only sources with that artifact."""
 
     @abstractmethod
     def lineage(self, run_id: str) -> Lineage:

@@ -40,7 +40,7 @@ def find_factory(name: str) -> TrackerFactory:
         name: Name of an installed tracker, or ``module:attribute`` of a factory.
 
     Raises:
-        TrackerError: No tracker has that name, or its plugin cannot be imported.
+        TrackerError: No tracker has that name, or the tracker's plugin cannot be imported.
     """
     from torchx_specs.plugins.records import load_object
 

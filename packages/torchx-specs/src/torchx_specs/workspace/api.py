@@ -116,7 +116,7 @@ class WorkspaceMixin(Generic[T]):
 
 
 def pin_workspace_images(app: AppDef, images: Mapping[tuple[str, Workspace], str]) -> AppDef:
-    """Return a copy of ``app`` whose roles use images that were built before.
+    """Return a copy of ``app`` with roles that use previously built images.
 
     Args:
         app: The app.
