@@ -138,7 +138,7 @@ def encode_line(artifact_name: str | None) -> str:
         return ""
     if not artifact_name:
         raise TrackerValueError(
-            "the artifact name of a source is empty; use None for the run as a is_single_line"
+            "the artifact name of a source is empty; use None for the run as a whole"
         )
     is_single_line = artifact_name.splitlines() == [artifact_name] == [artifact_name.strip()]
     if is_single_line and not artifact_name.startswith(_JSON_MARKER) and _is_unicode(artifact_name):
