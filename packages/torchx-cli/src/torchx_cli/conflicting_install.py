@@ -1,4 +1,4 @@
-"""Detects another distribution that installs the module ``torchx``, such as upstream's release."""
+"""Detects another distribution that installs the module ``torchx``, such as TorchX 0.7."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torchx_specs.version import __version__
 
 MODULE = "torchx"
-#: The distribution with this entry point is ours; another one installs a different ``torchx``.
+#: The distribution with this entry point comes from this project; any other one conflicts with it.
 _BRIDGES = "torchx.bridges.plugin"
 
 

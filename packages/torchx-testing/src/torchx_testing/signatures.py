@@ -1,4 +1,4 @@
-"""Compares the signatures of a scheduler's methods with those of ``Scheduler``, the contract."""
+"""Compares the signatures of a scheduler's methods with the signatures in ``Scheduler``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts argparse sub-commands of older plugins to click commands of ``torchx``."""
+"""Converts argparse sub-commands of plugins for older TorchX releases to click commands."""
 
 from __future__ import annotations
 

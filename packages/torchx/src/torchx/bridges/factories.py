@@ -53,7 +53,7 @@ class OlderFactory:
 
 
 class OlderScheduler(OlderFactory):
-    """The factory of an older plugin's scheduler; :func:`older_scheduler_factory` adapts it."""
+    """The factory of a scheduler; :func:`older_scheduler_factory` adapts this factory."""
 
     def __call__(self, session_name: str, **params: Any) -> Any:
         return older_scheduler_factory(self.load())(session_name, **params)

@@ -1,4 +1,4 @@
-"""Actions of argparse that sub-commands of older plugins use."""
+"""Actions of argparse for sub-commands in plugins for older TorchX releases."""
 
 from __future__ import annotations
 

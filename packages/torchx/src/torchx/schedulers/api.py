@@ -1,4 +1,4 @@
-"""Import path of the scheduler contract in older TorchX releases."""
+"""Import path of the base class of schedulers in older TorchX releases."""
 
 from __future__ import annotations
 

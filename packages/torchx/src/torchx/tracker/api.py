@@ -1,4 +1,4 @@
-"""Import path of the tracker contract and of ``AppRun`` in older TorchX releases."""
+"""Import path of the base class of trackers and of ``AppRun`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import path of the workspace contract in older TorchX releases."""
+"""Import path of ``Workspace`` and ``WorkspaceMixin`` in older TorchX releases."""
 
 from __future__ import annotations
 
