@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 def for_each_app(app_handles: Iterable[str], operation: Callable[[Runner, str], None]) -> None:
     """Apply an operation to each app that exists, and log a warning for each missing app.
 
-    After errors, the command ends with the highest of their exit codes.
+    An error with one app is reported, and the next app follows. At the end, the command exits with
+    the highest exit code of these errors.
 
     Args:
         app_handles: The apps.

@@ -1,4 +1,4 @@
-"""Detects another distribution that installs the module ``torchx``, such as upstream's release."""
+"""Detects another distribution that installs the module ``torchx``, such as TorchX 0.7."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from typing import NamedTuple
 from torchx_specs.version import __version__
 
 MODULE = "torchx"
-#: The entry point by which our distribution is recognised.
+#: The distribution with this entry point comes from this project; any other one conflicts with it.
 _BRIDGES = "torchx.bridges.plugin"
 
 
 class Owner(NamedTuple):
-    """A distribution that installs the module ``torchx``."""
+    """A distribution that installs the module ``torchx``.
+
+    Attributes:
+        name: Name of the distribution.
+        version: Version of the distribution.
+        ours: Whether this project released the distribution.
+        folder: The folder into which the module is installed.
+    """
 
     name: str
     version: str
@@ -44,7 +51,8 @@ def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Owner, str]]:
             remedy = f"pip uninstall {owner.name}; pip install {MODULE}=={__version__}"
         else:
             what = f"{owner} and {ours} both install the module '{MODULE}': {_which(owner, ours)}"
-            # Both also install a script of that name, which torchx-cli restores.
+            # Both distributions also install a script `torchx`: reinstalling torchx-cli restores
+            # our script.
             remedy = (
                 f"pip uninstall {owner.name}; pip install --force-reinstall --no-deps"
                 f" {MODULE}=={ours.version} {MODULE}-cli=={ours.version}"

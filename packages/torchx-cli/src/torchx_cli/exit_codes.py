@@ -34,7 +34,7 @@ TERMINATED = 143
 BROKEN_PIPE = 141
 
 
-#: The key of a click context's ``meta`` under which error messages find the arguments.
+#: The key in ``click.Context.meta`` of the arguments as the user typed them, for error messages.
 ARGV_KEY = "torchx.argv"
 
 
@@ -43,7 +43,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class GlobalOptions:
-    """The values of the global options; the ``obj`` of every click context."""
+    """The values of the global options; every click context has this object as ``obj``."""
 
     def __init__(self) -> None:
         self.debug = False
@@ -134,7 +134,7 @@ def interrupt_exit_code(error: BaseException) -> int:
 
 
 def _system_exit(error: SystemExit) -> int:
-    """Return the exit code of a ``sys.exit()``; text is a message and means 1, as in Python."""
+    """Return the exit code of a ``sys.exit()``; as Python does, print a text and return 1."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
     print_error(str(error.code))
@@ -142,7 +142,7 @@ def _system_exit(error: SystemExit) -> int:
 
 
 def usage_message(error: click.UsageError) -> str:
-    """Return the message for wrong arguments, with the most similar option."""
+    """Return the message for wrong arguments; for an unknown option, it names a similar one."""
     ctx = error.ctx
     if isinstance(error, click.NoSuchOption) and ctx is not None:
         name = _as_typed(error.option_name, ctx)

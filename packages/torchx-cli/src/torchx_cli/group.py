@@ -1,4 +1,4 @@
-"""The click group of ``torchx``: plugins register its commands; a command is imported to run."""
+"""The click group of ``torchx``: plugins register the commands, which are imported to run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class CommandGroup(click.Group):
 
 
 def _terminal_width(maximum: int) -> int:
-    """Return the width of help texts, without shutil, which click uses and is slow to import."""
+    """Return the width of help texts; click would import shutil for this, which is slow."""
     try:
         columns = int(os.environ.get("COLUMNS", "")) or 80
     except ValueError:

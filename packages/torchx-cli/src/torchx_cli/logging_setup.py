@@ -28,7 +28,7 @@ class Formatter(logging.Formatter):
 
 
 class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscriptable in 3.10
-    """Writes to the present ``sys.stderr``, which tests and callers may replace."""
+    """Writes to the current value of ``sys.stderr``, which tests and callers may replace."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -41,7 +41,7 @@ class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscripta
 
 
 def is_shown(record: logging.LogRecord) -> bool:
-    """Return whether to show a record that has passed the level.
+    """Return True if a record whose level is high enough is shown.
 
     Libraries log internal details at INFO, such as an opened connection. An installed package that
     is neither TorchX nor a plugin therefore shows warnings only, unless the level is DEBUG. Code

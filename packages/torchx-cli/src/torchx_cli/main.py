@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command, and exit the process if the exit code is not 0.
 
     Args:
-        argv: The arguments after ``torchx``; None means those of this process.
+        argv: The arguments after ``torchx``; None means the arguments of this process.
     """
     code = execute(argv)
     if code:
@@ -34,7 +34,7 @@ def execute(argv: Sequence[str] | None = None) -> int:
     def body() -> None:
         if "_TORCHX_COMPLETE" in os.environ:
             torchx.main(arguments, prog_name="torchx")  # answers the shell, and exits
-        # Not click's main(), which handles errors, interrupts and closed pipes differently.
+        # click's main() is not used: it handles errors, interrupts and closed pipes differently.
         with torchx.make_context("torchx", arguments, obj=options) as ctx:
             torchx.invoke(ctx)
 
@@ -47,7 +47,7 @@ def run_command(command: click.Command, argv: Sequence[str]) -> int:
 
     Args:
         command: The sub-command.
-        argv: The arguments after its name.
+        argv: The arguments after the name of the sub-command.
     """
     options = GlobalOptions()
 
@@ -72,7 +72,8 @@ def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def _set_log_level(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    # Done while the options are parsed, because looking up a command logs plugin problems.
+    # Logging is set up during the parsing of options, because the lookup of a command, which
+    # follows, logs problems of plugins.
     if not ctx.resilient_parsing:
         from torchx_cli import logging_setup
 

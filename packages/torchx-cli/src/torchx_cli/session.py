@@ -1,4 +1,4 @@
-"""The runner of a command."""
+"""Opens the runner of a command, and reads the status of existing apps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Jobs that run files which exist only in a notebook.
+"""Runs files that exist only in a notebook as jobs.
 
-Importing this module in IPython or Jupyter adds the cell magic ``%%workspacefile``, which writes a
-file to a workspace; ``get_workspace()`` returns this workspace.
+Importing this module in IPython or Jupyter adds the cell magic ``%%workspacefile``, which writes
+the text of a cell to a file in a workspace. ``get_workspace()`` returns this workspace.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = [
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add the magic to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
+    """Add the magic to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls it."""
     shell.register_magic_function(workspacefile, magic_kind="cell", magic_name="workspacefile")
 
 
 def _running_shell() -> Any:
-    # A process that has not imported IPython does not run in its shell.
+    # If IPython is not imported, this process does not run in an IPython shell.
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
 

@@ -22,7 +22,7 @@ class ReplicaParam:
 
     Args:
         args: The program and its arguments.
-        env: Environment variables, which are added to those of this process.
+        env: Environment variables, which are added to the environment of this process.
         stdout: Path of the file for standard output.
         stderr: Path of the file for standard error.
         combined: Path of the file for the lines of both streams.

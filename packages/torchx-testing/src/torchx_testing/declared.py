@@ -1,4 +1,4 @@
-"""Features that a back end does not support: declared with a reason, skipped, and counted."""
+"""Skips the tests of features that a back end does not support, and reports them with a reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Suite:
             )
 
     def lacks(self, feature: str) -> bool:
-        """Return True if ``feature`` is declared unsupported, and count it."""
+        """Return True if ``feature`` is declared unsupported; the test report then contains it."""
         assert feature in self.features, f"no such feature: {feature}"
         if feature not in self.unsupported:
             return False
@@ -47,7 +47,12 @@ class Suite:
             self._skip(feature)
 
     def declare(self, what: str, reason: str) -> None:
-        """Count something that the back end does not support."""
+        """Record in the test report that the back end does not support something.
+
+        Args:
+            what: A feature, or another text, such as the name of a value.
+            reason: Why the back end does not support it.
+        """
         entry = (PROPERTY, (type(self).__name__, what, reason))
         if entry not in self._properties:
             self._properties.append(entry)

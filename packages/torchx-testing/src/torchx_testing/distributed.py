@@ -25,13 +25,13 @@ class DistributedTestCase(TestWithTmpDir):
             def test_sum(self) -> None:
                 self.assertEqual({0: 2.0, 1: 2.0}, self.run_ddp(2, all_reduced)())
 
-    The functions belong in a module that the processes can import.
+    Each function must be in a module that the processes can import.
     """
 
     __test__ = False
 
     def run_ddp(self, world_size: int, fn: Callable[..., Ret]) -> Callable[..., dict[int, Ret]]:
-        """Return a function that runs ``fn`` with its arguments in every process.
+        """Return a function that passes its arguments to ``fn`` in every process.
 
         Args:
             world_size: Number of processes.

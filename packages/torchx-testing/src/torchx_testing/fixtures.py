@@ -34,7 +34,9 @@ def write_shell_script(dir: str, name: str, content: list[str]) -> str:
 
 
 class TestWithTmpDir(unittest.TestCase):
-    """Base class that gives each test a temporary folder; paths are relative to it.
+    """Base class that gives each test a temporary folder.
+
+    The methods resolve relative paths in this folder.
 
     Attributes:
         tmpdir: The folder of the running test.
@@ -102,8 +104,8 @@ class TestWithTmpDir(unittest.TestCase):
 
         Args:
             root: The folder.
-            tree: A mapping for each folder, and the text of each file, by name. The text of a file
-                is not compared if it is empty or None.
+            tree: The expected entries by name: a mapping for a folder, a text for a file. If a text
+                is empty or None, the content of the file is not compared.
         """
         path = self.tmpdir / root
         self.assertTrue(path.is_dir(), f"{path} is not a directory")
@@ -127,7 +129,7 @@ class TestWithTmpDir(unittest.TestCase):
                 )
 
     def create_dir_tree(self, root: str, tree: Mapping[str, object]) -> Path:
-        """Create a folder with the contents ``tree``: mappings are folders, other values texts."""
+        """Create a folder with the entries ``tree``: a mapping for a folder, a text for a file."""
         path = self.mkdir(str(root))
         for name, content in tree.items():
             if isinstance(content, Mapping):

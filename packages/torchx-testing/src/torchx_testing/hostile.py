@@ -1,9 +1,9 @@
 """Values that expose quoting, splitting, expansion and decoding errors.
 
 :data:`HOSTILE_VALUES` is a fixed list; :func:`arguments` and :func:`env_values` are hypothesis
-strategies for more values. None of them contains a NUL, which no argument or variable can contain,
-or a macro that schedulers replace. :data:`NOT_UTF8` is separate, because a scheduler whose service
-speaks JSON cannot carry such values and must refuse them.
+strategies for more values. No value contains a NUL, which is impossible in arguments and variables,
+or a macro that schedulers replace. :data:`NOT_UTF8` is separate: a scheduler whose service uses
+JSON cannot pass on such values, and must refuse them.
 
 :func:`dump_args` and :func:`python_dump_args` return programs that print their arguments and their
 environment, byte for byte.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HostileValue(NamedTuple):
-    """A value, and a name that says what is special about it."""
+    """A value, and a name that describes the difficulty of the value."""
 
     name: str
     text: str
@@ -169,7 +169,7 @@ def _values() -> Iterator[HostileValue]:
         yield HostileValue(f"size: {name}", text)
 
 
-#: The fixed list. Names and texts are unique.
+#: The fixed list of values. Names and texts are unique.
 HOSTILE_VALUES: tuple[HostileValue, ...] = tuple(
     {value.text: value for value in _values()}.values()
 )
@@ -180,13 +180,13 @@ NOT_UTF8: tuple[HostileValue, ...] = (
     HostileValue("bytes: within text", "a\udc80\udcfeb"),
 )
 
-#: Prints the arguments and the environment of its process. It needs ``sh`` and ``base64``, those
-#: of busybox suffice.
+#: A shell script that prints the arguments and the environment of its process. It needs ``sh`` and
+#: ``base64``; the ones of busybox are sufficient.
 DUMP_SCRIPT = (
     "echo ARGS-BEGIN; base64 /proc/$$/cmdline; echo ARGS-END;"
     " echo ENV-BEGIN; base64 /proc/$$/environ; echo ENV-END"
 )
-#: The same for a Python, without ``/proc``.
+#: A Python program with the same output, which does not need ``/proc``.
 PYTHON_DUMP_SCRIPT = """
 import base64, os, sys
 args = ["python", "-c", "", "dump", *sys.argv[1:]]
@@ -209,17 +209,17 @@ class Dump(NamedTuple):
 
 
 def dump_args(values: list[str]) -> list[str]:
-    """Return the arguments of a role with the entrypoint ``sh`` that prints ``values`` back."""
+    """Return arguments for the entrypoint ``sh``: the role then prints ``values``, encoded."""
     return ["-c", DUMP_SCRIPT, "dump", *values]
 
 
 def python_dump_args(values: list[str]) -> list[str]:
-    """Return the arguments of a role whose entrypoint is a Python that prints ``values`` back."""
+    """Return arguments for a Python as the entrypoint: the role then prints ``values``, encoded."""
     return ["-c", PYTHON_DUMP_SCRIPT, *values]
 
 
 def parse_dump(lines: list[str]) -> Dump:
-    """Parse the output of one of the scripts.
+    """Parse the output of :data:`DUMP_SCRIPT` or :data:`PYTHON_DUMP_SCRIPT`.
 
     Raises:
         ValueError: The output is not complete.
@@ -228,7 +228,7 @@ def parse_dump(lines: list[str]) -> Dump:
     args = _decoded(text, "ARGS")
     env = _decoded(text, "ENV")
     pairs = (item.partition("=") for item in env)
-    # the program's name may be a path
+    # The first arguments are left out by their number, because the program's name may be a path.
     return Dump(args[len(_DUMP_HEAD) :], {name: value for name, _, value in pairs})
 
 
@@ -241,7 +241,7 @@ def _decoded(lines: list[str], section: str) -> list[str]:
 
 
 def arguments() -> SearchStrategy[str]:
-    """Return a hypothesis strategy for arguments that every back end must carry."""
+    """Return a hypothesis strategy for arguments that must reach a job unchanged."""
     from hypothesis import strategies as st
 
     from torchx_specs.model.templates import is_template

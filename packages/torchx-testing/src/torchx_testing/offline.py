@@ -14,16 +14,16 @@ from unittest import mock
 
 
 class Watch:
-    """What the watched code did."""
+    """The connections, processes and changed files of the watched code."""
 
     def __init__(self) -> None:
-        #: One line for each attempted connection and process.
+        #: One text for each attempt to connect, to resolve a host name or to start a process.
         self.contacts: list[str] = []
         #: Files that were created, changed or removed.
         self.files: list[str] = []
 
     def check(self) -> None:
-        """Fail if there was a connection, a process or a changed file."""
+        """Fail if the code tried to connect or to start a process, or changed a file."""
         assert not self.contacts, f"contacted: {self.contacts}"
         assert not self.files, f"touched: {self.files}"
 
@@ -39,8 +39,8 @@ def offline(*folders: str | Path) -> Iterator[Watch]:
         watch.check()
 
     Args:
-        folders: Folders to watch, in addition to ``$TORCHX_HOME`` and to the folder for temporary
-            files, which is replaced by an empty one.
+        folders: Folders to watch for changed files. ``$TORCHX_HOME`` and the folder for temporary
+            files, which is an empty one during the check, are always watched.
     """
     watch = Watch()
 
@@ -76,6 +76,7 @@ def _snapshot(folders: Iterable[Path]) -> dict[str, tuple[int, int]]:
             if "__pycache__" in path.parts:
                 continue
             status = path.lstat()
-            # a folder's size and time change with its files, which are compared themselves
+            # A folder's size and time are ignored: they change whenever an entry is added, and
+            # each entry is compared itself.
             found[str(path)] = (0, 0) if path.is_dir() else (status.st_size, status.st_mtime_ns)
     return found

@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests of conformance suites, so that ``-m conformance`` picks them."""
     suite = getattr(item, "cls", None)
-    # compared by name, because importing the suites would slow down every run of pytest
+    # The class is recognized by its module's name: an import would slow down every run of pytest.
     if suite is not None and any(
         base.__module__ == "torchx_testing.declared" for base in suite.__mro__
     ):

@@ -42,7 +42,7 @@ from torchx_testing.offline import offline
 #: The features that ``unsupported`` may name.
 FEATURES = frozenset({"factories_offline"})
 
-#: Modules that listing plugins must not import, because they take long.
+#: Modules that take long to import: the listing of plugins must not import these.
 HEAVY = (
     "asyncio",
     "boto3",
@@ -75,7 +75,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 class PluginConformance(Suite):
-    """The suite. A subclass names the distribution.
+    """The conformance tests of a plugin distribution. A subclass names the distribution.
 
     Attributes:
         distribution: Name of the distribution.
@@ -89,7 +89,7 @@ class PluginConformance(Suite):
 
     @pytest.fixture
     def manager(self) -> PluginManager:
-        """Return a plugin manager with this distribution only."""
+        """Return a plugin manager that loads only the plugins of this distribution."""
         return PluginManager(disabled=self._others())
 
     def _others(self) -> list[str]:

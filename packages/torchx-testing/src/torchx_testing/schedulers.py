@@ -16,8 +16,8 @@
 
 Each test submits real jobs through a :class:`~torchx_runner.Runner`. The jobs need ``sh``, ``date``
 and ``base64`` in their image. ``unsupported`` names the features that the back end lacks, with the
-reasons; their tests are skipped and counted at the end of the run. ``pytest --torchx-timeout=600``
-raises the time limit on slow machines.
+reasons. The tests of these features are skipped, and listed at the end of the run. On slow
+machines, ``pytest --torchx-timeout=600`` raises the time limit.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ UNKNOWN_IDS = [
     "x" * 300,
 ]
 
-#: Names of apps and roles that a back end may refuse.
+#: Names of apps and roles. A back end must either accept or refuse each name.
 ODD_NAMES = [
     "a b",
     "UPPER.lower_1-2",
@@ -124,19 +124,20 @@ ODD_NAMES = [
 
 
 class SchedulerConformance(Suite):
-    """The suite. A subclass defines fixtures, names and limits.
+    """The conformance tests of a scheduler. A subclass defines fixtures, names and limits.
 
     Attributes:
-        scheduler_name: The name by which the runner offers the scheduler.
+        scheduler_name: The scheduler's name in the runner and in app handles.
         unsupported: The :data:`FEATURES` that the back end lacks, with the reasons.
-        cannot_carry: Names (or prefixes of names) of hostile values that the back end cannot carry,
-            with the reasons. The back end must refuse such a value before it submits anything.
-        pending_cfg: Options with which a job stays pending, for a test of cancelling it.
+        cannot_carry: Names, or prefixes of names, of the hostile values that the back end cannot
+            pass to a job unchanged, with the reasons. It must refuse these values in a dry run.
+        pending_cfg: Options with which a job stays pending, for the test that cancels such a job.
         timeout: Time limit for each job, in seconds.
         poll_interval: Pause between two polls of a job, in seconds.
         long_job: Duration of a job whose log is followed while it runs, in seconds.
         image: The image of the roles.
-        python: Path of a Python in the image; with it, values are also printed back by Python.
+        python: Path of a Python in the image. If set, the tests of hostile values run a second
+            time, with a Python program instead of a shell script.
         hostile_chunk: The largest number of hostile values for one job.
     """
 
@@ -171,7 +172,7 @@ class SchedulerConformance(Suite):
 
     @pytest.fixture
     def runner(self, scheduler: Scheduler[Any]) -> Iterator[Runner]:
-        """Yield a runner with the scheduler, and delete its apps after the test."""
+        """Yield a runner with the scheduler, and delete the runner's apps after the test."""
         with Runner("conformance", {self.scheduler_name: lambda name, **_: scheduler}) as runner:
             yield runner
             for handle in list(runner._apps):
@@ -219,7 +220,7 @@ class SchedulerConformance(Suite):
     ) -> list[str]:
         """Return the log lines of an ended app once ``last`` is among them.
 
-        A service that keeps logs separately may have them later than the state.
+        A separate log service may receive the last lines later than the scheduler reports the end.
         """
         deadline = time.monotonic() + self.patience
         while True:
@@ -237,7 +238,7 @@ class SchedulerConformance(Suite):
         before = copy.deepcopy(app)
         given = copy.deepcopy(cfg)
         assert str(runner.dryrun(app, self.scheduler_name, cfg))
-        # the runner passes a copy; other callers may not
+        # The runner passes a copy of the app to the scheduler; other callers may pass the original.
         assert str(scheduler.submit_dryrun(app, cfg))
         assert app == before
         assert cfg == given
@@ -591,12 +592,12 @@ class SchedulerConformance(Suite):
         self.until_started(runner, handle)
         lines = self.lines(runner, handle, should_tail=True)
         assert lines == [f"line {i}\n" for i in range(1, 6)]
-        # following the log of an ended replica ends at once
+        # A call that follows the log of an ended replica returns at once.
         assert self.lines(runner, handle, should_tail=True) == lines
 
     def test_lines_come_while_the_job_runs(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")
-        # exec: otherwise the shell reports on stderr that its child was killed
+        # Without exec, the shell writes to stderr that its child was killed.
         handle = self.submit(runner, cfg, self.sh(f"echo first; exec sleep {self.long_job}"))
         self.until_started(runner, handle)
         lines = iter(runner.log_lines(handle, "main", should_tail=True))
@@ -631,7 +632,7 @@ class SchedulerConformance(Suite):
         try:
             lines = self.lines(runner, handle, role, k=k)
         except (TorchXError, ValueError, LookupError):
-            return  # refusing is correct
+            return  # an error is correct, as is an empty log
         assert lines == []
 
     def test_odd_lines_stay_whole(self, runner: Runner, cfg: dict[str, Any]) -> None:
@@ -697,7 +698,8 @@ class SchedulerConformance(Suite):
         app_id, replica, again = self.complete_lines(runner, handle, "end")[0].split()
         assert replica == "0"
         assert again == f"<{app_id}>"
-        # some back ends add a prefix (a namespace or a queue) to the id that the job knows
+        # The id in the handle may have a prefix, such as a namespace or a queue, that the macro's
+        # value lacks.
         assert parse_app_handle(handle).app_id.endswith(app_id)
 
     def test_job_knows_its_handle(self, runner: Runner, cfg: dict[str, Any]) -> None:
@@ -763,7 +765,7 @@ class SchedulerConformance(Suite):
         env = {f"HOSTILE_{i:03}": text for i, text in enumerate(texts)}
         role = self._dumper("sh", texts, env)
         if self.lacks("not_utf8"):
-            # an argument that cannot arrive unchanged is refused
+            # The scheduler must refuse a value that cannot reach the job unchanged.
             for part in (self._dumper("sh", texts), self._dumper("sh", [], env)):
                 with pytest.raises(TorchXError):
                     runner.dryrun(AppDef("conf", [part]), self.scheduler_name, cfg)

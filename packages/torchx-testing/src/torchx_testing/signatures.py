@@ -1,4 +1,4 @@
-"""Comparing the signatures of a scheduler's methods with the contract."""
+"""Compares the signatures of a scheduler's methods with the signatures in ``Scheduler``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from torchx_specs.schedulers import Scheduler
 
-#: The methods with a default that a scheduler may override.
+#: The methods that ``Scheduler`` implements and that a subclass may override.
 OPTIONAL_METHODS = (
     "close",
     "describe_native",
@@ -28,10 +28,11 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def signature_problems(scheduler: type[Scheduler[Any]]) -> Iterator[str]:
-    """Yield how the optional methods of a scheduler differ from the contract.
+    """Yield a message for each difference between a scheduler's optional methods and ``Scheduler``.
 
-    A method must accept every call that the contract allows: the same parameters by position and by
-    name, at most with more defaults, and with defaults for every parameter that it adds.
+    An overriding method must accept every call that the method of ``Scheduler`` accepts. So it
+    needs the same parameters, by position and by name. It may add defaults, and may add parameters
+    that have a default.
     """
     for name in OPTIONAL_METHODS:
         method = getattr(scheduler, name)

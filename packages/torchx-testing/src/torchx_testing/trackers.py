@@ -13,8 +13,8 @@
         def reopen(self, tmp_path):
             return lambda: AcmeTracker(str(tmp_path))
 
-``unsupported`` names the features that the store lacks, with the reasons; their tests are skipped
-and counted.
+``unsupported`` names the features that the tracker's store lacks, with the reasons. The tests of
+these features are skipped, and listed at the end of the run.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ ODD_NAMES = [
 
 
 class TrackerConformance(Suite):
-    """The suite. A subclass defines the tracker, and how to open its store again.
+    """The conformance tests of a tracker. A subclass defines how to create and reopen its store.
 
     Attributes:
-        unsupported: The :data:`FEATURES` that the store lacks, with the reasons.
+        unsupported: The :data:`FEATURES` that the tracker's store lacks, with the reasons.
     """
 
     features: ClassVar[frozenset[str]] = FEATURES
@@ -106,9 +106,10 @@ class TrackerConformance(Suite):
 
     @pytest.fixture
     def artifact(self) -> Callable[[str], str]:
-        """Return a function that creates an artifact of a name and returns its path.
+        """Return a function that creates an artifact with the given name, and returns its path.
 
-        Override it for a store that uploads artifacts, which needs existing files.
+        The default only returns a path. Override this fixture if the tracker uploads artifacts, and
+        so needs existing files.
         """
         return lambda name: f"s3://bucket/{name}"
 

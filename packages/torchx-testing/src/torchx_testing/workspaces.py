@@ -16,8 +16,8 @@
         def contents(self, builder, plan, built, cfg):
             return read_folder(plan.image)
 
-``unsupported`` names the features that the builder lacks, with the reasons; their tests are skipped
-and counted.
+``unsupported`` names the features that the builder lacks, with the reasons. The tests of these
+features are skipped, and listed at the end of the run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,13 @@ FEATURES = frozenset(
 
 
 class Entry(NamedTuple):
-    """A built file: its content or the target of its link, and whether it is executable."""
+    """A file or link in a built workspace.
+
+    Attributes:
+        content: The content of the file; empty for a link.
+        executable: Whether the file is executable.
+        link: The target of the link; None for a file.
+    """
 
     content: bytes
     executable: bool = False
@@ -70,7 +76,9 @@ def read_folder(folder: str | Path) -> dict[str, Entry]:
 
 
 class WorkspaceBuilderConformance(Suite):
-    """The suite. A subclass defines the builder, its options, and how to read the built files.
+    """The conformance tests of a workspace builder.
+
+    A subclass defines the builder, the options, and how to read the built files.
 
     Attributes:
         unsupported: The :data:`FEATURES` that the builder lacks, with the reasons.
@@ -102,12 +110,12 @@ class WorkspaceBuilderConformance(Suite):
 
     @pytest.fixture
     def options(self, builder: WorkspaceBuilder, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-        """Return the options with their defaults."""
+        """Return the options of each build, with defaults for the missing ones."""
         return builder.opts().resolve(cfg)
 
     @pytest.fixture
     def project(self, tmp_path: Path) -> Path:
-        """Return a folder with a workspace."""
+        """Return a folder with files, a link and an ignore file, for building workspaces."""
         root = tmp_path / "project"
         for name in ("main.py", "pkg/deep/mod.py", "data/big.bin", "a b/\u00fc.txt", "x.log"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +129,7 @@ class WorkspaceBuilderConformance(Suite):
     def plan(
         self, builder: WorkspaceBuilder, options: Mapping[str, CfgVal], *projects: Path
     ) -> BuiltReference:
-        """Plan a workspace of some projects; the first is its root, others get a folder each."""
+        """Plan a workspace: the first project is at the root, each other one in its own folder."""
         first, *others = projects
         mapping = {str(first): "", **{str(p): p.name for p in others}}
         plan = builder.plan(self.base_image, Workspace(mapping), options)

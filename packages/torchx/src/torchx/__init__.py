@@ -1,4 +1,7 @@
-"""The drop-in distribution: every documented ``torchx.*`` name, the same object as ours."""
+"""The documented ``torchx.*`` names of older TorchX releases.
+
+Each name is the same object as in the distribution that defines it, such as ``torchx_specs``.
+"""
 
 from __future__ import annotations
 

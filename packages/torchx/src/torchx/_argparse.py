@@ -1,4 +1,4 @@
-"""A component's parameters as an argparse parser, for code that extended upstream's."""
+"""Makes an argparse parser for a component's parameters, for clients of older TorchX releases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def _create_args_parser(
     cmpnt_defaults: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> argparse.ArgumentParser:
-    """Return a parser with an option for each parameter; values are not converted."""
+    """Return a parser with an option for each parameter.
+
+    Values of the types ``int``, ``float`` and ``str`` are converted; all others remain texts.
+    """
     doc = parse(cmpnt_fn.__doc__)
     parser = argparse.ArgumentParser(
         prog=f"torchx run <run args...> {cmpnt_fn.__name__} ",
@@ -48,6 +51,6 @@ def parse_args(
     cmpnt_defaults: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> argparse.Namespace:
-    """Return a component's arguments as an argparse namespace of texts."""
+    """Parse a component's arguments into an argparse namespace."""
     parser = _create_args_parser(cmpnt_fn, cmpnt_defaults, config)
     return parser.parse_args(cmpnt_args)

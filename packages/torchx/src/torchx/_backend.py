@@ -1,7 +1,8 @@
-"""Modules of ``torchx`` whose distribution may not be installed.
+"""Makes modules of ``torchx`` for schedulers whose distribution may not be installed.
 
-Such a module always imports. If the distribution is missing, calling ``create_scheduler`` and
-importing any other name raise an error that quotes the command to install it.
+Importing such a module always succeeds. If the distribution is missing, calling
+``create_scheduler`` or importing any other name raises an error that contains the command to
+install the distribution.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, NoReturn
 
 from torchx._forward import forward, install_hint
 
-# Names that upstream's modules import, and that other code takes from them.
+# Names that the scheduler modules of older TorchX releases import. Other programs import these
+# names from there.
 _IMPORTED_NAMES = {
     "DirWorkspaceMixin": "torchx_kit.workspace.dir_builder",
     "DockerWorkspaceMixin": "torchx_workspace_docker.docker_workspace",
@@ -28,13 +30,13 @@ _IMPORTED_NAMES = {
 
 
 def forward_backend(module_name: str, source: str, *, extra: str, distribution: str) -> None:
-    """Forward a module to ``source``, or to errors that say how to install ``source``.
+    """Forward the calling module to ``source``; if that is missing, let its names raise errors.
 
     Args:
-        module_name: ``__name__`` of the caller.
-        source: The module of ours that has the names.
-        extra: The extra of ``torchx`` that installs the distribution.
-        distribution: The distribution of ``source``.
+        module_name: ``__name__`` of the calling module.
+        source: The module that defines the names.
+        extra: The extra of ``torchx`` that installs the distribution; part of the errors.
+        distribution: The distribution of ``source``; part of the errors.
     """
     module = sys.modules[module_name]
     module.__dict__.pop("forward_backend", None)

@@ -1,8 +1,8 @@
 """Modules that forward every attribute to another module.
 
-A forwarding module has no attributes of its own. Reading, replacing (``mock.patch``) or deleting
-one of its attributes does so in the module that defines it. A name is therefore the same object at
-both paths, and a patch at the older path takes effect.
+A forwarding module has no attributes of its own. Reading, replacing (``mock.patch``) or deleting an
+attribute of this module does the same in the module that defines the attribute. A name is therefore
+the same object in both modules, and a patch of the forwarding module takes effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ class _ForwardingModule(ModuleType):
     _replaced: dict[str, Any]
 
     def _home(self, name: str) -> tuple[ModuleType, str] | None:
-        """Return the module that defines ``name``, and the name there, or None."""
+        """Return the module that defines the forwarded attribute, and its name in that module.
+
+        Returns:
+            None if no module defines an attribute ``name``.
+        """
         if name in self._names:
             module, _, attribute = self._names[name].partition(":")
             return importlib.import_module(module), attribute or name
@@ -60,7 +64,7 @@ class _ForwardingModule(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("__") and name not in self.__dict__ and not self._is_submodule(name):
-            # mock.patch undoes a patch by deleting the name, and sets it if it is then missing
+            # To undo a patch, mock.patch deletes the name, and sets it again if it is then missing.
             home = self._removed.pop(name, None) or self._home(name)
             if home is not None:
                 self._replaced.setdefault(name, getattr(*home, None))
@@ -75,7 +79,8 @@ class _ForwardingModule(ModuleType):
         home = self._home(name)
         if home is None:
             raise AttributeError(name)
-        # pytest's monkeypatch undoes a patch by deleting a name that the module's dict lacks
+        # To undo a patch, pytest's monkeypatch deletes the name if the module's dict lacked it.
+        # The original value must then be restored in the other module.
         original = self._replaced.pop(name, None)
         if original is not None:
             setattr(*home, original)
@@ -93,7 +98,8 @@ class _ForwardingModule(ModuleType):
         return sorted(names)
 
     def _is_submodule(self, name: str) -> bool:
-        # the import system sets a sub-module on its package; that must not be forwarded
+        # The import system sets each sub-module as an attribute of its package, which must not be
+        # forwarded.
         return f"{self.__name__}.{name}" in sys.modules
 
 
@@ -108,10 +114,10 @@ def forward(
 
     Args:
         module_name: ``__name__`` of the calling module.
-        sources: Modules that define its attributes, searched in this order.
+        sources: The modules to search, in this order, for an attribute that is read or set.
         names: Attributes that other modules define: ``{"name": "module"}``, or
             ``{"name": "module:other_name"}``.
-        missing: Text of the error if the first source is not installed.
+        missing: Appended to the ImportError if the distribution of a source is not installed.
         exported: The names for ``from module import *``; by default, the sources' public names.
     """
     module = sys.modules[module_name]
@@ -126,5 +132,5 @@ def forward(
 
 
 def install_hint(extra: str, distribution: str) -> str:
-    """Return the text that says how to install a distribution."""
+    """Return a text with the command that installs a distribution, for error messages."""
     return f"it needs {distribution}: pip install 'torchx[{extra}]'"

@@ -1,4 +1,4 @@
-"""Constants and helpers of upstream's command modules."""
+"""Constants and helpers of the command modules in older TorchX releases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def torchx_run_args_from_argparse(
     component_args: list[str],
     scheduler_cfg: dict[str, CfgVal],
 ) -> TorchXRunArgs:
-    """Return argparse's values of ``torchx run`` as a run request."""
+    """Convert the arguments of ``torchx run``, parsed by argparse, to TorchXRunArgs."""
     return TorchXRunArgs(
         component_name=component_name,
         scheduler=args.scheduler,

@@ -1,4 +1,4 @@
-"""Names of the component linter in upstream's release 0.7.0 and nightlies."""
+"""Names of the component linter in TorchX 0.7.0 and in its nightly releases."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class TorchxReturnValidator(ReturnTypeValidator):
 
 
 class ComponentFnVisitor(ast.NodeVisitor):
-    """Checks the functions of one name in a module's syntax tree.
+    """Checks the functions with one name in a module's syntax tree.
 
     Args:
         component_function_name: Name of the function to check.
-        validators: The rules; by default, those for components.
+        validators: The rules to check; by default, the rules for components.
 
     Attributes:
         linter_errors: The violations.
@@ -50,7 +50,7 @@ class ComponentFnVisitor(ast.NodeVisitor):
         self.visited_function = False
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Check a function if it has the name."""
+        """Check a function if its name is ``component_function_name``."""
         if node.name != self.component_function_name:
             return
         self.visited_function = True

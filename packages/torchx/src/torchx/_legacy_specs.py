@@ -1,4 +1,4 @@
-"""Names of upstream's ``torchx.specs.api`` that only older code uses."""
+"""Names in ``torchx.specs.api`` that only clients of older TorchX releases use."""
 
 from __future__ import annotations
 

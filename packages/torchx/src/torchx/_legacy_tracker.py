@@ -1,4 +1,4 @@
-"""Names of upstream's tracker modules that only older code uses."""
+"""Names in tracker modules that only clients of older TorchX releases use."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ TAG_ARTIFACT_MD_PREFIX = "torchx.artifact.metadata"
 
 
 def generate_filename() -> str:
-    """Return the time in nanoseconds since 1970, as older trackers named their files."""
+    """Return a file name as older trackers used it: the nanoseconds since 1970."""
     return str(time.time_ns())

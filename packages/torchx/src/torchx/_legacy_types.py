@@ -1,4 +1,4 @@
-"""Helper functions for older programs, which import them from ``torchx.util.types``."""
+"""Helper functions that clients of older TorchX releases import from ``torchx.util.types``."""
 
 from __future__ import annotations
 

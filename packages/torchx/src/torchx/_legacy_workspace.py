@@ -1,4 +1,4 @@
-"""Older types of ``torchx.workspace.api``."""
+"""Types in ``torchx.workspace.api`` that only clients of older TorchX releases use."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class WorkspaceBuilder(ABC, Generic[PackageType, WorkspaceConfigType]):
 
     @abstractmethod
     def build_workspace(self, sync: bool = True) -> PkgInfo[PackageType]:
-        """Build the workspace; return before it is built unless ``sync``."""
+        """Build the workspace; with ``sync=False``, the method may return before the build ends."""
 
 
 class MultiWorkspaceMixin(WorkspaceMixin[Any]):
-    """Mixin with several kinds of workspaces, which the option ``workspace_type`` selects.
+    """Supports several kinds of workspaces; the option ``workspace_type`` selects one.
 
-    Older plugins derive from it.
+    Schedulers of plugins for older TorchX releases derive from this class.
     """
 
     @abstractmethod
     def workspace_builders(self) -> Mapping[str, WorkspaceMixin[Any]]:
-        """Return the kinds by name; the first is the default."""
+        """Return the builder of each kind of workspace, by name; the first is the default."""
 
     def workspace_opts(self) -> runopts:
         """Return ``workspace_type`` and the options of every kind."""
@@ -76,7 +76,7 @@ class MultiWorkspaceMixin(WorkspaceMixin[Any]):
         return opts
 
     def workspace_builder(self, cfg: Mapping[str, CfgVal]) -> tuple[str, WorkspaceMixin[Any]]:
-        """Return name and builder of the kind that ``cfg`` selects.
+        """Return the name and the builder of the kind that ``cfg`` selects.
 
         Raises:
             ValueError: No kind has that name.
@@ -93,19 +93,22 @@ class MultiWorkspaceMixin(WorkspaceMixin[Any]):
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Build with the selected kind."""
+        """Build the role's workspace with the builder that ``cfg`` selects."""
         _, builder = self.workspace_builder(cfg)
         builder.caching_build_workspace_and_update_role(role, cfg, build_cache)
 
     def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> tuple[str, Any]:
-        """Return the selected kind and its images to push (None: it pushes no images)."""
+        """Return the name of the selected kind, and the images that its builder has to push.
+
+        The images are None if this builder does not push images.
+        """
         name, builder = self.workspace_builder(cfg)
         if type(builder).dryrun_push_images is WorkspaceMixin.dryrun_push_images:
             return name, None
         return name, builder.dryrun_push_images(app, cfg)
 
     def push_images(self, images_to_push: tuple[str, Any]) -> None:
-        """Upload with the kind that :meth:`dryrun_push_images` returned."""
+        """Push the images that :meth:`dryrun_push_images` returned."""
         name, images = images_to_push
         if images is not None:
             self.workspace_builders()[name].push_images(images)

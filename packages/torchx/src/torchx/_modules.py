@@ -11,9 +11,9 @@ logger = logging.getLogger(__name__)
 
 
 def load_module(path: str) -> ModuleType | Any | None:
-    """Return the module ``pkg.mod`` or the attribute ``pkg.mod:attr``, or None.
+    """Return the module ``pkg.mod`` or the attribute ``pkg.mod:attr``, or None after an error.
 
-    A module that fails to import is logged; a missing module is not.
+    The error is logged as a warning, unless the module does not exist.
     """
     module_name, _, attribute = path.partition(":")
     try:

@@ -36,7 +36,7 @@ def deprecated(*, replacement: str | None = None) -> Callable[[_F], _F]:
         hint = f", use {replacement}" if replacement else ""
         message = f"{target.__qualname__} is deprecated and will be removed{hint}"
         if isinstance(target, type):
-            # replace __init__ only, so that isinstance and subclasses still work
+            # Only __init__ is replaced, so that isinstance() and subclasses still work.
             original = target.__init__  # type: ignore[misc]  # of this very class
 
             @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""Helpers inside a distributed job."""
+"""Helpers for programs that run in a distributed job."""
 
 from __future__ import annotations
 

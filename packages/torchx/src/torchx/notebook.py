@@ -1,6 +1,6 @@
-"""Older path of the notebook magics; they come with ``torchx-notebook``.
+"""Import path, in older TorchX releases, of the notebook magics of ``torchx-notebook``.
 
-Importing this in a running IPython adds them, as importing ``torchx_notebook`` does.
+Importing this module in IPython adds the magics, as importing ``torchx_notebook`` does.
 """
 
 from __future__ import annotations

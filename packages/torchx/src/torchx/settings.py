@@ -1,4 +1,4 @@
-"""Names of the environment variables that launcher and job share."""
+"""Names of the environment variables that the launcher sets for a job."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def _image() -> str:
     from torchx_specs.plugins.entry_points import entry_points
 
     if entry_points("torchx.version"):
-        # our components read it from there when they are imported
+        # The built-in components read this attribute when they are imported.
         images.IMAGE = _get_torchx_image(__version__)
     return images.IMAGE
 

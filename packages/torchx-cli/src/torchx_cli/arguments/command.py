@@ -1,4 +1,4 @@
-"""The class of our sub-commands: their options have defaults in ``.torchxconfig``."""
+"""The class of the sub-commands; reads the defaults of their options from ``.torchxconfig``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Command(click.Command):
 
     Args:
         args: As for ``click.Command``.
-        extra_keys: Keys of that section that are no options.
+        extra_keys: Keys that the section may contain although they are not options.
         kwargs: As for ``click.Command``.
     """
 
@@ -26,13 +26,13 @@ class Command(click.Command):
         self.extra_keys = frozenset(extra_keys)
 
     def make_parser(self, ctx: click.Context) -> Any:
-        # click looks up each argument as a long option first, and searches for similar names if
-        # there is none. That costs two milliseconds for a single `-s`.
+        # click looks up each argument among the long options first, and searches for similar names
+        # if it finds none. That takes two milliseconds for a single `-s`.
         parser: Any = super().make_parser(ctx)
         try:
             parser._long_opt.update(parser._short_opt)
         except AttributeError:
-            pass  # another version of click: slower, and correct
+            pass  # another click version lacks these attributes: parsing is slower, but correct
         return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

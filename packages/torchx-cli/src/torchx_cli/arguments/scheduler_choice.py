@@ -1,4 +1,4 @@
-"""The scheduler of a command, and its options from flags and files."""
+"""Chooses the scheduler of a command, and reads the scheduler's options from flags and files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def choose_scheduler(name: str | None) -> str:
 
 
 def read_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[str, CfgVal]:
-    """Return a scheduler's options: those of the ``-cfg`` values, then those of the files.
+    """Return a scheduler's options; a ``-cfg`` value wins over a value in ``.torchxconfig``.
 
     Args:
         runner: The runner.

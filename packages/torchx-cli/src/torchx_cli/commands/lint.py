@@ -57,7 +57,7 @@ def _check(target: str) -> list[dict[str, object]]:
         for name in names
         for message in file_linter.validate(path, name)
     ]
-    # An error of the file itself is reported for each of its functions.
+    # The linter reports an error of the whole file once for each function: keep one of them.
     unique = {(m["line"], m["char"], m["description"]): m for m in found}
     return sorted(unique.values(), key=lambda m: (m["line"], m["char"]))
 
@@ -74,7 +74,7 @@ def _components(path: str) -> list[str]:
     except OSError as e:
         raise RequestError(f"{path}: cannot be read: {e.strerror or e}") from None
     except (SyntaxError, ValueError):
-        return [""]  # the linter reports the line
+        return [""]  # the linter then reports the line of the syntax error
     names: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.ClassDef):

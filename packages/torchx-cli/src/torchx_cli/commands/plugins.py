@@ -165,7 +165,7 @@ def _from(row: dict[str, Any]) -> str:
 
 
 def _resources(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Return headers and one row for each distribution: some have hundreds of resources."""
+    """Return the headers, and one row for each distribution, which may have hundreds of names."""
     names: dict[str, list[str]] = {}
     for row in rows:
         names.setdefault(_from(row), []).append(row["name"])

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Request(NamedTuple):
-    """Everything that one run needs."""
+    """The values of the command's options and arguments, resolved and checked."""
 
     component: str
     arguments: list[str] | dict[str, Any]
@@ -154,7 +154,10 @@ def command(
 
 
 def _split_component(argv: tuple[str, ...]) -> tuple[str, list[str]]:
-    """Return the component and its arguments; [cli:run] may name the component."""
+    """Return the component and its arguments.
+
+    Without a component on the command line, it is the key ``component`` of ``[cli:run]``.
+    """
     if (argv and not argv[0].startswith("-")) or argv[:1] == ("-",):
         return argv[0], list(argv[1:])
     component = config.get_cli_defaults("run").get("component")
@@ -262,7 +265,7 @@ def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
 
 
 def _finish(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
-    """Print a submitted app, and wait for its end if that was requested or the app ends with us.
+    """Print a submitted app; wait for its end if requested, or if it ends with this process.
 
     Args:
         runner: The runner that submitted the app.

@@ -14,7 +14,7 @@ from torchx_specs.errors import ComponentError, TorchXError, one_line
 
 @contextmanager
 def component_errors(component: str) -> Iterator[None]:
-    """Name the component in exceptions that its code raises, and print its help on ``--help``.
+    """Report an exception in the component's code as such; on ``--help``, print the help and exit.
 
     Args:
         component: The component's name on the command line.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: After the app has ended, logs without a new line for this many seconds count as ended.
+#: After the app has ended, stop to read its logs if no line was added for this many seconds.
 _SILENCE = 10.0
 
 
@@ -66,7 +66,7 @@ class _BackgroundLogs:
         return self._ended.wait(timeout)
 
     def finish(self) -> None:
-        """Wait until the logs of an ended app are copied."""
+        """Wait until the logs of an ended app are copied, or no line was added for a while."""
         seen = -1
         quiet_since = time.monotonic()
         while not self._ended.wait(0.2):
@@ -98,7 +98,7 @@ def follow_in_foreground(
         runner: The runner that submitted the app.
         app_handle: The app.
         show_logs: Whether to copy the app's logs to standard error.
-        owned: Whether the app lives in this process (``Scheduler.lives_in_client``).
+        owned: Whether the app ends with this process (``Scheduler.lives_in_client``).
 
     Raises:
         KeyboardInterrupt: The user interrupted the command.
@@ -154,7 +154,7 @@ def _interrupted(
         try:
             runner.kill(app_handle)
         finally:
-            # The guard process of an attached local app ends it when this process ends.
+            # The guard process of an attached local app ends the app when this process ends.
             os._exit(interrupt_exit_code(error))
     raise error
 

@@ -29,10 +29,10 @@ _TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false", list: 
 
 @dataclass
 class TorchXRunArgs:
-    """A run as ``torchx run --stdin`` reads it.
+    """The fields of the JSON object that ``torchx run --stdin`` reads.
 
     Args:
-        component_name: The component.
+        component_name: The component, as on the command line.
         scheduler: Name of the scheduler.
         scheduler_args: Options of the scheduler.
         scheduler_cfg: The checked options; computed from ``scheduler_args``.
@@ -40,7 +40,7 @@ class TorchXRunArgs:
         wait: Whether to wait until the app has ended.
         log: Whether to show the logs, and wait until the app has ended.
         workspace: The workspace; an empty string means the working directory.
-        parent_run_id: The parent run, for trackers.
+        parent_run_id: The id of the parent run, for trackers.
         tee_logs: Accepted without effect, for older scripts.
         component_args: Typed arguments of the component, by parameter.
         component_args_str: Arguments as on a command line; if given, they replace

@@ -1,4 +1,4 @@
-"""Polling intervals, and the states that ``torchx wait`` accepts."""
+"""Yields polling intervals, and checks whether an app has reached a requested state."""
 
 from __future__ import annotations
 

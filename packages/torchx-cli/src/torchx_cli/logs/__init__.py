@@ -1,1 +1,1 @@
-"""Finding, merging and writing the logs of an app."""
+"""Finds the replicas of an app, and merges and writes their logs."""

@@ -1,6 +1,6 @@
-"""Functions with which other programs show logs.
+"""Functions for other programs that show logs.
 
-``torchx.cli.cmd_log`` and ``torchx.util.log_tee_helpers`` export them too.
+``torchx.cli.cmd_log`` and ``torchx.util.log_tee_helpers`` also export these functions.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def get_logs(
         identifier: ``scheduler://session/app[/role[/replicas]]``.
         regex: Only lines in which this regular expression is found.
         should_tail: Follow the logs until the replicas have ended.
-        runner: The runner to use; None makes one. An object that is no ``Runner``, such as a test
-            double, is read through its method ``log_lines``.
+        runner: The runner to use; None creates a runner. If the object is not a ``Runner``, such as
+            a test double, its method ``log_lines`` reads the logs.
         streams: Standard output, standard error or both; None means the scheduler's default.
 
     Raises:
@@ -107,7 +107,10 @@ def print_log_lines(
     exceptions: Any,
     streams: Stream | None = None,
 ) -> None:
-    """Copy the log of one replica; an exception is put into the queue ``exceptions`` and raised."""
+    """Copy the log of one replica.
+
+    An exception is put into the queue ``exceptions``, and is raised, too.
+    """
     try:
         for line in runner.log_lines(
             app_handle, role_name, replica_id, regex, should_tail=should_tail, streams=streams
@@ -121,7 +124,7 @@ def print_log_lines(
 def _log_blocks_of(runner: Runner) -> LogBlocks:
     from torchx_runner import Runner
 
-    # Not isinstance(): a mock with `spec=Runner` passes for a Runner.
+    # isinstance() would return True for a mock with `spec=Runner`.
     if issubclass(type(runner), Runner):
         return runner.log_blocks
 

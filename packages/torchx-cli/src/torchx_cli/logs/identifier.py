@@ -1,4 +1,4 @@
-"""Log identifiers: the text by which ``torchx log`` selects an app, a role or some replicas."""
+"""Parses log identifiers: texts that select an app, a role or some replicas in ``torchx log``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LogSource(NamedTuple):
 
 
 def parse_identifier(identifier: str) -> LogSource:
-    """Return what a log identifier selects.
+    """Return the app, role and replicas that a log identifier selects.
 
     >>> parse_identifier("k8s://torchx/ns:train-x1/trainer/0,2-4")
     LogSource(app_handle='k8s://torchx/ns:train-x1', role='trainer', replicas=(0, 2, 3, 4))

@@ -26,8 +26,8 @@ Block = tuple[Replica, Iterable[str] | Exception]
 #: Reads the logs of several replicas; has the parameters of ``Runner.log_blocks``.
 LogBlocks = Callable[..., Iterator[Block]]
 
-# Lines of logs that are not followed are written together: this many characters, or what was read
-# within this many seconds.
+# If logs are not followed, lines are collected and written together, after this many characters or
+# this many seconds.
 _BUFFER_CHARS = 1 << 18
 _BUFFER_SECONDS = 0.2
 
@@ -138,7 +138,7 @@ class LogReader:
 
     def _read(self, replicas: Iterable[Replica], tail: bool) -> Generator[Block, Any, Any]:
         options = self._options
-        # A subclass of Runner may return any iterator; a generator can be closed.
+        # read_all() closes this generator. The iterator of a Runner's subclass may lack close().
         yield from self._log_blocks(
             self._app_handle,
             replicas,
@@ -164,7 +164,8 @@ class LogReader:
         if not self._options.tail:
             yield from kept.items()
             return
-        # The last line may have been incomplete: the kept lines are read a second time.
+        # Follow the logs, and skip the lines before the kept ones. The kept lines are read again,
+        # because the last one may have been incomplete.
         skip = {replica: counts[replica] - len(lines) for replica, lines in kept.items()}
         for replica, block in self._read(list(kept), tail=True):
             if isinstance(block, Exception) or not skip[replica]:
@@ -178,7 +179,7 @@ class LogReader:
     def _write(self, replica: Replica, lines: Iterable[str]) -> None:
         on, off = self._color
         prefix = f"{on}{replica[0]}/{replica[1]}{off} "
-        # The last line of a log may lack its newline; the next line must not continue it.
+        # The last line of a log may lack a newline, which separates it from the next replica's.
         whole = [prefix_line(prefix, line if line[-1:] == "\n" else line + "\n") for line in lines]
         text = "".join(whole)
         self._buffer.append(text)

@@ -1,4 +1,4 @@
-"""The replicas whose logs are read, once their app has started."""
+"""Selects the replicas whose logs are read, after waiting until the app has started."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _replicas_of(runner: Runner, source: LogSource) -> list[tuple[str, int]]:
     if app is None:
         raise UnknownAppException(source.app_handle)
     if source.role is not None and source.replicas is not None and not app.roles:
-        # A scheduler may forget the roles of an app whose logs it still has.
+        # A scheduler may no longer return the roles of an app, but still have the app's logs.
         return [(source.role, index) for index in source.replicas]
     existing = find_role_replicas(app, source.role)
     if source.role is not None and not existing:

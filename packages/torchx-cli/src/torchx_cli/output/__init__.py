@@ -1,1 +1,1 @@
-"""What commands print: text, JSON, YAML, colours and times."""
+"""Formats the output of commands: text, JSON, YAML, colours and times."""

@@ -1,4 +1,4 @@
-"""An app and its scheduler request as text, plain data, and documents."""
+"""Converts an app and its scheduler request to text, plain data and documents."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def dryrun_document(
     Args:
         app: The app.
         info: The dry run of the app.
-        workspace: The workspace of the run, which the document names too.
+        workspace: The workspace of the run, which becomes part of the document.
     """
     app = copy.deepcopy(app)
     workspaces.set_workspace(app.roles, workspace)

@@ -1,4 +1,4 @@
-"""Standard input and output in every locale, even if they are closed."""
+"""Reads standard input and writes standard output in every locale, even if they are closed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torchx_specs.errors import RequestError
 def tolerant_streams() -> Iterator[None]:
     """Make both output streams accept any text, until the end of the context.
 
-    Characters that the encoding of standard output lacks are written as escapes; standard error
-    does so by itself. Bytes that were read as surrogate escapes are written as these bytes. A
+    Characters that a stream cannot encode are written as escapes. On standard output, surrogate
+    escapes, which stand for bytes that could not be decoded, are written as the original bytes. A
     stream that was closed when this process began discards everything.
     """
     with ExitStack() as stack:
@@ -35,7 +35,7 @@ def tolerant_streams() -> Iterator[None]:
         yield
 
 
-# The latter is the default in the locale C.
+# The error handlers that can raise; "surrogateescape" is the default in the locale C.
 _RAISING = ("strict", "surrogateescape")
 _ERRORS = "torchx-escape"
 
@@ -51,7 +51,7 @@ def _reconfigure(stream: io.TextIOWrapper, errors: str) -> None:
     try:
         stream.reconfigure(errors=errors)
     except (OSError, ValueError):
-        pass  # closed, or cannot be flushed
+        pass  # the stream is closed, or cannot be flushed
 
 
 def write_utf8(text: str) -> None:

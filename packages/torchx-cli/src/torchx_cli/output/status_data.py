@@ -1,4 +1,4 @@
-"""The status of an app as plain data, for scripts."""
+"""Converts the status of an app to plain data, for scripts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 def status_data(
     app_handle: str, status: AppStatus, roles: list[str] | None = None
 ) -> dict[str, Any]:
-    """Return a status with the names of its app and scheduler.
+    """Return the status of an app with the app's handle and id and the scheduler's name.
 
     Args:
         app_handle: The app.
-        status: Its status.
+        status: The status of the app.
         roles: The roles to include; None or an empty list means all.
     """
     parsed = parse_app_handle(app_handle)

@@ -1,4 +1,4 @@
-"""Durations and times on the command line: ``10m``, ``2026-11-21T10:00:00``."""
+"""Parses durations and times on the command line: ``10m``, ``2026-11-21T10:00:00``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parse_when(text: str, now: datetime | None = None) -> datetime:
         now: The reference for durations; None means the present.
 
     Raises:
-        ValueError: The text is neither.
+        ValueError: The text is neither a time nor a duration.
     """
     word = text.strip()
     try:

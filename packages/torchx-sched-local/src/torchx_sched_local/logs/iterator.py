@@ -22,7 +22,7 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 
 class LogIterator:
-    """Iterates over the whole lines of a log, until its app has ended.
+    """Iterates over the whole lines of a log, until the app has ended.
 
     A subclass may replace ``__init__`` and :meth:`_check_finished`. The other methods need only the
     attributes below.

@@ -21,12 +21,12 @@ class ReplicaRun:
     """The state of a replica.
 
     Args:
-        role: Name of its role.
-        id: Index in the role.
+        role: Name of the replica's role.
+        id: Index of the replica in the role.
 
     Attributes:
-        role: Name of its role.
-        id: Index in the role.
+        role: Name of the replica's role.
+        id: Index of the replica in the role.
         state: State of the replica.
         process: The replica's first process; None before the replica is started.
         exit_code: Exit code of the latest attempt, negative for a signal; None while it runs.

@@ -31,7 +31,7 @@ class StoredApp:
 
     Args:
         folder: The app's folder.
-        data: The content of its ``app.json``.
+        data: The content of the file ``app.json`` in this folder.
     """
 
     def __init__(self, folder: AppFolder, data: dict[str, Any]) -> None:

@@ -25,9 +25,9 @@ class ProcessInfo(NamedTuple):
 
     Attributes:
         start: When it started, in clock ticks: since boot on Linux, since 1970 elsewhere.
-        parent: Pid of its parent.
-        group: Its process group.
-        session: Its session, 0 if unknown.
+        parent: Pid of the parent process.
+        group: Id of the process group.
+        session: Id of the session; 0 if unknown.
         state: One letter, as ``ps`` shows it: ``Z`` and ``X`` mean that the process has ended.
     """
 

@@ -71,7 +71,7 @@ class _LocalReplica:
         self.error_file = error_file
 
     def terminate(self) -> None:
-        """Send SIGTERM to its process group, and close its files."""
+        """Send SIGTERM to the replica's process group, and close the replica's files."""
         self.signal(signal.SIGTERM)
         self.close_files()
 
@@ -100,7 +100,7 @@ class _LocalReplica:
         return True
 
     def close_files(self) -> None:
-        """Close its files."""
+        """Close the replica's files in this process."""
         if self.combined is not None:
             self.combined.close()
         merged = None if self.combined is None else self.combined.out

@@ -265,7 +265,7 @@ class Supervision:
     # -- a process has ended
 
     def _check_process(self, index: ReplicaIndex, process: Any) -> None:
-        """Record the end of a process that has ended; otherwise arrange to be called at its end."""
+        """Record the end of a process; if the process still runs, call this again at its end."""
         if index not in self._running or self._running[index] is not process:
             return
         reaped = process_table.now()

@@ -1,1 +1,1 @@
-"""Bridges that register older plugins by the hooks."""
+"""Registers plugins for older TorchX releases with the hooks of :mod:`torchx_specs.hookspecs`."""

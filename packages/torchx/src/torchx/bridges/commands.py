@@ -1,4 +1,4 @@
-"""Makes the argparse sub-commands of older plugins commands of ``torchx``."""
+"""Converts argparse sub-commands of plugins for older TorchX releases to click commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OlderCommand(OlderFactory):
         """Return an instance of the plugin's class.
 
         Raises:
-            PluginError: The object is not a SubCommand.
+            PluginError: The plugin cannot be loaded, or its object is not a SubCommand.
         """
         from torchx.cli.cmd_base import SubCommand
 
@@ -38,7 +38,7 @@ class OlderCommand(OlderFactory):
 
 
 class SubCommandSummary(OlderFactory):
-    """Reads the first line of a sub-command's docstring when the help is shown."""
+    """Returns the first line of a sub-command's docstring; imports the plugin only when called."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> str:
         ep = self.entry_point

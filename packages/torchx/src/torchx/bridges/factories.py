@@ -1,4 +1,4 @@
-"""Adapts the factories of older plugins to the hooks."""
+"""Adapts the factories of plugins for older TorchX releases to the present interfaces."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FACADE_COMPONENTS = "torchx.components"
 
 
 class OlderFactory:
-    """Imports the object that an entry point names, and calls it.
+    """A factory that imports the object of an entry point when it is called, and calls that object.
 
-    This is not a dataclass, because defining one slows down every start of the command.
+    This is not a dataclass, because creating a dataclass slows down every start of ``torchx``.
     """
 
     def __init__(self, entry_point: EntryPoint) -> None:
@@ -53,19 +53,18 @@ class OlderFactory:
 
 
 class OlderScheduler(OlderFactory):
-    """The factory of an older plugin's scheduler; :func:`older_scheduler_factory` adapts it."""
+    """The factory of a scheduler; :func:`older_scheduler_factory` adapts this factory."""
 
     def __call__(self, session_name: str, **params: Any) -> Any:
         return older_scheduler_factory(self.load())(session_name, **params)
 
 
 def older_scheduler_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
-    """Adapt the factory of an older plugin's scheduler to the present contract.
+    """Adapt the factory of an older plugin's scheduler to the present interface.
 
     The adapted factory passes each environment variable ``TORCHX_FOO`` as the keyword ``foo``,
-    unless the caller gives that keyword. A factory without ``**kwargs`` receives only the keywords
-    that it has. The scheduler that it returns keeps the defaults of the methods that the contract
-    gained since (:func:`restore_defaults`).
+    unless the caller passes that keyword. A factory without ``**kwargs`` receives only the keywords
+    that it has. The methods of the created scheduler are checked by :func:`restore_defaults`.
     """
 
     @functools.wraps(factory)
@@ -82,19 +81,20 @@ def older_scheduler_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
     return create
 
 
-#: Methods that ``Scheduler`` gained after older plugins were written. A plugin may have a method of
-#: its own by such a name.
+#: Methods that ``Scheduler`` does not have in older TorchX releases. A plugin for these releases
+#: may have a method of such a name for another purpose.
 NEW_METHODS = ("kill", "lives_in_client", "log_blocks", "submit_many", "wait")
 
 
 def restore_defaults(scheduler: object) -> None:
-    """Give a scheduler the default of each new method whose name it uses for something else.
+    """Restore the default of each new method whose name a scheduler uses for another purpose.
 
-    A method counts as the contract's if its parameters begin with the contract's, by name, and any
-    further ones have defaults. The scheduler's own code finds the replaced method on its class.
+    A method has the same purpose as the one of ``Scheduler`` if it begins with the same parameters
+    and any further parameters have defaults. Otherwise, the default hides it in this instance; the
+    scheduler's class still has the method.
 
     Args:
-        scheduler: Changed in place; an object that is no ``Scheduler`` stays as it is.
+        scheduler: Changed in place; an object that is not a ``Scheduler`` stays unchanged.
     """
     from types import MethodType
 
@@ -153,7 +153,7 @@ def component_module(ep: EntryPoint) -> str:
 
 
 def read_by_plugin(path: str) -> str:
-    """Return the text of a component file, from the entry point ``torchx.file:get_file_contents``.
+    """Read a component file with the entry point ``get_file_contents`` of ``torchx.file``.
 
     Raises:
         FileNotFoundError: The plugin does not have the file, or is not installed.

@@ -1,8 +1,8 @@
-"""Registers the plugins of older entry-point groups and ``torchx_plugins`` packages by the hooks.
+"""Registers the plugins of older entry-point groups and of ``torchx_plugins`` packages.
 
-These plugins add schedulers, named resources, trackers, event handlers and commands. Only the group
-``torchx.components`` hides the built-in components; an entry point in it that names
-``torchx.components`` restores them.
+These plugins add schedulers, named resources, trackers, event handlers and commands, and hide
+nothing. Only plugins in the group ``torchx.components`` hide the built-in components; an entry
+point in this group with the value ``torchx.components`` shows the built-in components again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ def _origin(ep: EntryPoint) -> Origin:
 def _older(
     group: str, make: type[R], wrap: Callable[[EntryPoint], Callable[..., Any]]
 ) -> Iterator[R]:
-    """Yield a record for each entry point of a group, then for each plugin of its package."""
+    """Yield a record for each entry point of a group, then for each ``@register`` plugin.
+
+    Args:
+        group: The entry-point group, such as ``torchx.schedulers``.
+        make: The class of the records.
+        wrap: Returns the factory for an entry point.
+
+    Raises:
+        PluginError: A module of a ``torchx_plugins`` package could not be loaded.
+    """
     from torchx.bridges import sources
 
     for ep in sources.older_entry_points(group):
@@ -47,7 +56,8 @@ def _older(
 def torchx_schedulers() -> Iterator[SchedulerPlugin]:
     """Register the groups ``torchx.schedulers`` and ``torchx.schedulers.orchestrator``.
 
-    A scheduler of the latter has a section in ``.torchxconfig``, but cannot run apps.
+    A scheduler of the group ``torchx.schedulers.orchestrator`` has a section in ``.torchxconfig``,
+    but cannot run apps.
     """
     from torchx.bridges import sources
     from torchx.bridges.factories import OlderScheduler, older_scheduler_factory

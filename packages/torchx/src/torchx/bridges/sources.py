@@ -1,4 +1,4 @@
-"""Finds older plugins: entry points and namespace packages."""
+"""Finds plugins for older TorchX releases, in entry points and namespace packages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torchx_specs.plugins.records import Origin
 
 
 def older_entry_points(group: str) -> Iterator[EntryPoint]:
-    """Yield the entry points of an older group, except those that name our own objects.
+    """Yield the entry points of an older group, except those for objects of TorchX itself.
 
-    Sites register upstream's schedulers again, because there a plugin hides them. An upstream
-    release that is installed too registers its own tracker.
+    In older TorchX releases, a plugin's scheduler hides the built-in ones, so plugins register
+    those again. If such a release is installed, too, it registers its fsspec tracker.
     """
     if not _source_enabled(2):
         return
@@ -43,7 +43,7 @@ def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Ori
     kind = PluginType(group)
     from_entry_points = {ep.name for ep in entry_points(group)} if _source_enabled(2) else set()
     for name, factory in registry().get(kind).items():
-        if name not in from_entry_points:  # older_entry_points yields these
+        if name not in from_entry_points:  # older_entry_points() yields plugins of entry points
             yield name, factory, Origin(plugin=registry().origin(kind, name))
 
 

@@ -1,1 +1,1 @@
-"""The older path of the command-line tool."""
+"""Import path of the command-line tool in older TorchX releases."""

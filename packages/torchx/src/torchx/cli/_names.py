@@ -1,4 +1,4 @@
-"""The names that the older command modules exported besides their command."""
+"""Names that older releases exported from ``torchx.cli.cmd_*``, besides the command classes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ _NAMES = {
 
 
 def face(module_name: str) -> None:
-    """Forward the names that an older command module exported."""
+    """Forward the names that the calling module exported in older TorchX releases.
+
+    Args:
+        module_name: ``__name__`` of the calling module.
+    """
     forward(
         module_name,
         "torchx_cli.logs.api",

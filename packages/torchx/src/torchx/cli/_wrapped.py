@@ -1,4 +1,4 @@
-"""Our click commands as argparse sub-commands, for wrappers that build their own command line."""
+"""Wraps click commands as argparse sub-commands, for programs with their own command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WrappedCommand(SubCommand):
-    """A command of ``torchx`` with the older interface; ``command_name`` names it."""
+    """A command of ``torchx`` as a ``SubCommand``; a subclass sets ``command_name``."""
 
     command_name: str
 

@@ -1,4 +1,4 @@
-"""Actions of argparse that older sub-commands use."""
+"""Actions of argparse for sub-commands in plugins for older TorchX releases."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class torchxconfig(ArgOnceAction):  # noqa: N801 - a documented name
 
 
 class torchxconfig_run(torchxconfig):  # noqa: N801 - a documented name
-    """An option of ``torchx run``."""
+    """An option of ``torchx run``; its default is in ``.torchxconfig``, section ``[cli:run]``."""
 
     def __init__(self, dest: str, option_strings: Sequence[str], **kwargs: Any) -> None:
         super().__init__("run", dest, option_strings, **kwargs)
 
 
 class torchxconfig_list(torchxconfig):  # noqa: N801 - a documented name
-    """An option of ``torchx list``."""
+    """An option of ``torchx list``; its default is in ``.torchxconfig``, section ``[cli:list]``."""
 
     def __init__(self, dest: str, option_strings: Sequence[str], **kwargs: Any) -> None:
         super().__init__("list", dest, option_strings, **kwargs)

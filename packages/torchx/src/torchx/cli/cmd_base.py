@@ -1,4 +1,4 @@
-"""Base classes of the argparse sub-commands of older plugins."""
+"""Base classes of argparse sub-commands in plugins for older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of ``torchx cancel``."""
+"""Import path of the command ``torchx cancel`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of ``torchx configure``."""
+"""Import path of the command ``torchx configure`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of ``torchx delete``."""
+"""Import path of the command ``torchx delete`` in older TorchX releases."""
 
 from __future__ import annotations
 

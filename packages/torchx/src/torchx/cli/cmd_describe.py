@@ -1,4 +1,4 @@
-"""The older path of ``torchx describe``."""
+"""Import path of the command ``torchx describe`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of ``torchx list``."""
+"""Import path of the command ``torchx list`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of ``torchx log``."""
+"""Import path of the command ``torchx log`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of ``torchx run`` and ``torchx builtins``."""
+"""Import path of the commands ``torchx run`` and ``torchx builtins`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of ``torchx runopts``."""
+"""Import path of the command ``torchx runopts`` in older TorchX releases."""
 
 from __future__ import annotations
 

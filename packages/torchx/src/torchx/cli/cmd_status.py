@@ -1,4 +1,4 @@
-"""The older path of ``torchx status``."""
+"""Import path of the command ``torchx status`` in older TorchX releases."""
 
 from __future__ import annotations
 

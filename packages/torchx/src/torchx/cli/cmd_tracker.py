@@ -1,4 +1,4 @@
-"""The older path of ``torchx tracker``."""
+"""Import path of the command ``torchx tracker`` in older TorchX releases."""
 
 from __future__ import annotations
 

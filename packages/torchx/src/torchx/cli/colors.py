@@ -1,4 +1,4 @@
-"""The older path of the colour codes."""
+"""Import path of the colour codes in older TorchX releases."""
 
 from __future__ import annotations
 

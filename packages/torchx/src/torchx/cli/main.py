@@ -1,4 +1,7 @@
-"""The older path of the command-line tool, for wrappers that build their own from its parts."""
+"""Import path of the command-line tool in older TorchX releases.
+
+Some programs build their own command-line tool from the functions in this module.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ sub_parser_description = (
 
 
 def get_default_sub_cmds() -> dict[str, SubCommand]:
-    """Return our commands."""
+    """Return the built-in commands by name."""
     return {
         "builtins": CmdBuiltins(),
         "cancel": CmdCancel(),
@@ -49,7 +52,7 @@ def get_default_sub_cmds() -> dict[str, SubCommand]:
 
 
 def get_sub_cmds() -> dict[str, SubCommand]:
-    """Return our commands and those of the group ``torchx.cli.cmds``, which win."""
+    """Return the built-in commands, replaced and extended by those of ``torchx.cli.cmds``."""
     from torchx.bridges.commands import OlderCommand
 
     plugins = {ep.name: OlderCommand(ep).subcommand() for ep in entry_points("torchx.cli.cmds")}
@@ -70,7 +73,7 @@ def create_parser(subcmds: dict[str, SubCommand]) -> argparse.ArgumentParser:
 
 
 def run_main(subcmds: dict[str, SubCommand], argv: list[str] | None = None) -> None:
-    """Parse ``argv``, and run its command; without a command, print the help and exit with 1."""
+    """Parse ``argv``, and run the command in it; without one, print the help and exit with 1."""
     parser = create_parser(subcmds)
     args: Any = parser.parse_args(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=args.log_level.upper())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchx import version as _version  # first: it decides the image that components take
+from torchx import version as _version  # first: sets the default image, which components read
 from torchx._forward import forward
 
 forward(

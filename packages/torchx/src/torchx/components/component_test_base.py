@@ -1,4 +1,4 @@
-"""Base of tests of components."""
+"""The base class of tests of components."""
 
 from __future__ import annotations
 

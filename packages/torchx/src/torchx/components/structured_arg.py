@@ -1,4 +1,4 @@
-"""Arguments with a grammar of their own."""
+"""Types of component arguments that are parsed from one text, such as ``2x8``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Older plugins: ``@register.…`` functions in ``torchx_plugins.*`` packages, and their registry.
+"""The plugin API of older TorchX releases: ``@register.…`` in ``torchx_plugins.*`` packages.
 
-New plugins use the hooks of :mod:`torchx_specs.hookspecs`. A bridge passes the plugins that are
-registered here to the same hooks.
+New plugins use the hooks of :mod:`torchx_specs.hookspecs`. :mod:`torchx.bridges` passes the plugins
+that are registered here to the same hooks.
 """
 
 from __future__ import annotations

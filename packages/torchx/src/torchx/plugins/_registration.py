@@ -1,4 +1,4 @@
-"""The ``@register.…`` decorators."""
+"""The ``@register.…`` decorators, which mark functions as plugins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUARTER = 0.25
 EIGHTH = 0.125
 SIXTEENTH = 0.0625
 
-#: Name of the mapping that a module of named resources gets.
+#: Name of the module attribute to which ``register.named_resource`` adds each named resource.
 NAMED_RESOURCES_ATTR = "NAMED_RESOURCES"
 
 
@@ -38,12 +38,12 @@ class PluginType(str, Enum):
 
     @property
     def label(self) -> str:
-        """``scheduler``, ``named_resource`` ..."""
+        """The name of the kind in reports, for example ``scheduler``."""
         return self.name.lower()
 
 
 class resource_tags:  # noqa: N801 - a documented name
-    """Tags that registered resources carry."""
+    """Keys of the tags that registered resources have."""
 
     RESOURCE_NAME = NAME_TAG
     IS_FRACTIONAL = FRACTIONAL_TAG
@@ -78,17 +78,20 @@ class register:  # noqa: N801 - a documented name
 
     @classmethod
     def scheduler(cls, name: str | None = None) -> register:
-        """Mark a factory ``(session_name, **kwargs) -> Scheduler``."""
+        """Return a decorator for the factory of a scheduler.
+
+        The factory has the signature ``(session_name, **kwargs) -> Scheduler``.
+        """
         return cls(PluginType.SCHEDULER, name)
 
     @classmethod
     def tracker(cls, name: str | None = None) -> register:
-        """Mark a factory ``(config) -> TrackerBase``."""
+        """Return a decorator for the factory of a tracker: ``(config) -> TrackerBase``."""
         return cls(PluginType.TRACKER, name)
 
     @classmethod
     def event_handler(cls, name: str | None = None) -> register:
-        """Mark a factory ``() -> logging.Handler``."""
+        """Return a decorator for the factory of an event handler: ``() -> logging.Handler``."""
         return cls(PluginType.EVENT_HANDLER, name)
 
     @staticmethod
@@ -97,14 +100,15 @@ class register:  # noqa: N801 - a documented name
         aliases: list[str] | None = None,
         fractionals: Fractionals | None = None,
     ) -> _register_named_resource:
-        """Mark a function that returns a Resource.
+        """Return a decorator for a function that returns a Resource.
 
         Args:
             name: Name of the resource; by default, the function's name.
             aliases: Other names of the resource.
-            fractionals: The fractions of the resource that exist, as ``{fraction: suffix}``, or a
-                function that takes the resource and returns such a mapping. The decorated function
-                is then called with the fraction.
+            fractionals: Registers fractions of the resource, too, as ``NAME_SUFFIX``. The value is
+                ``{fraction: suffix}``, or a function that takes the whole resource and returns such
+                a mapping. The decorated function is called with a fraction, or without an argument
+                for the whole resource.
         """
         return _register_named_resource(name, aliases, fractionals)
 
@@ -193,7 +197,7 @@ def _bind(module: Any, name: str, factory: Any) -> None:
 
 
 def powers_of_two_gpus(resource: Any) -> dict[float, str]:
-    """Return the fractions 1/1, 1/2, 1/4 ... of a resource's GPUs, named by the number of GPUs.
+    """Return the fractions 1/1, 1/2, 1/4 ... of a resource's GPUs; suffixes are numbers of GPUs.
 
     Raises:
         ValueError: The number of GPUs is not a power of two.

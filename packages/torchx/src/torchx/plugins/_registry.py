@@ -1,4 +1,4 @@
-"""The registry of older plugins, and their errors."""
+"""The registry of plugins for older TorchX releases, and of errors in these plugins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Factory = Callable[..., Any]
 
 
 class PluginSource(IntFlag):
-    """Places that are searched for older plugins."""
+    """Places that are searched for plugins."""
 
     NONE = 0
     NAMESPACE_PKG = 1
@@ -37,7 +37,14 @@ _BOTH = PluginSource.NAMESPACE_PKG | PluginSource.ENTRYPOINT
 
 @dataclass(frozen=True)
 class RegistrationError:
-    """The reason why a plugin is not registered."""
+    """The reason why a plugin is not registered.
+
+    Attributes:
+        module: The module or package of the plugin.
+        error: The reason.
+        name: Name of the plugin; None if the module cannot be imported.
+        plugin_type: Kind of the plugin, as ``PluginType.label``; None if unknown.
+    """
 
     module: str
     error: str
@@ -46,7 +53,9 @@ class RegistrationError:
 
 
 class PluginRegistry:
-    """Older plugins by kind and name. Each kind is searched for when it is first requested.
+    """Plugins registered with ``@register`` or entry points, by kind and name.
+
+    The first request for a kind searches for the plugins of this kind.
 
     Args:
         plugin_sources: Places to search.
@@ -73,7 +82,7 @@ class PluginRegistry:
 
     @property
     def errors(self) -> list[RegistrationError]:
-        """The errors so far, without searching for more plugins."""
+        """The errors that were found so far; reading them does not search for plugins."""
         return list(self._errors)
 
     def load_errors(self, plugin_type: PluginType | None = None) -> list[RegistrationError]:
@@ -102,7 +111,7 @@ class PluginRegistry:
         return self._modules.get((plugin_type, name), "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data."""
+        """Return all plugins and errors as plain data, by kind."""
         self.load_errors()
         report: dict[str, Any] = {}
         for kind in PluginType:
@@ -163,7 +172,7 @@ class PluginRegistry:
             if not callable(value) or found is None:
                 continue
             if getattr(value, "__module__", None) != module.__name__:
-                continue  # imported from the module that registers it
+                continue  # another module defines this plugin, and registers it
             name = value._plugin_name
             if found is not kind:
                 self._error(
@@ -238,7 +247,7 @@ class PluginRegistry:
 
 
 def _bare_folders(package: ModuleType) -> list[str]:
-    """Return the folders of modules without an ``__init__.py``, which pkgutil ignores."""
+    """Return the names of folders that have modules but no ``__init__.py``: pkgutil skips them."""
     found = set()
     for path in package.__path__:
         if not os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""The older path of the runner."""
+"""Import path of the runner in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of the module that reads ``.torchxconfig``."""
+"""Import path of the module that reads ``.torchxconfig`` in older TorchX releases."""
 
 from __future__ import annotations
 

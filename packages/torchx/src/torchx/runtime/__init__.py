@@ -1,1 +1,1 @@
-"""What runs inside a job."""
+"""Modules for programs that run in a job."""

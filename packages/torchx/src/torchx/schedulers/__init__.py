@@ -1,4 +1,4 @@
-"""Schedulers, and which of them are installed."""
+"""The base class of schedulers, and the factories of the installed schedulers."""
 
 from __future__ import annotations
 

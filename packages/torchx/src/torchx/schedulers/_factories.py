@@ -1,4 +1,4 @@
-"""The installed schedulers, for older code."""
+"""Returns the factories of the installed schedulers, for clients of older TorchX releases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import SchedulerPlugin
 from torchx_specs.schedulers.api import Scheduler
 
-#: The older module of each scheduler that both upstream and we provide.
+#: The module, in older TorchX releases, of each scheduler that these releases contain.
 DEFAULT_SCHEDULER_MODULES: dict[str, str] = {
     "local_docker": "torchx.schedulers.docker_scheduler",
     "local_cwd": "torchx.schedulers.local_scheduler",
@@ -22,21 +22,21 @@ DEFAULT_SCHEDULER_MODULES: dict[str, str] = {
     "lsf": "torchx.schedulers.lsf_scheduler",
 }
 
-#: Distributions whose schedulers older code calls the defaults.
+#: Prefixes of the distributions of this project, whose schedulers are the defaults.
 _OURS = ("torchx-sched-", "torchx_sched_")
 
 
 class SchedulerFactory(Protocol):
-    """Makes a scheduler."""
+    """A function that creates a scheduler."""
 
     def __call__(self, session_name: str, **kwargs: object) -> Scheduler[Any]: ...
 
 
 def get_scheduler_factories(*, skip_defaults: bool = False) -> dict[str, SchedulerFactory]:
-    """Return the factories of the installed schedulers by name: third-party ones, then ours.
+    """Return the factories of the installed schedulers by name, third-party ones first.
 
     Args:
-        skip_defaults: Whether to leave ours out.
+        skip_defaults: Whether to leave out the schedulers of this project.
     """
     catalog = get_manager().schedulers()
     theirs: dict[str, SchedulerFactory] = {}

@@ -1,4 +1,4 @@
-"""Older path of the scheduler contract."""
+"""Import path of the base class of schedulers in older TorchX releases."""
 
 from __future__ import annotations
 

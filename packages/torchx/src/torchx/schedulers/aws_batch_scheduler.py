@@ -1,4 +1,4 @@
-"""Older path of ``aws_batch``."""
+"""Import path of the scheduler ``aws_batch`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of ``aws_sagemaker``."""
+"""Import path of the scheduler ``aws_sagemaker`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the device mounts."""
+"""Import path of the device mounts in older TorchX releases."""
 
 from __future__ import annotations
 

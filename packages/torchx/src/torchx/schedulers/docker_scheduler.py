@@ -1,4 +1,4 @@
-"""Older path of ``local_docker``."""
+"""Import path of the scheduler ``local_docker`` in older TorchX releases."""
 
 from __future__ import annotations
 

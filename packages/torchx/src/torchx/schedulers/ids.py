@@ -1,4 +1,4 @@
-"""Older path of the random ids."""
+"""Import path of the random ids in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of ``kubernetes_mcad``."""
+"""Import path of the scheduler ``kubernetes_mcad`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of ``kubernetes``."""
+"""Import path of the scheduler ``kubernetes`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of ``local_cwd``."""
+"""Import path of the scheduler ``local_cwd`` in older TorchX releases."""
 
 from __future__ import annotations
 

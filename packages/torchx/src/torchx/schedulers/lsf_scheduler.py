@@ -1,4 +1,4 @@
-"""Older path of ``lsf``."""
+"""Import path of the scheduler ``lsf`` in older TorchX releases."""
 
 from __future__ import annotations
 

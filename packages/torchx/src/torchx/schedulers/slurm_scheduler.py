@@ -1,4 +1,4 @@
-"""Older path of ``slurm``."""
+"""Import path of the scheduler ``slurm`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of ``Tee``."""
+"""Import path of ``Tee`` in older TorchX releases."""
 
 from __future__ import annotations
 

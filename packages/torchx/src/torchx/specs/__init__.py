@@ -1,4 +1,4 @@
-"""Core types: the same objects as ``torchx_specs``'s."""
+"""Core types, such as ``AppDef``: the same objects as in ``torchx_specs``."""
 
 from __future__ import annotations
 

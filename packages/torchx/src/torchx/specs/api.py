@@ -1,4 +1,4 @@
-"""Older path of the data model."""
+"""Import path of the data model in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of what turns arguments into an AppDef."""
+"""Import path, in older TorchX releases, of the functions that create an AppDef from arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the typed capability keys."""
+"""Import path of the typed capability keys in older TorchX releases."""
 
 from __future__ import annotations
 

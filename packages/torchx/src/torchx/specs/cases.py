@@ -1,4 +1,4 @@
-"""Older path of the case conversions."""
+"""Import path of the case conversions in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the component linter."""
+"""Import path of the component linter in older TorchX releases."""
 
 from __future__ import annotations
 

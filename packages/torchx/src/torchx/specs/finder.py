@@ -1,4 +1,4 @@
-"""Older path of the component finder."""
+"""Import path of the component finder in older TorchX releases."""
 
 from __future__ import annotations
 

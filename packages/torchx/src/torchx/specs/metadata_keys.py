@@ -1,4 +1,4 @@
-"""Older path of the metadata keys."""
+"""Import path of the metadata keys in older TorchX releases."""
 
 from __future__ import annotations
 

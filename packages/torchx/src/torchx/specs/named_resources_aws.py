@@ -1,4 +1,4 @@
-"""Older path of the AWS named resources."""
+"""Import path of the AWS named resources in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the generic named resources."""
+"""Import path of the generic named resources in older TorchX releases."""
 
 from __future__ import annotations
 

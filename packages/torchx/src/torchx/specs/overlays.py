@@ -1,4 +1,4 @@
-"""Older path of the overlays."""
+"""Import path of the overlays in older TorchX releases."""
 
 from __future__ import annotations
 

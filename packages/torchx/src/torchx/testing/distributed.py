@@ -1,4 +1,4 @@
-"""Older path of the distributed test case."""
+"""Import path of the distributed test case in older TorchX releases."""
 
 from __future__ import annotations
 

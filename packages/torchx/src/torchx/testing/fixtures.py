@@ -1,4 +1,4 @@
-"""Older path of the test fixtures."""
+"""Import path of the test fixtures in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-job tracker API."""
+"""The tracker API for programs that run in a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the tracker contract and of ``AppRun``."""
+"""Import path of the base class of trackers and of ``AppRun`` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the MLflow tracker."""
+"""Import path of the MLflow tracker in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colour codes, empty where standard output is no terminal."""
+"""Terminal colour codes; empty strings if standard output is not a terminal."""
 
 from __future__ import annotations
 

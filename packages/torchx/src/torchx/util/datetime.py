@@ -1,4 +1,4 @@
-"""Times as schedulers count them."""
+"""Returns times in seconds since the epoch."""
 
 from __future__ import annotations
 

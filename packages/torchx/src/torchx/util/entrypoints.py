@@ -1,4 +1,4 @@
-"""Entry points, as older plugins and their callers load them."""
+"""Loads entry points, for clients of older TorchX releases."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def load(group: str, name: str, default: Any = _NO_DEFAULT) -> Any:
 def load_group(group: str) -> dict[str, Any]:
     """Return a function for each entry point of a group, by name.
 
-    The function imports ``module:attribute`` and calls it with its own arguments, or returns the
-    module if the entry point names a module.
+    Such a function imports the object ``module:attribute`` of the entry point, and calls the object
+    with the function's arguments. If the entry point names a module, the function returns the
+    module.
     """
     return {ep.name: _defer_load_ep(ep) for ep in entry_points(group)}
 

@@ -1,4 +1,4 @@
-"""Reading configuration files."""
+"""Reads configuration files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the log streaming helpers."""
+"""Import path of the log streaming helpers in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports by name."""
+"""Imports modules and attributes by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Older path of the session id."""
+"""Import path of the session id in older TorchX releases."""
 
 from __future__ import annotations
 

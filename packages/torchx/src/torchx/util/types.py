@@ -1,4 +1,4 @@
-"""Older path of the argument decoding helpers."""
+"""Import path of the argument decoding helpers in older TorchX releases."""
 
 from __future__ import annotations
 

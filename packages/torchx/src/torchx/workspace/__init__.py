@@ -1,4 +1,4 @@
-"""Workspaces: the same objects as ``torchx_specs.workspace``'s."""
+"""Workspace types: the same objects as in ``torchx_specs.workspace``."""
 
 from __future__ import annotations
 

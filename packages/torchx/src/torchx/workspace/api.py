@@ -1,4 +1,4 @@
-"""Older path of the workspace contract."""
+"""Import path of ``Workspace`` and ``WorkspaceMixin`` in older TorchX releases."""
 
 from __future__ import annotations
 

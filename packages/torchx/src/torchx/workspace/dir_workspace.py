@@ -1,4 +1,4 @@
-"""Older path of the ``dir`` workspace."""
+"""Import path of the ``dir`` workspace in older TorchX releases."""
 
 from __future__ import annotations
 

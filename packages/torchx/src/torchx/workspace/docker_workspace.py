@@ -1,4 +1,4 @@
-"""Older path of the docker workspace."""
+"""Import path of the docker workspace in older TorchX releases."""
 
 from __future__ import annotations
 

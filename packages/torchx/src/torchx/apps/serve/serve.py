@@ -1,4 +1,4 @@
-"""Older path of ``torchx_apps.serve``; runs as ``python -m`` too."""
+"""Import path of ``torchx_apps.serve`` in older releases, also for ``python -m``."""
 
 from __future__ import annotations
 

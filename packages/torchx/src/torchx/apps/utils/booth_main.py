@@ -1,4 +1,4 @@
-"""Older path of ``torchx_apps.booth``; runs as ``python -m`` too."""
+"""Import path of ``torchx_apps.booth`` in older releases, also for ``python -m``."""
 
 from __future__ import annotations
 

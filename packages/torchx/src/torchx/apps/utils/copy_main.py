@@ -1,4 +1,4 @@
-"""Older path of ``torchx_apps.copy``; runs as ``python -m`` too."""
+"""Import path of ``torchx_apps.copy`` in older releases, also for ``python -m``."""
 
 from __future__ import annotations
 

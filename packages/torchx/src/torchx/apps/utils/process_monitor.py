@@ -1,4 +1,4 @@
-"""Older path of ``torchx_apps.process_monitor``; runs as ``python -m`` too."""
+"""Import path of ``torchx_apps.process_monitor`` in older releases, also for ``python -m``."""
 
 from __future__ import annotations
 

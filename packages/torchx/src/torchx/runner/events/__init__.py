@@ -1,4 +1,4 @@
-"""The older path of the runner's events."""
+"""Import path of the runner's events in older TorchX releases."""
 
 from __future__ import annotations
 

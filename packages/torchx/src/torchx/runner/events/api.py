@@ -1,4 +1,4 @@
-"""The older path of the event types."""
+"""Import path of the event types in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older path of the event handlers."""
+"""Import path of the event handlers in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a job, kept by key."""
+"""Stores and reads the results of a job by key."""
 
 from __future__ import annotations
 

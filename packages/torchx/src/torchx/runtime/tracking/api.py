@@ -1,4 +1,4 @@
-"""Older path of the result trackers."""
+"""Import path of the result trackers in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Trackers' back ends."""
+"""Trackers for several kinds of storage."""

@@ -1,4 +1,4 @@
-"""Older path of the fsspec tracker."""
+"""Import path of the fsspec tracker in older TorchX releases."""
 
 from __future__ import annotations
 
