@@ -99,7 +99,7 @@ class LogStream:
             yield from split_lines(message if message.endswith("\n") else message + "\n")
 
     def is_past(self, now: float) -> bool:
-        """Return whether every line written from now on is later than ``until``.
+        """Return whether every line written at or after ``now`` is too late for ``until``.
 
         Args:
             now: The time, in seconds since 1970.

@@ -231,7 +231,7 @@ class SlurmBatchRequest:
         )
 
     def groups(self) -> list[list[SlurmReplicaRequest]]:
-        """Return the roles, grouped by the nodes and options of srun that they request."""
+        """Return groups of roles with equal replicas per node, sbatch and srun options."""
         groups: dict[object, list[SlurmReplicaRequest]] = {}
         for role in self.replicas.values():
             key = (

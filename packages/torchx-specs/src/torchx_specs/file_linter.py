@@ -260,7 +260,7 @@ def _standard_module(name: str) -> Any:
     if top_level in sys.stdlib_module_names and top_level not in _NOT_IMPORTED:
         try:
             return importlib.import_module(name)
-        except ImportError:  # the module exists only on another operating system
+        except ImportError:  # the submodule does not exist, or this Python lacks the module
             pass
     return None
 

@@ -18,17 +18,16 @@ _BLOCK_LINES = 512
 def file_log_blocks(
     logs: Iterable[tuple[Key, FileLog | Exception]], *, should_tail: bool
 ) -> Iterator[tuple[Key, Iterable[str] | Exception]]:
-    """Yield blocks of whole lines of many log files, without a thread for each file.
+    """Yield blocks of whole lines of many log files, in the caller's thread.
 
-    If the logs are followed, their ``Tail.is_finished`` is called by this one thread: a slow call
-    delays the lines of all logs.
+    The caller's thread also calls each log's ``Tail.is_finished``; a slow call delays every log.
 
     Args:
-        logs: Keys and their logs; a key without a log has the error that explains why. Logs are
-            taken from the iterable one by one, when they are read. One key may have several logs.
-        should_tail: Whether the logs are followed, at most
-            :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at once, or read one after
-            the other.
+        logs: Pairs of a key and its log, or of a key and the error that prevents reading the log.
+            A pair is taken when its log is read. A key may have several logs.
+        should_tail: Follow at most
+            :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` logs at the same time. If
+            False, read the logs one after the other.
 
     Yields:
         A key, with lines of its log or the error that ended its log. The lines of one log come in

@@ -53,7 +53,7 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
 
 
 def true_conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the conditions of an object whose status is True, by type."""
+    """Return an object's conditions that have the status ``True``, by condition type."""
     conditions = (resource.get("status") or {}).get("conditions") or ()
     return {c["type"]: c for c in conditions if c.get("status") == "True"}
 

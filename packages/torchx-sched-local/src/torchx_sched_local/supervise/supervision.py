@@ -329,7 +329,7 @@ class Supervision:
                     self._logs[index].end_line()
                 _rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
                 process = self._spawn(index, attempt)
-            except Exception as e:  # a subclass may raise anything
+            except Exception as e:  # overridden code of a scheduler may raise anything
                 self.record_start_error(index, e)
                 failed.append(index)
                 continue

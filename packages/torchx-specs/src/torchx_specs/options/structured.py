@@ -254,7 +254,7 @@ def _docstrings(cls: type) -> dict[str, str]:
 
 
 def _own_docstrings(cls: type) -> dict[str, str]:
-    """Read the strings after the fields from the source of the class, if it is available."""
+    """Return the docstrings of a class's own fields; empty if the source is not available."""
     import ast
     import inspect
     import itertools

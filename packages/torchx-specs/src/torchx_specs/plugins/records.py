@@ -107,7 +107,7 @@ class Record(Generic[F]):
 
 
 class SchedulerPlugin(Record["SchedulerFactory"]):
-    """A scheduler."""
+    """The plugin record of a scheduler."""
 
     kind: ClassVar[str] = "scheduler"
     #: False if users can only configure the scheduler's options, and not run apps on it.

@@ -39,17 +39,18 @@ def load_image(
     workspace: str,
     progress: Progress,
 ) -> str:
-    """Add a layer to an image of the engine, and return the id of the new image.
+    """Load a new image into the engine by sending one layer, and return the image's id.
 
-    If the engine has an image of an earlier state of this workspace, and few files were added or
-    changed since then, the layer holds these files and is added to that image.
+    The layer contains all files and is added to the base image. If the engine has an earlier image
+    of this workspace and few files have changed, the layer contains only the changed files and is
+    added to the earlier image.
 
     Args:
         client: The client of the engine.
         image: The name of the new image.
         plan: The contents of the image.
         base: The engine's description of the base image.
-        workspace: The text of the workspace, by which its earlier images are found.
+        workspace: The workspace as a text; part of the cache key that finds the earlier image.
         progress: Shows how many bytes were sent.
 
     Raises:

@@ -10,7 +10,7 @@ from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import SchedulerPlugin
 from torchx_specs.schedulers.api import Scheduler
 
-#: The module, in older TorchX releases, of each scheduler that these releases contain.
+#: Schedulers of older TorchX releases, by name, with the module that defined each one.
 DEFAULT_SCHEDULER_MODULES: dict[str, str] = {
     "local_docker": "torchx.schedulers.docker_scheduler",
     "local_cwd": "torchx.schedulers.local_scheduler",
