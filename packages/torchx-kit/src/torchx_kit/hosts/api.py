@@ -86,7 +86,7 @@ class Host(ABC):
         """Return the content of a file."""
 
     def read_text(self, path: str) -> str:
-        """Return the content of a file, decoded as UTF-8; invalid bytes become surrogate escapes."""
+        """Return a file's content, decoded as UTF-8; invalid bytes become surrogate escapes."""
         return self.read(path).decode("utf-8", "surrogateescape")
 
     @abstractmethod
