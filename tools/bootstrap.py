@@ -73,7 +73,7 @@ def main(arguments: "list[str]") -> None:
     os.environ["HATCH_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
     os.environ["HATCH_ENV_TYPE_VIRTUAL_UV_PATH"] = os.path.join(TOOLS, "bin", "uv")
     hatch = os.path.join(TOOLS, "bin", "hatch")
-    command = ["shell"] if arguments == ["shell"] else ["run", *arguments]
+    command = ["shell"] if arguments == ["shell"] else ["run", "--", *arguments]
     os.execv(hatch, [hatch, *command])  # noqa: S606 (replaces this process)
 
 
