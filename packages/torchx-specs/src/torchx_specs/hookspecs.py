@@ -46,9 +46,10 @@ from torchx_specs.plugins.records import (
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
     """Yield schedulers, by the name that ``torchx run -s`` takes.
 
-    Called when a scheduler is looked up, or schedulers are listed.
-    :class:`~torchx_specs.plugins.factories.SchedulerFactory` is the factory's signature; a runner
-    calls it once for each scheduler that it uses. A factory must not contact a server. Yield an
+    TorchX calls this hook when a scheduler is looked up, or schedulers are listed. Each record
+    names a factory, a function with the signature
+    :class:`~torchx_specs.plugins.factories.SchedulerFactory`; a runner calls the factory once for
+    each scheduler that it uses. A factory must not contact its service. Yield an
     :class:`~torchx_specs.plugins.records.OptionsOnlySchedulerPlugin` for a scheduler that only has
     a section in ``.torchxconfig``::
 
@@ -67,10 +68,10 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
 def torchx_named_resources() -> Iterable[ResourcePlugin]:
     """Yield named resources, by the name that ``resource(h=...)`` takes.
 
-    Called when a resource is looked up by a name, or resources are listed.
-    :class:`~torchx_specs.plugins.factories.ResourceFactory` is the factory's signature; it is
-    called at each look-up and returns a new object. A plugin's resource overrides a generic one of
-    the same name::
+    TorchX calls this hook when a resource is looked up by a name, or resources are listed. Each
+    record names a factory, a function with the signature
+    :class:`~torchx_specs.plugins.factories.ResourceFactory`. TorchX calls the factory at each
+    look-up; it returns a new object. A plugin's resource overrides a generic one of the same name::
 
         from torchx_specs import Resource
         from torchx_specs.hookspecs import ResourcePlugin, hookimpl
@@ -89,10 +90,10 @@ def torchx_named_resources() -> Iterable[ResourcePlugin]:
 def torchx_components() -> Iterable[ComponentPlugin]:
     """Yield modules whose functions are components.
 
-    Called when a component is looked up by its name, or components are listed. There is no factory:
-    the finder imports the module, and only those sub-modules that a name refers to. The function
-    ``ddp`` in ``acme_torchx/components/train.py`` becomes the component ``acme.train.ddp``. Several
-    plugins may use one group::
+    TorchX calls this hook when a component is looked up by its name, or components are listed.
+    There is no factory: the finder imports the module, and only those sub-modules that a name
+    refers to. The function ``ddp`` in ``acme_torchx/components/train.py`` becomes the component
+    ``acme.train.ddp``. Several plugins may use one group::
 
         from torchx_specs.hookspecs import ComponentPlugin, hookimpl
 
@@ -107,9 +108,10 @@ def torchx_components() -> Iterable[ComponentPlugin]:
 def torchx_trackers() -> Iterable[TrackerPlugin]:
     """Yield trackers, by the name that ``[torchx:tracker]`` uses.
 
-    Called in the launcher when an app is submitted and trackers are configured, and in a job when
-    the job first uses a tracker. :class:`~torchx_specs.plugins.factories.TrackerFactory` is the
-    factory's signature; a job calls it once for each configured tracker::
+    TorchX calls this hook in the launcher, when an app with trackers is submitted, and in a job,
+    when the job first uses its trackers. Each record names a factory, a function with the signature
+    :class:`~torchx_specs.plugins.factories.TrackerFactory`. A job calls the factory once for each
+    configured tracker::
 
         from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 
@@ -124,10 +126,10 @@ def torchx_trackers() -> Iterable[TrackerPlugin]:
 def torchx_commands() -> Iterable[CommandPlugin]:
     """Yield sub-commands of ``torchx``.
 
-    Called at each start of the command, so the plugin's module must import quickly.
-    :class:`~torchx_specs.plugins.factories.CommandFactory` is the factory's signature: a
-    :class:`click.Command`, or a callable that returns one. It is imported when the command runs, or
-    when the command's help is shown::
+    TorchX calls this hook at each start of the command, so the plugin's module must import quickly.
+    Each record names a factory: a :class:`click.Command`, or a function that returns one
+    (:class:`~torchx_specs.plugins.factories.CommandFactory`). TorchX imports the factory when the
+    command runs, or when the command's help is shown::
 
         from torchx_specs.hookspecs import CommandPlugin, hookimpl
 
@@ -144,9 +146,10 @@ def torchx_commands() -> Iterable[CommandPlugin]:
 def torchx_workspaces() -> Iterable[WorkspacePlugin]:
     """Yield workspace builders, by the name that the option ``workspace_type`` takes.
 
-    Called when the options of a scheduler with workspaces are needed.
-    :class:`~torchx_specs.plugins.factories.WorkspaceFactory` is the factory's signature; a
-    scheduler calls it once. A builder that cannot be loaded is reported and left out::
+    TorchX calls this hook when the options of a scheduler with workspaces are needed. Each record
+    names a factory, a function with the signature
+    :class:`~torchx_specs.plugins.factories.WorkspaceFactory`; a scheduler calls the factory once. A
+    builder that cannot be loaded is reported and left out::
 
         from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 
@@ -161,11 +164,10 @@ def torchx_workspaces() -> Iterable[WorkspacePlugin]:
 def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
     """Yield destinations of the runner's events, by name.
 
-    Called at the first event of a runner.
-    :class:`~torchx_specs.plugins.factories.EventHandlerFactory` is the factory's signature; it is
-    called once for each destination that is used. The handler receives one log record for each
-    event; the record's message is the event as JSON. The handler named ``null`` receives every
-    event::
+    TorchX calls this hook at the first event of a runner. Each record names a factory, a function
+    with the signature :class:`~torchx_specs.plugins.factories.EventHandlerFactory`; the runner
+    calls the factory once for each destination that is used. Each log record that reaches the
+    handler has one event as JSON in its message. The handler named ``null`` receives every event::
 
         import logging
         from torchx_specs.hookspecs import EventHandlerPlugin, hookimpl
