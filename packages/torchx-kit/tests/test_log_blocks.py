@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from torchx_kit.logs.blocks import file_log_blocks
 from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
+from torchx_specs.errors import BackendError
 
 
 def write_logs(folder: Path, count: int) -> dict[int, list[str]]:
@@ -130,3 +132,14 @@ def test_reading_is_about_as_fast_as_the_file_iterator(tmp_path: Path) -> None:
     count = sum(len(list(lines)) for _, lines in blocks if not isinstance(lines, Exception))
     assert count == 200_000
     assert time.process_time() - begun < 5 * plain + 0.2
+
+
+def test_lines_before_an_error_are_yielded() -> None:
+    def lines() -> Iterator[str]:
+        yield "first\n"
+        raise BackendError("the disk fails")
+
+    log: Any = lines()
+    blocks = list(file_log_blocks([("a", log)], should_tail=False))
+    assert blocks[0] == ("a", ["first\n"])
+    assert [str(error) for _, error in blocks[1:]] == ["the disk fails"]

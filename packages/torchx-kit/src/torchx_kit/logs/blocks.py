@@ -44,13 +44,17 @@ def _read_all(
             yield key, log
             continue
         lines = iter(log)
-        while True:
-            block: list[str] | Exception
+        error: Exception | None = None
+        while error is None:
+            block: list[str] = []
             try:
-                block = list(islice(lines, _BLOCK_LINES))
+                # extend() keeps the lines that were read before an error
+                block.extend(islice(lines, _BLOCK_LINES))
             except Exception as e:  # the consumer decides what an unreadable log means
-                block = e
+                error = e
             if block:
                 yield key, block
-            if not block or isinstance(block, Exception):
+            elif error is None:
                 break
+        if error is not None:
+            yield key, error
