@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,49 @@ def test_script_is_valid_bash(scheduler: SlurmScheduler) -> None:
     made = script_text(scheduler, role("it's", args=["x\ny", "'"]), role("b", num_replicas=2))
     done = subprocess.run(["/bin/bash", "-n"], input=made, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+class TestRequeue:
+    """The script of a failed job, run with doubles of Slurm's commands."""
+
+    @pytest.fixture
+    def outcome(
+        self, scheduler: SlurmScheduler, tmp_path: Path, command_double: Callable[..., Path]
+    ) -> Callable[[str], str]:
+        """Return a function that runs the script; the double of ``scontrol requeue`` is given."""
+        text = script_text(scheduler, role(max_retries=1), job_dir=str(tmp_path))
+        path = tmp_path / "script.sh"
+        path.write_text(text)
+        command_double("srun", "exit 3")
+
+        def run(requeue: str) -> str:
+            command_double(
+                "scontrol",
+                'case "$*" in *hostnames*) echo localhost;; '
+                f'*"show job"*) echo " JobState=RUNNING ";; requeue*) {requeue};; esac',
+            )
+            environ = {
+                "PATH": f"{tmp_path / 'doubles'}:/usr/bin:/bin",
+                "SLURM_JOB_ID": "7",
+                "SLURM_JOB_NODELIST": "n1",
+                "SLURM_RESTART_COUNT": "0",
+            }
+            done = subprocess.run(
+                ["/bin/bash", str(path)], env=environ, cwd=tmp_path, capture_output=True, timeout=60
+            )
+            assert done.returncode == 3, done.stderr
+            (record,) = tmp_path.glob("**/outcome")
+            return record.read_text().split()[0]
+
+        return run
+
+    def test_job_is_requeued(self, outcome: Callable[[str], str]) -> None:
+        assert outcome("exit 0") == "REQUEUED"
+
+    def test_signal_that_slurm_sends_while_it_requeues_is_not_a_failure(
+        self, outcome: Callable[[str], str]
+    ) -> None:
+        assert outcome("kill -TERM $$; exit 0") == "REQUEUED"
+
+    def test_refused_requeue_is_a_failure(self, outcome: Callable[[str], str]) -> None:
+        assert outcome("exit 1") == "FAILED"

@@ -230,6 +230,7 @@ if [ "$tx_code" -ne 0 ]; then
     fi
     if [ -z "$tx_ended" ] && [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
         echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+        trap '' TERM # requeue ends scontrol, too
         scontrol requeue "$SLURM_JOB_ID" && exit "$tx_code"
     fi
 fi
