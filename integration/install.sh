@@ -21,14 +21,14 @@ local_() {
     packages+=(python3 python3-venv)
 }
 
-# slurmdbd and MariaDB are for the cluster with accounting.
+# slurmdbd and MariaDB are for the cluster with accounting; debootstrap is for integration/chroot.sh.
 slurm_() {
-    packages+=(munge slurm-client slurmctld slurmd slurmdbd slurm-wlm-mysql-plugin mariadb-server)
+    packages+=(debootstrap munge slurm-client slurmctld slurmd slurmdbd slurm-wlm-mysql-plugin mariadb-server)
 }
 
-# The test images are built from busybox and python3.
+# The test images are built from busybox and python3; debootstrap is for integration/chroot.sh.
 docker_() {
-    packages+=(docker.io iptables busybox-static python3)
+    packages+=(debootstrap docker.io iptables busybox-static python3)
 }
 
 # The engine runs pushed images; faketime starts a client with a wrong clock.

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Make a folder with another Debian release in it, as root: integration/chroot.sh RELEASE FOLDER PACKAGE ...
+#
+# Tests start newer versions of services in it (`chroot FOLDER COMMAND`). The packages are installed
+# without the ones that they recommend, and no service is started. A second run with the same
+# release and packages changes nothing. The release is trixie or sid.
+set -euo pipefail
+
+if [ "$#" -lt 3 ]; then
+    echo "usage: integration/chroot.sh RELEASE FOLDER PACKAGE ..." >&2
+    exit 2
+fi
+release=$1
+folder=$2
+shift 2
+done_file=$folder/.packages
+if [ "$(cat "$done_file" 2>/dev/null)" = "$release $*" ]; then
+    exit
+fi
+if ! command -v debootstrap >/dev/null; then
+    echo "chroot: debootstrap is missing; run integration/install.sh first" >&2
+    exit 1
+fi
+mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -n 1)
+rm -rf "$folder"
+mkdir -p "$folder"
+debootstrap --variant=minbase "$release" "$folder" "$mirror" >"$folder.log" 2>&1 || {
+    tail -n 5 "$folder.log" >&2
+    exit 1
+}
+# Without this file, packages start their services.
+printf '#!/bin/sh\nexit 101\n' >"$folder/usr/sbin/policy-rc.d"
+chmod 755 "$folder/usr/sbin/policy-rc.d"
+DEBIAN_FRONTEND=noninteractive chroot "$folder" apt-get -qq install -y --no-install-recommends "$@" \
+    >>"$folder.log" 2>&1 || {
+    tail -n 5 "$folder.log" >&2
+    exit 1
+}
+chroot "$folder" apt-get clean
+echo "$release $*" >"$done_file"
