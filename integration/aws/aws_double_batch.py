@@ -51,6 +51,7 @@ class Queue:
         slots: Number of nodes that run at the same time; 0 keeps every job RUNNABLE.
         reason: Status reason of waiting jobs.
         region: Region in the queue's ARN.
+        kind: Type of the instances: ``EC2``, ``SPOT``, ``FARGATE``, ``EKS`` or ``UNMANAGED``.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Queue:
     slots: int = 1_000_000
     reason: str = ""
     region: str = "us-east-1"
+    kind: str = "EC2"
     used: int = 0
 
     @property
@@ -144,7 +146,7 @@ class Batch:
         return queue
 
     def fill(self, queue: str, count: int, definition_name: str = "filled", **fields: Any) -> None:
-        """Add ended jobs to a queue.
+        """Add ended jobs to a queue, with the tag of TorchX's jobs unless ``tags`` is given.
 
         Args:
             queue: Name of the queue.
@@ -173,6 +175,7 @@ class Batch:
                 multinode=False,
                 created=now_ms() - 60_000,
                 status="SUCCEEDED",
+                tags={"torchx.pytorch.org/version": "0.1"},
             )
             for key, value in fields.items():
                 setattr(job, key, copy.copy(value))
@@ -212,6 +215,15 @@ class Batch:
             queues = [queue for queue in queues if queue.name in wanted or queue.arn in wanted]
         part, token = page(queues, call.params.get("nextToken"), call.params.get("maxResults", 100))
         return {"jobQueues": [_described_queue(queue) for queue in part], "nextToken": token}
+
+    def DescribeComputeEnvironments(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        wanted = call.params.get("computeEnvironments") or ()
+        found = map(_described_environment, self._queues.values())
+        return {
+            "computeEnvironments": [
+                item for item in found if not wanted or item["computeEnvironmentArn"] in wanted
+            ]
+        }
 
     def _queue(self, name: str) -> Queue:
         for queue in self._queues.values():
@@ -294,6 +306,8 @@ class Batch:
                 if "containerOverrides" in params:
                     raise refuse("containerOverrides can't be used with a multinode job")
                 properties = definition["nodeProperties"]
+                if queue.kind not in ("EC2", "EKS"):
+                    raise refuse(f"multinode jobs don't run on {queue.kind} compute environments")
                 containers = node_containers(properties, params.get("nodeOverrides"))
             else:
                 if "nodeOverrides" in params:
@@ -691,13 +705,30 @@ def _described_queue(queue: Queue) -> dict[str, Any]:
         "computeEnvironmentOrder": [
             {
                 "order": 1,
-                "computeEnvironment": f"arn:aws:batch:{queue.region}:{ACCOUNT}"
-                ":compute-environment/double",
+                "computeEnvironment": _described_environment(queue)["computeEnvironmentArn"],
             }
         ],
-        "jobQueueType": "ECS",
+        "jobQueueType": {"EKS": "EKS", "FARGATE": "ECS_FARGATE"}.get(queue.kind, "ECS"),
         "schedulingPolicyArn": policy if queue.fair_share else None,
     }
+
+
+def _described_environment(queue: Queue) -> dict[str, Any]:
+    """Return the only compute environment of a queue."""
+    prefix = f"arn:aws:batch:{queue.region}:{ACCOUNT}:compute-environment"
+    found: dict[str, Any] = {
+        "computeEnvironmentName": f"double-{queue.name}",
+        "computeEnvironmentArn": f"{prefix}/double-{queue.name}",
+        "ecsClusterArn": f"arn:aws:ecs:{queue.region}:{ACCOUNT}:cluster/double",
+        "state": "ENABLED",
+        "status": "VALID",
+        "type": "UNMANAGED" if queue.kind == "UNMANAGED" else "MANAGED",
+        "containerOrchestrationType": "EKS" if queue.kind == "EKS" else "ECS",
+    }
+    if queue.kind != "UNMANAGED":
+        kind = "EC2" if queue.kind == "EKS" else queue.kind
+        found["computeResources"] = {"type": kind, "maxvCpus": 64, "subnets": ["subnet-1"]}
+    return found
 
 
 def _common(job: _Job) -> dict[str, Any]:

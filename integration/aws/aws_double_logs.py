@@ -34,12 +34,17 @@ class Logs:
         empty_page_every: One of so many pages is empty although more follow, as in the real
             service; 0 for never.
         delay: How long until an event can be read, in seconds.
+        quota: Largest number of GetLogEvents requests in a second.
+        throttled: Number of requests that exceeded the quota.
     """
 
     def __init__(self) -> None:
         self.page_lines = 10_000
         self.empty_page_every = 0
         self.delay = 0.0
+        self.quota = 25
+        self.throttled = 0
+        self._requests: list[float] = []
         self._groups: dict[str, dict[str, _Stream]] = {}
         self._lock = threading.Lock()
 
@@ -73,6 +78,7 @@ class Logs:
     def GetLogEvents(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
         params = call.params
         with self._lock:
+            self._throttle()
             stream = self._stream(params)
             end = _visible(stream)
             if "endTime" in params:
@@ -103,6 +109,15 @@ class Logs:
             "nextForwardToken": forward if direction == "f" else f"f/{max(low, high):020}/s",
             "nextBackwardToken": f"b/{low:020}/s",
         }
+
+    def _throttle(self) -> None:
+        """Raise an error if the requests of the last second exceed the quota."""
+        now = time.monotonic()
+        self._requests = [at for at in self._requests if at > now - 1]
+        if len(self._requests) >= self.quota:
+            self.throttled += 1
+            raise ServiceError("ThrottlingException", "Rate exceeded")
+        self._requests.append(now)
 
     def DescribeLogStreams(self, call: Call) -> dict[str, Any]:  # noqa: N802
         params = call.params

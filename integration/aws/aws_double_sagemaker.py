@@ -83,6 +83,7 @@ class SageMaker:
         refused_roles: IAM roles that cannot be assumed.
         missing_images: Images that cannot be pulled.
         limits: Instance types with a quota of 0.
+        unindexed: Names of jobs that ``Search`` does not find yet.
     """
 
     def __init__(self, logs: Logs) -> None:
@@ -95,6 +96,7 @@ class SageMaker:
         self.refused_roles: set[str] = set()
         self.missing_images: set[str] = set()
         self.limits: set[str] = set()
+        self.unindexed: set[str] = set()
         self._logs = logs
         self._changed = threading.Condition(threading.RLock())
         self._jobs: dict[str, _TrainingJob] = {}
@@ -109,8 +111,14 @@ class SageMaker:
         for process in processes:
             process.stop(0)
 
-    def fill(self, count: int, status: str = "Completed") -> None:
-        """Add jobs that have just ended."""
+    def fill(self, count: int, status: str = "Completed", *, is_own: bool = True) -> None:
+        """Add jobs that have just ended.
+
+        Args:
+            count: Number of jobs.
+            status: Their status.
+            is_own: Whether they have the tag of TorchX's jobs.
+        """
         for i in range(count):
             now = _now()
             request = {
@@ -123,6 +131,8 @@ class SageMaker:
             job = _TrainingJob(request, _arn("us-east-1", f"filled-{i:05}"), now, status, status)
             job.modified = job.training_ended = now
             self._jobs[job.name] = job
+            if is_own:
+                self._tags[job.arn] = {"torchx.pytorch.org/version": "0.1"}
 
     def close(self) -> None:
         """Stop all jobs."""
@@ -219,6 +229,29 @@ class SageMaker:
                 for job in part
             ]
         return {"TrainingJobSummaries": found, "NextToken": token}
+
+    def Search(self, call: Call) -> dict[str, Any]:  # noqa: N802
+        """Find training jobs created after a time; the index lacks the jobs in ``unindexed``."""
+        params = call.params
+        (created,) = params["SearchExpression"]["Filters"]
+        if params["Resource"] != "TrainingJob" or created["Name"] != "CreationTime":
+            raise ServiceError("ValidationException", "the double only searches by creation time")
+        after = datetime.fromisoformat(created["Value"].replace("Z", "+00:00"))
+        with self._changed:
+            jobs = [job for job in self._jobs.values() if job.created >= after]
+            jobs = [job for job in jobs if job.name not in self.unindexed]
+            part, token = page(jobs, params.get("NextToken"), params.get("MaxResults", 10))
+            found = [
+                {
+                    "TrainingJob": {
+                        "TrainingJobName": job.name,
+                        "TrainingJobArn": job.arn,
+                        "Tags": _as_list(self._tags.get(job.arn, {})),
+                    }
+                }
+                for job in part
+            ]
+        return {"Results": found, "NextToken": token}
 
     def StopTrainingJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
         with self._changed:

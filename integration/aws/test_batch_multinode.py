@@ -21,6 +21,7 @@ from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.client import AccessDeniedError, ThrottledError
 from torchx_specs import AppDef, AppState, Resource, Role, macros
+from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
 from torchx_testing.schedulers import SchedulerConformance
@@ -279,6 +280,38 @@ def test_followers_of_sixteen_nodes_share_requests(
     print(f"{double.counts['DescribeJobs']} DescribeJobs in the time of {looks:.0f} looks")
 
 
+def test_followers_of_a_hundred_nodes_stay_under_the_quota_of_log_requests(
+    double: AwsDouble, scheduler: AWSBatchScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = 100
+    app_id = scheduler.submit(app(sh("echo $$; sleep 3", num_replicas=count)), CFG)
+    logs = [scheduler.log_iter(app_id, "worker", k, should_tail=True) for k in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        lines = list(pool.map(list, logs))
+    assert [len(found) for found in lines] == [1] * count
+    assert "throttles" not in caplog.text
+    # A log needs two or more requests: one while the node runs, one after its end.
+    assert double.counts["GetLogEvents"] >= count
+    assert double.logs.throttled == 0
+
+
+def test_jobs_of_other_tools_are_not_listed(
+    double: AwsDouble, scheduler: AWSBatchScheduler
+) -> None:
+    double.batch.fill(CFG["queue"], 2, definition_name=f"{DEFINITION_PREFIX}other", tags={})
+    app_id = scheduler.submit(app(sh("true")), CFG)
+    assert [item.app_id for item in scheduler.list()] == [app_id]
+
+
+def test_fargate_queue_is_refused_before_a_definition_is_registered(
+    double: AwsDouble, scheduler: AWSBatchScheduler
+) -> None:
+    double.batch.add_queue("serverless", kind="FARGATE")
+    with pytest.raises(RequestError, match="'serverless' runs its jobs on Fargate"):
+        scheduler.submit(app(sh("true")), {"queue": "serverless"})
+    assert "RegisterJobDefinition" not in double.counts
+
+
 def test_list_sends_one_request_per_page_and_queues_concurrently(
     double: AwsDouble, scheduler: AWSBatchScheduler
 ) -> None:
@@ -294,7 +327,7 @@ def test_list_sends_one_request_per_page_and_queues_concurrently(
     assert double.counts == {
         "DescribeJobQueues": 1,
         "ListJobs": 20 * 10 + 2,
-        "DescribeJobDefinitions": 1,
+        "DescribeJobs": 20 * 10,  # ListJobs returns no tags
     }
     assert 2 <= double.most_at_once <= 8
 

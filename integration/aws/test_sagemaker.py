@@ -18,6 +18,7 @@ from torchx_sched_aws.client import AccessDeniedError, AwsError, ThrottledError
 from torchx_sched_aws.sagemaker.logs import LOG_GROUP
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, macros
+from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
@@ -163,7 +164,8 @@ def test_request_equals_the_dry_run(
 def test_script_becomes_hyperparameters(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
-    job = app(args=["train.py", "--lr", "0.1", "--name=a b"])
+    args = ["--lr", "0.1", "--name=a b"]
+    job = AppDef("train", [Role("worker", "an/image:1", entrypoint="train.py", args=args)])
     app_id = scheduler.submit(job, CFG)
     assert ended(app_id).state == AppState.SUCCEEDED
     (line,) = scheduler.log_iter(app_id, "worker")
@@ -244,8 +246,30 @@ def test_list_sends_one_request_per_page(
     double.sagemaker.fill(2_000)
     found = scheduler.list()
     assert len(found) == 2_000
-    assert double.counts == {"ListTrainingJobs": 20}
+    assert double.counts == {"ListTrainingJobs": 20, "Search": 20}
     assert found[0].app_handle.startswith("aws_sagemaker://test/filled-")
+
+
+def test_list_has_new_jobs_that_search_does_not_find_yet(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler
+) -> None:
+    app_id = scheduler.submit(app(), CFG)
+    double.sagemaker.unindexed.add(app_id)
+    assert [item.app_id for item in scheduler.list()] == [app_id]
+
+
+@pytest.mark.parametrize("faults", [[], [Fault("Search", "denied")]])
+def test_jobs_of_other_tools_are_neither_listed_nor_ended(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, faults: list[Fault]
+) -> None:
+    double.sagemaker.fill(2, is_own=False)
+    double.faults += faults
+    app_id = scheduler.submit(app(), CFG)
+    assert [item.app_id for item in scheduler.list()] == [app_id]
+    for action in (scheduler.cancel, scheduler.delete):
+        with pytest.raises(RequestError, match="TorchX did not submit this training job"):
+            action("filled-00000")
+    assert not double.counts.keys() & {"StopTrainingJob", "DeleteTrainingJob"}
 
 
 def test_throttled_requests_are_retried(

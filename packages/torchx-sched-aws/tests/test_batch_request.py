@@ -68,12 +68,29 @@ def role(**fields: Any) -> Role:
     return Role(**{**given, **fields})
 
 
-def test_single_node_request_has_every_field(request_of: Request) -> None:
+def test_one_replica_keeps_its_instance_type(request_of: Request) -> None:
     resource = Resource(
         cpu=4,
         gpu=2,
         memMB=2048,
         capabilities={"node.kubernetes.io/instance-type": "p4d.24xlarge"},
+    )
+    job = request_of(role(resource=resource, env={"TORCHX_X": "1"}))
+    assert job.job_def["type"] == "multinode"
+    nodes = job.job_def["nodeProperties"]
+    assert (nodes["numNodes"], nodes["mainNode"]) == (1, 0)
+    (group,) = nodes["nodeRangeProperties"]
+    assert group["targetNodes"] == "0:0"
+    assert group["container"]["instanceType"] == "p4d.24xlarge"
+    (override,) = job.submission["nodeOverrides"]["nodePropertyOverrides"]
+    assert override["targetNodes"] == "0:0"
+
+
+def test_single_node_request_has_every_field(request_of: Request) -> None:
+    resource = Resource(
+        cpu=4,
+        gpu=2,
+        memMB=2048,
         devices={"vpc.amazonaws.com/efa": 1, "aws.amazon.com/neurondevice": 1},
     )
     mounts = [

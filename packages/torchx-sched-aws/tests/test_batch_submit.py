@@ -8,6 +8,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
+from torchx_sched_aws.batch.container import INSTANCE_TYPE
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.batch.submit import TAG_DIGEST, definition_digest
 from torchx_sched_aws.client import AccessDeniedError, AwsError
@@ -29,8 +30,9 @@ def scheduler(stubber: Stubber) -> AWSBatchScheduler:
     return AWSBatchScheduler("test", client=stubber.client)
 
 
-def dry_run(scheduler: AWSBatchScheduler, **cfg: Any) -> Any:
-    resource = Resource(cpu=1, gpu=0, memMB=64)
+def dry_run(scheduler: AWSBatchScheduler, instance_type: str = "", **cfg: Any) -> Any:
+    capabilities = {INSTANCE_TYPE: instance_type} if instance_type else {}
+    resource = Resource(cpu=1, gpu=0, memMB=64, capabilities=capabilities)
     app = AppDef("app", [Role("main", "image", entrypoint="sh", resource=resource)])
     return scheduler.submit_dryrun(app, {"queue": "queue", **cfg})
 
@@ -153,6 +155,68 @@ def test_queue_that_cannot_accept_the_job_is_an_error(
     assert caught.value.exit_code == 2
 
 
+def environment(kind: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "computeEnvironmentName": "e",
+        "computeEnvironmentArn": "arn:e",
+        "ecsClusterArn": "arn:c",
+        "type": "MANAGED",
+        "computeResources": {"type": kind, "maxvCpus": 4, "subnets": ["s"]},
+        **fields,
+    }
+
+
+def expect_environments(stubber: Stubber, *environments: dict[str, Any], **fields: Any) -> None:
+    order = [{"order": 1, "computeEnvironment": "arn:e"}]
+    expect_queue(stubber, computeEnvironmentOrder=order, **fields)
+    stubber.add_response(
+        "describe_compute_environments",
+        {"computeEnvironments": list(environments)},
+        {"computeEnvironments": ["arn:e"]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("environments", "fields", "message"),
+    [
+        ([environment("FARGATE")], {}, "runs its jobs on Fargate"),
+        ([environment("FARGATE_SPOT")], {}, "runs its jobs on Fargate"),
+        ([environment("EC2")], {"jobQueueType": "ECS_FARGATE"}, "runs its jobs on Fargate"),
+        ([environment("EC2", containerOrchestrationType="EKS")], {}, "Amazon EKS.*-s kubernetes"),
+        ([], {"jobQueueType": "EKS"}, "Amazon EKS"),
+        ([], {"jobQueueType": "SAGEMAKER_TRAINING"}, "-s aws_sagemaker"),
+        ([environment("SPOT")], {}, "or a resource without an instance type"),
+        ([environment("", type="UNMANAGED", computeResources=None)], {}, "unmanaged instances"),
+    ],
+)
+def test_queue_whose_instances_cannot_run_the_job_is_an_error(
+    scheduler: AWSBatchScheduler,
+    stubber: Stubber,
+    environments: list[dict[str, Any]],
+    fields: dict[str, Any],
+    message: str,
+) -> None:
+    for item in environments:
+        if item["computeResources"] is None:
+            del item["computeResources"]
+    info = dry_run(scheduler, instance_type="p4d.24xlarge")
+    expect_environments(stubber, *environments, **fields)
+    with pytest.raises(RequestError, match=message) as caught:
+        scheduler.schedule(info)
+    assert caught.value.exit_code == 2
+
+
+def test_spot_queue_runs_a_job_of_one_container(
+    scheduler: AWSBatchScheduler, stubber: Stubber
+) -> None:
+    info = dry_run(scheduler)
+    expect_environments(stubber, environment("SPOT"))
+    expect_definitions(stubber)
+    expect_registration(stubber, info, "new")
+    expect_submission(stubber, info, "new")
+    scheduler.schedule(info)
+
+
 def test_unknown_queue_is_an_error_with_a_hint(
     scheduler: AWSBatchScheduler, stubber: Stubber
 ) -> None:
@@ -197,6 +261,7 @@ def job(**fields: Any) -> dict[str, Any]:
         "startedAt": 1,
         "jobDefinition": ARN,
         "container": {},
+        "tags": {"torchx.pytorch.org/version": "1"},
     }
     return {"jobs": [{**found, **fields}]}
 
@@ -231,18 +296,76 @@ def test_cancel_of_an_ended_job_does_nothing(
     stubber.assert_no_pending_responses()
 
 
-@pytest.mark.parametrize("already_deregistered", [False, True])
-def test_delete_deregisters_the_definition(
-    scheduler: AWSBatchScheduler, stubber: Stubber, already_deregistered: bool
-) -> None:
+def expect_deletion(stubber: Stubber, *others: dict[str, Any]) -> None:
+    """Expect the requests of a deletion until the other jobs of the definition are known."""
     expect_found(stubber)
     stubber.add_response("terminate_job", {}, {"jobId": "id", "reason": "deleted by TorchX"})
     stubber.add_response("tag_resource", {}, {"resourceArn": ANY, "tags": ANY})
+    stubber.add_response("describe_job_queues", queue(), {})
+    ids = ["id", *(other["jobId"] for other in others)]
+    summaries = [{"jobId": job_id, "jobName": "n", "jobDefinition": ARN} for job_id in ids]
+    # Not every implementation of the API has this filter.
+    summaries.append({"jobId": "y", "jobName": "n", "jobDefinition": f"{ARN}4"})
+    stubber.add_response(
+        "list_jobs",
+        {"jobSummaryList": summaries},
+        {"jobQueue": "queue", "filters": [{"name": "JOB_DEFINITION", "values": [ARN]}]},
+    )
+    if others:
+        stubber.add_response("describe_jobs", {"jobs": list(others)}, {"jobs": ids[1:]})
+
+
+DELETED_JOB = job(jobId="deleted", tags={"torchx.pytorch.org/deleted": "true"})["jobs"][0]
+
+
+@pytest.mark.parametrize("others", [(), (DELETED_JOB,)])
+@pytest.mark.parametrize("already_deregistered", [False, True])
+def test_delete_deregisters_a_definition_without_other_jobs(
+    scheduler: AWSBatchScheduler,
+    stubber: Stubber,
+    others: tuple[dict[str, Any], ...],
+    already_deregistered: bool,
+) -> None:
+    expect_deletion(stubber, *others)
     if already_deregistered:
         stubber.add_client_error("deregister_job_definition", "ClientException", "not found")
     else:
         stubber.add_response("deregister_job_definition", {}, {"jobDefinition": ARN})
     scheduler.delete("queue:name")
+    stubber.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("status", ["RUNNABLE", "SUCCEEDED"])
+def test_delete_keeps_a_definition_that_another_job_uses(
+    scheduler: AWSBatchScheduler, stubber: Stubber, status: str
+) -> None:
+    expect_deletion(stubber, job(jobId="other", status=status)["jobs"][0])
+    scheduler.delete("queue:name")
+    stubber.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("action", ["cancel", "delete"])
+def test_job_of_another_tool_is_not_ended(
+    scheduler: AWSBatchScheduler, stubber: Stubber, action: str
+) -> None:
+    expect_found(stubber, tags={"team": "vision"})
+    with pytest.raises(RequestError, match="TorchX did not submit this job") as caught:
+        getattr(scheduler, action)("queue:name")
+    assert caught.value.exit_code == 2
+    stubber.assert_no_pending_responses()
+
+
+def test_own_job_is_found_beside_a_newer_job_of_the_same_name(
+    scheduler: AWSBatchScheduler, stubber: Stubber
+) -> None:
+    summaries = [{"jobId": job_id, "jobName": "name"} for job_id in ("newer", "id")]
+    stubber.add_response("list_jobs", {"jobSummaryList": summaries})
+    jobs = [job(jobId="newer", tags={})["jobs"][0], *job()["jobs"]]
+    stubber.add_response("describe_jobs", {"jobs": jobs}, {"jobs": ["newer", "id"]})
+    for _ in range(2):
+        stubber.add_response("describe_jobs", job(), {"jobs": ["id"]})
+    stubber.add_response("terminate_job", {}, {"jobId": "id", "reason": ANY})
+    scheduler.cancel("queue:name")
     stubber.assert_no_pending_responses()
 
 

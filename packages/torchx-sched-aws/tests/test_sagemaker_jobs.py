@@ -45,7 +45,7 @@ def scheduler(sagemaker: Stubber) -> AWSSageMakerScheduler:
 
 
 def training_job(**fields: Any) -> dict[str, Any]:
-    """Return the description of a training job."""
+    """Return the description of a training job that TorchX submitted."""
     return {
         "TrainingJobName": NAME,
         "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{NAME}",
@@ -60,6 +60,7 @@ def training_job(**fields: Any) -> dict[str, Any]:
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": 60},
         "CreationTime": NOW,
+        "Environment": {"TORCHX_ROLE_NAME": "main"},
         **fields,
     }
 
@@ -207,7 +208,8 @@ def test_existing_job_of_another_request_is_an_error(sagemaker: Stubber) -> None
 def test_cancel_of_a_job_that_just_ended_does_nothing(
     sagemaker: Stubber, scheduler: AWSSageMakerScheduler
 ) -> None:
-    sagemaker.add_response("describe_training_job", training_job())
+    for _ in range(2):
+        sagemaker.add_response("describe_training_job", training_job())
     text = "The request was rejected because the training job is in status Completed."
     sagemaker.add_client_error("stop_training_job", "ValidationException", text)
     scheduler.cancel(NAME)
@@ -269,11 +271,34 @@ def test_list_reads_every_page(sagemaker: Stubber, scheduler: AWSSageMakerSchedu
     )
     second = {"TrainingJobSummaries": [summary("c", "Stopped", "Stopped")]}
     sagemaker.add_response("list_training_jobs", second, {**parameters, "NextToken": "t"})
+    tags = [{"Key": "torchx.pytorch.org/version", "Value": "1"}]
+    results = [
+        {"TrainingJob": {"TrainingJobArn": summary(name, "", "")["TrainingJobArn"], "Tags": tags}}
+        for name in ("a-b-x1", "c")
+    ]
+    sagemaker.add_response("search", {"Results": results})
     found = scheduler.list()
     assert [(a.app_id, a.state, a.app_handle, a.name) for a in found] == [
         ("a-b-x1", AppState.PENDING, "aws_sagemaker://test/a-b-x1", "a-b"),
         ("c", AppState.CANCELLED, "aws_sagemaker://test/c", "c"),
     ]
+
+
+def test_job_of_another_tool_is_not_deleted(sagemaker: Stubber) -> None:
+    job = training_job(Environment={})
+    sagemaker.add_response("describe_training_job", job)
+    sagemaker.add_response("list_tags", {"Tags": []}, {"ResourceArn": job["TrainingJobArn"]})
+    with pytest.raises(RequestError, match="TorchX did not submit this training job"):
+        sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME)
+
+
+def test_job_of_upstreams_torchx_is_deleted(sagemaker: Stubber) -> None:
+    job = training_job(Environment={}, TrainingJobStatus="Completed")
+    sagemaker.add_response("describe_training_job", job)
+    tags = [{"Key": "torchx.pytorch.org/version", "Value": "0.7.0"}]
+    sagemaker.add_response("list_tags", {"Tags": tags}, {"ResourceArn": job["TrainingJobArn"]})
+    sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
+    sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME)
 
 
 def test_logs_of_stderr_alone_are_an_error(scheduler: AWSSageMakerScheduler) -> None:

@@ -80,7 +80,8 @@ def command(**fields: Any) -> Role:
 
 
 def script(*args: str, **fields: Any) -> Role:
-    return command(args=list(args), entrypoint="python", **fields)
+    """Return a role that names no program, only the script, as components for SageMaker do."""
+    return command(args=list(args), **{"entrypoint": "", **fields})
 
 
 def test_command_is_entrypoint_and_arguments(request_of: Request) -> None:
@@ -367,15 +368,36 @@ def test_module_with_source_in_s3(request_of: Request) -> None:
 def test_other_arguments_run_as_a_command(
     request_of: Request, error_of: Callable[..., str], args: list[str]
 ) -> None:
-    algorithm = request_of(script(*args)).job_def["AlgorithmSpecification"]
+    role = script(*args, entrypoint="python")
+    algorithm = request_of(role).job_def["AlgorithmSpecification"]
     assert algorithm["ContainerEntrypoint"] == ["python"]
     assert algorithm["ContainerArguments"] == args
     assert "launch=script" in error_of(script(*args), launch="script")
 
 
 def test_launch_command_runs_a_script_as_a_command(request_of: Request) -> None:
-    algorithm = request_of(script("train.py"), launch="command").job_def["AlgorithmSpecification"]
-    assert algorithm["ContainerEntrypoint"] == ["python"]
+    role = script("--lr", "1", entrypoint="train.py")
+    algorithm = request_of(role, launch="command").job_def["AlgorithmSpecification"]
+    assert algorithm["ContainerEntrypoint"] == ["train.py"]
+
+
+@pytest.mark.parametrize("entrypoint", ["python", "/opt/conda/bin/python3", "bash", "torchrun"])
+def test_program_of_the_entrypoint_runs_a_script(request_of: Request, entrypoint: str) -> None:
+    role = script("train.py", "--lr", "1", entrypoint=entrypoint)
+    algorithm = request_of(role).job_def["AlgorithmSpecification"]
+    assert algorithm["ContainerEntrypoint"] == [entrypoint]
+    assert algorithm["ContainerArguments"] == ["train.py", "--lr", "1"]
+
+
+def test_script_as_entrypoint_becomes_hyperparameters(request_of: Request) -> None:
+    found = request_of(script("--lr", "1", entrypoint="train.py")).job_def["HyperParameters"]
+    assert (found["sagemaker_program"], found["lr"]) == ('"train.py"', '"1"')
+
+
+def test_launch_script_ignores_the_program_of_the_entrypoint(request_of: Request) -> None:
+    role = script("train.py", entrypoint="python")
+    found = request_of(role, launch="script").job_def["HyperParameters"]
+    assert found["sagemaker_program"] == '"train.py"'
 
 
 # Implementations of sh in common images, as far as installed here.

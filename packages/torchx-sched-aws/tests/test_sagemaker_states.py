@@ -54,6 +54,8 @@ def test_state_reason_and_restart_count() -> None:
     job = {"SecondaryStatus": "Training", "SecondaryStatusTransitions": history}
     assert state_reason(job) == "Training: m Training"
     assert restart_count(job) == 1
+    history += transitions("Interrupted", "Restarting", "Training")
+    assert restart_count({"SecondaryStatusTransitions": history}) == 2
     failed = {"TrainingJobStatus": "Failed", "FailureReason": "a\n  b"}
     assert state_reason(failed) == "a b"
     assert state_reason({"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}) == ""

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from torchx_kit.errors import translated_errors
+from torchx_sched_aws.rate_limit import RateLimit
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
@@ -26,6 +27,9 @@ _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
 #: Maximum number of concurrent requests of a client.
 CONNECTIONS = 20
+#: Maximum rate of GetLogEvents requests. CloudWatch allows an account 25 per second in most regions
+#: and 10 per second in others; other users of the account need some of them.
+LOG_REQUESTS_PER_SECOND = 8.0
 
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 _INVALID = frozenset(
@@ -84,6 +88,9 @@ class Clients:
 
     Args:
         given: Clients to use instead of new ones, by service name.
+
+    Attributes:
+        log_requests: The rate limit of requests for log events, which all replicas share.
     """
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
@@ -91,6 +98,7 @@ class Clients:
         self._made: dict[str, Any] = {}
         self._session: Any = None
         self._lock = threading.RLock()
+        self.log_requests = RateLimit(LOG_REQUESTS_PER_SECOND)
 
     def client(self, service: str) -> Any:
         """Return the client of a service (``batch``, ``logs`` ...); the first call creates it.

@@ -153,7 +153,9 @@ class LogStream:
             parameters["endTime"] = self._until
         try:
             with aws_errors(f"read the log {self.group} {self.stream}"):
-                page: dict[str, Any] = self._clients.client("logs").get_log_events(**parameters)
+                client = self._clients.client("logs")
+                self._clients.log_requests.wait()
+                page: dict[str, Any] = client.get_log_events(**parameters)
         except AwsError as e:
             if e.code != "ResourceNotFoundException":
                 raise

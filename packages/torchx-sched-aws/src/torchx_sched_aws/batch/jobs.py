@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.states import (
     DELETED,
+    WAITING,
     job_state,
     was_deleted,
 )
 from torchx_sched_aws.batch.submit import list_queues
-from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
-from torchx_specs.model.status import is_terminal
+from torchx_sched_aws.client import AwsError, Clients, aws_errors
+from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.schedulers.api import ListAppResponse
 
 #: Tag that marks deleted jobs, because Batch itself keeps ended jobs for days.
@@ -34,7 +34,6 @@ MAX_DESCRIBED = 100
 POLL_EXPIRY = 15.0
 
 _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
-logger = logging.getLogger(__name__)
 
 
 class Jobs:
@@ -67,6 +66,7 @@ class Jobs:
     def find(self, app_id: str) -> dict[str, Any] | None:
         """Return the description of an app's job, or None if the job is missing or deleted.
 
+        If several jobs of the queue have that name, prefer the newest one that TorchX submitted.
         Concurrent callers share one request.
 
         Raises:
@@ -133,7 +133,7 @@ class Jobs:
         properties = job.get("nodeProperties")
         if not properties:
             return {0: dict(job)}
-        if job.get("status") in ("SUBMITTED", "PENDING", "RUNNABLE") and not job.get("attempts"):
+        if job.get("status") in WAITING and not job.get("attempts"):
             return {}
         ids = [f"{job['jobId']}#{index}" for index in range(properties["numNodes"])]
         found = {}
@@ -149,14 +149,18 @@ class Jobs:
             return None
         queue, name = parsed.groups()
         try:
-            for job in self._summaries(queue, {"name": "JOB_NAME", "values": [name]}):
-                if job["jobName"] == name:
-                    return str(job["jobId"])
+            query = {"name": "JOB_NAME", "values": [name]}
+            ids = [
+                str(job["jobId"]) for job in self._summaries(queue, query) if job["jobName"] == name
+            ]
         except AwsError as e:
             if e.code != "ClientException":
                 raise
-            # ClientException: the queue does not exist.
-        return None
+            return None  # the queue does not exist
+        if len(ids) > 1:
+            own = {str(job["jobId"]) for job in self.describe_jobs_by_id(ids) if is_own(job)}
+            ids = [job_id for job_id in ids if job_id in own] or ids
+        return ids[0] if ids else None
 
     def _summaries(self, queue: str, query: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
         with aws_errors(f"list the jobs of the queue {queue}"):
@@ -165,9 +169,10 @@ class Jobs:
                 yield from page["jobSummaryList"]
 
     def list(self, session_name: str, queues: Sequence[str] = ()) -> list[ListAppResponse]:
-        """Return the jobs that TorchX created, grouped by queue, the newest first.
+        """Return the jobs that TorchX submitted, grouped by queue, the newest first.
 
-        Pages are processed one at a time, so memory use depends only on the number of these jobs.
+        ``ListJobs`` returns no tags, so this method describes the jobs whose definition has a name
+        that TorchX gives, a hundred at a time.
 
         Args:
             session_name: Name of the session, for the app handles.
@@ -175,59 +180,53 @@ class Jobs:
         """
         names = list(queues) or [str(queue["jobQueueName"]) for queue in list_queues(self._clients)]
 
-        def list_queue(queue: str) -> list[_Listed]:
+        def list_queue(queue: str) -> list[ListAppResponse]:
             # Without a filter, ListJobs returns the jobs of a single state.
             query = {"name": "AFTER_CREATED_AT", "values": ["1"]}
-            found = (
-                _listed(queue, job, session_name)
+            found: list[ListAppResponse] = []
+            candidates = (
+                job
                 for job in self._summaries(queue, query)
-                if _is_torchx_job(job) and job.get("statusReason") != DELETED
+                if _may_be_own(job) and job.get("statusReason") != DELETED
             )
-            return [job for job in found if job.item.app_id not in self._deleted]
+            while jobs := list(islice(candidates, MAX_DESCRIBED)):
+                own = {
+                    str(job["jobId"])
+                    for job in self.describe_jobs_by_id([str(job["jobId"]) for job in jobs])
+                    if is_own(job) and not was_deleted(job, TAG_DELETED)
+                }
+                items = (
+                    _list_item(queue, job, session_name) for job in jobs if job["jobId"] in own
+                )
+                found += [item for item in items if item.app_id not in self._deleted]
+            return found
 
         if len(names) < 2:
-            found = [job for name in names for job in list_queue(name)]
-        else:
-            with ThreadPoolExecutor(min(len(names), PARALLEL_QUEUES)) as pool:
-                found = [job for jobs in pool.map(list_queue, names) for job in jobs]
-        deleted = self._find_deleted([job for job in found if is_terminal(job.item.state)])
-        return [job.item for job in found if job.job_id not in deleted]
+            return [job for name in names for job in list_queue(name)]
+        with ThreadPoolExecutor(min(len(names), PARALLEL_QUEUES)) as pool:
+            return [job for jobs in pool.map(list_queue, names) for job in jobs]
 
-    def _find_deleted(self, jobs: Sequence[_Listed]) -> set[str]:
-        """Return the ids of jobs that carry the tag for deleted jobs.
+    def is_definition_used(self, definition: str, job_id: str) -> bool:
+        """Return whether a job definition has jobs other than the given one and deleted ones.
 
-        ``ListJobs`` returns no tags, and describing every job would take long. Deleting a job also
-        deregisters its definition, so describe only the jobs without an active definition.
+        Args:
+            definition: ARN of the job definition.
+            job_id: Batch's id of the job that does not count.
+
+        Raises:
+            AwsError: AWS refused the request or did not answer.
         """
-        definitions = sorted({job.definition for job in jobs})
-        active: set[str] = set()
-        for start in range(0, len(definitions), MAX_DESCRIBED):
-            chunk = definitions[start : start + MAX_DESCRIBED]
-            try:
-                with aws_errors("describe the job definitions of ended jobs"):
-                    pages = self._clients.client("batch").get_paginator("describe_job_definitions")
-                    for page in pages.paginate(jobDefinitions=chunk):
-                        active.update(
-                            str(found["jobDefinitionArn"])
-                            for found in page["jobDefinitions"]
-                            if found.get("status") == "ACTIVE"
-                        )
-            except AccessDeniedError as e:
-                logger.debug("the list includes jobs that were deleted after their end: %s", e)
-                return set()
-        ids = [job.job_id for job in jobs if job.definition not in active]
-        return {
-            str(job["jobId"])
-            for job in self.describe_jobs_by_id(ids)
-            if was_deleted(job, TAG_DELETED)
-        }
-
-
-@dataclass(frozen=True)
-class _Listed:
-    item: ListAppResponse
-    job_id: str
-    definition: str
+        query = {"name": "JOB_DEFINITION", "values": [definition]}
+        for queue in list_queues(self._clients):
+            ids = [
+                str(job["jobId"])
+                for job in self._summaries(str(queue["jobQueueName"]), query)
+                if job.get("jobDefinition") == definition and job["jobId"] != job_id
+            ]
+            found = self.describe_jobs_by_id(ids)
+            if any(not was_deleted(job, TAG_DELETED) for job in found):
+                return True
+        return False
 
 
 def definition_name(job: Mapping[str, Any]) -> str:
@@ -236,8 +235,17 @@ def definition_name(job: Mapping[str, Any]) -> str:
     return name.partition(":")[0]
 
 
-def _is_torchx_job(job: Mapping[str, Any]) -> bool:
-    """Return whether TorchX created a job.
+def is_own(job: Mapping[str, Any]) -> bool:
+    """Return whether TorchX submitted a job, which then has a tag with TorchX's version.
+
+    Args:
+        job: The job, as ``DescribeJobs`` returns it.
+    """
+    return TAG_TORCHX_VER in (job.get("tags") or {})
+
+
+def _may_be_own(job: Mapping[str, Any]) -> bool:
+    """Return whether the name of a job's definition is one that TorchX gives.
 
     Upstream's TorchX gives a job and its job definition the same name.
     """
@@ -245,12 +253,11 @@ def _is_torchx_job(job: Mapping[str, Any]) -> bool:
     return definition.startswith(DEFINITION_PREFIX) or definition == job.get("jobName")
 
 
-def _listed(queue: str, job: Mapping[str, Any], session_name: str) -> _Listed:
+def _list_item(queue: str, job: Mapping[str, Any], session_name: str) -> ListAppResponse:
     app_id = f"{queue}:{job['jobName']}"
-    item = ListAppResponse(
+    return ListAppResponse(
         app_id,
         job_state(job),
         f"aws_batch://{session_name}/{app_id}",
         definition_name(job).removeprefix(DEFINITION_PREFIX),
     )
-    return _Listed(item, str(job["jobId"]), str(job["jobDefinition"]))

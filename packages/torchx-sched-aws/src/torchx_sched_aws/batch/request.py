@@ -138,9 +138,11 @@ def _job(
     ranges = []
     node = 0
     nodes = sum(role.num_replicas for role in app.roles)
+    # Only the node groups of a multi-node job have an instance type.
+    is_multinode = nodes > 1 or any(instance_type(role.resource) for role in app.roles)
     for index, role in enumerate(app.roles):
         container, override = _container(role, index, node, name, opts, overridden=overridden)
-        if nodes > 1 and (kind := instance_type(role.resource)):
+        if kind := instance_type(role.resource):
             container["instanceType"] = kind
         apply_overlay(container, CONTAINER_OVERLAY.get(role))
         containers.append(container)
@@ -150,12 +152,12 @@ def _job(
     retries = max(role.max_retries for role in app.roles)
     definition: dict[str, Any] = {
         "jobDefinitionName": DEFINITION_PREFIX + fit_name(app.name, AWS_BATCH.within(100)),
-        "type": "multinode" if nodes > 1 else "container",
+        "type": "multinode" if is_multinode else "container",
         "retryStrategy": {"attempts": retries + 1, "evaluateOnExit": _rules(opts)},
         "tags": {key: value for key, value in tags.items() if key not in app.metadata},
     }
     submission: dict[str, Any] = {"tags": tags}
-    if nodes > 1:
+    if is_multinode:
         definition["nodeProperties"] = {
             "numNodes": nodes,
             "mainNode": 0,

@@ -1,11 +1,12 @@
 """``aws_batch``: runs apps as jobs of AWS Batch.
 
-An app of one replica is a job of one container. Any other app is a multi-node parallel job, in
-which each replica is a node and each role is a group of nodes.
+An app of one replica that needs no particular instance type is a job of one container. Any other
+app is a multi-node parallel job, in which each replica is a node and each role is a group of nodes.
 """
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -25,7 +26,7 @@ from torchx_sched_aws.batch.describe import DEFAULT_ROLE_NAME as DEFAULT_ROLE_NA
 from torchx_sched_aws.batch.describe import _parse_num_replicas as _parse_num_replicas
 from torchx_sched_aws.batch.describe import _parse_start_and_end_idx as _parse_start_and_end_idx
 from torchx_sched_aws.batch.describe import describe, job_ui_url
-from torchx_sched_aws.batch.jobs import TAG_DELETED, Jobs
+from torchx_sched_aws.batch.jobs import TAG_DELETED, Jobs, is_own
 from torchx_sched_aws.batch.logs import BatchLog
 from torchx_sched_aws.batch.options import AWSBatchOpts as AWSBatchOpts
 from torchx_sched_aws.batch.options import queue_name
@@ -36,17 +37,20 @@ from torchx_sched_aws.batch.request import format_request, make_request
 from torchx_sched_aws.batch.states import CANCELLED, DELETED, job_state
 from torchx_sched_aws.batch.states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.batch.submit import submit
-from torchx_sched_aws.client import AwsError, Clients, aws_errors
+from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
 from torchx_sched_aws.cloudwatch import LOG_DELAY, to_milliseconds
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
 from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER
 from torchx_sched_aws.tags import TAG_TORCHX_VER as TAG_TORCHX_VER
+from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+
+logger = logging.getLogger(__name__)
 
 
 def create_scheduler(
@@ -126,7 +130,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         return describe(app_id, job, self._jobs.nodes(job))
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return the jobs that TorchX created.
+        """Return the jobs that TorchX submitted.
 
         Batch keeps jobs for a week or longer after their end.
 
@@ -140,16 +144,16 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         return self._jobs.list(self.session_name, [queue_name(str(queue))] if queue else ())
 
     def _cancel_existing(self, app_id: str) -> None:
-        job = self._jobs.find(app_id)
+        job = self._find_own(app_id, "cancel")
         if job is not None:
             self._end(job, CANCELLED)
 
     def _delete_existing(self, app_id: str) -> None:
-        """End an app's job, tag the job as deleted and deregister its job definition.
+        """End an app's job, tag the job as deleted and deregister a definition without other jobs.
 
         Batch itself removes jobs only days after their end.
         """
-        job = self._jobs.find(app_id)
+        job = self._find_own(app_id, "delete")
         if job is None:
             return
         self._end(job, DELETED)
@@ -157,16 +161,35 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         with aws_errors(f"mark {app_id} as deleted"):
             batch.tag_resource(resourceArn=job["jobArn"], tags={TAG_DELETED: "true"})
         self._jobs.hide(app_id)
-        definition = job.get("jobDefinition")
-        if definition:
-            try:
-                with aws_errors(f"deregister the job definition {definition}"):
-                    batch.deregister_job_definition(jobDefinition=definition)
-            except AwsError as e:
-                if (
-                    e.code != "ClientException"
-                ):  # an app with the same definition was deleted before
-                    raise
+        definition = str(job.get("jobDefinition") or "")
+        try:
+            if not definition or self._jobs.is_definition_used(definition, str(job["jobId"])):
+                return
+        except AccessDeniedError as e:
+            logger.debug("keeping the job definition %s: %s", definition, e)
+            return
+        try:
+            with aws_errors(f"deregister the job definition {definition}"):
+                batch.deregister_job_definition(jobDefinition=definition)
+        except AwsError as e:
+            # ClientException: the definition was deregistered before.
+            if e.code != "ClientException":
+                raise
+
+    def _find_own(self, app_id: str, action: str) -> dict[str, Any] | None:
+        """Return the job of an app, None if it does not exist.
+
+        Raises:
+            RequestError: TorchX did not submit the job.
+        """
+        job = self._jobs.find(app_id)
+        if job is not None and not is_own(job):
+            raise RequestError(
+                f"cannot {action} {app_id}: TorchX did not submit this job (it has no tag"
+                f" '{TAG_TORCHX_VER}'); to end the job, run: aws batch terminate-job --job-id"
+                f" {job['jobId']} --reason TEXT"
+            )
+        return job
 
     def _end(self, job: Mapping[str, Any], reason: str) -> None:
         # TerminateJob also cancels a job that has not started.

@@ -20,6 +20,8 @@ JOB_STATE: dict[str, AppState] = {
     "FAILED": AppState.FAILED,
 }
 
+#: Statuses of a Batch job whose containers do not exist yet.
+WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 #: Reason that TorchX gives when it cancels a job.
 CANCELLED = "cancelled by TorchX"
 #: Reason that TorchX gives when it deletes a job that has not ended.
@@ -28,7 +30,7 @@ DELETED = "deleted by TorchX"
 _CANCELS = (CANCELLED, DELETED, "killed via torchx CLI")
 
 # Explanations of states for which Batch gives no reason.
-_WAITING = {
+_EXPLANATIONS = {
     "PENDING": "waiting for the jobs that it depends on",
     "RUNNABLE": "waiting for an instance",
     "STARTING": "starting the container",
@@ -97,7 +99,7 @@ def state_reason(job: Mapping[str, Any]) -> str:
             if reason and reason not in reasons:
                 reasons.append(reason)
     if state == AppState.PENDING and not reasons:
-        reasons.append(_WAITING.get(str(job.get("status")), ""))
+        reasons.append(_EXPLANATIONS.get(str(job.get("status")), ""))
     if state == AppState.FAILED:
         code = exit_code(job)
         reasons.append(describe_exit(code or 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchx_sched_aws.batch.options import queue_name
@@ -73,6 +73,63 @@ def check_queue(clients: Clients, job: BatchJob) -> None:
         raise RequestError(
             f"option share_id: job queue '{name}' has no scheduling policy; remove the option"
         )
+    problem = _platform_problem(queue, _compute_environments(clients, queue), job)
+    if problem:
+        raise RequestError(f"option queue: job queue '{name}' {problem}")
+
+
+def _compute_environments(
+    clients: Clients, queue: Mapping[str, Any]
+) -> Sequence[Mapping[str, Any]]:
+    """Return the compute environments of a queue; none without the permission to describe them."""
+    names = [item["computeEnvironment"] for item in queue.get("computeEnvironmentOrder") or ()]
+    if not names:
+        return ()
+    try:
+        with aws_errors(f"describe the compute environments of {queue['jobQueueName']}"):
+            batch = clients.client("batch")
+            found = batch.describe_compute_environments(computeEnvironments=names)
+    except AccessDeniedError as e:
+        logger.debug("skipping the check of the compute environments: %s", e)
+        return ()
+    return found.get("computeEnvironments") or ()
+
+
+def _platform_problem(
+    queue: Mapping[str, Any], environments: Sequence[Mapping[str, Any]], job: BatchJob
+) -> str:
+    """Return why the instances of a queue cannot run a job; an empty string if they can."""
+    kinds = {str((item.get("computeResources") or {}).get("type") or "") for item in environments}
+    platforms = {str(item.get("containerOrchestrationType") or "") for item in environments}
+    queue_type = str(queue.get("jobQueueType") or "")
+    if queue_type == "EKS" or "EKS" in platforms:
+        return (
+            "runs its jobs on Amazon EKS, for which TorchX's job definitions are not made; use a"
+            " queue with EC2 instances, or -s kubernetes for the cluster itself"
+        )
+    if queue_type == "ECS_FARGATE" or kinds & {"FARGATE", "FARGATE_SPOT"}:
+        return (
+            "runs its jobs on Fargate, for which TorchX's job definitions are not made; use a queue"
+            " with EC2 instances"
+        )
+    if queue_type == "SAGEMAKER_TRAINING":
+        return "runs SageMaker training jobs; use a queue with EC2 instances, or -s aws_sagemaker"
+    if job.job_def["type"] != "multinode" or not environments:
+        return ""
+    # https://docs.aws.amazon.com/batch/latest/userguide/mnp-ce.html
+    if not any(
+        item.get("type") != "UNMANAGED"
+        and (item.get("computeResources") or {}).get("type") != "SPOT"
+        for item in environments
+    ):
+        text = (
+            "has only spot or unmanaged instances, on which AWS Batch runs no multi-node jobs; use"
+            " a queue with managed on-demand instances"
+        )
+        if job.job_def["nodeProperties"]["numNodes"] == 1:
+            text += ", or a resource without an instance type"
+        return text
+    return ""
 
 
 def list_queues(clients: Clients) -> Iterator[Mapping[str, Any]]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from torchx_kit.names.limits import SAGEMAKER
 from torchx_kit.retry import Backoff
-from torchx_sched_aws.client import AwsError, Clients, aws_errors
+from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
+from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.sagemaker.states import job_state
+from torchx_sched_aws.tags import TAG_TORCHX_VER
+from torchx_specs.errors import RequestError
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, ListAppResponse
 
 #: Maximum number of jobs in a response.
 PAGE_SIZE = 100
+#: Number of jobs whose tags are requested concurrently.
+PARALLEL_TAGS = 8
 #: How long :func:`delete` waits until a job has stopped, in seconds.
 STOP_TIMEOUT = 300.0
 STOP_PAUSES = (0.5, 5.0)
@@ -53,15 +59,17 @@ def _is_missing(error: AwsError) -> bool:
 
 
 def list_jobs(clients: Clients, session_name: str) -> list[ListAppResponse]:
-    """Return the training jobs of the last two weeks, the newest first.
+    """Return the training jobs that TorchX submitted in the last two weeks, the newest first.
 
-    Each request returns up to 100 jobs.
+    ``ListTrainingJobs`` returns no tags. ``Search`` returns them, 100 jobs a request, but its index
+    may lack the newest jobs; their tags take a request each.
 
     Raises:
         AwsError: AWS refused the request or did not answer.
     """
     after = datetime.now(timezone.utc) - timedelta(days=DAYS_IN_2_WEEKS)
     found = []
+    arns = []
     with aws_errors("list training jobs"):
         paginator = clients.client("sagemaker").get_paginator("list_training_jobs")
         for page in paginator.paginate(
@@ -77,7 +85,95 @@ def list_jobs(clients: Clients, session_name: str) -> list[ListAppResponse]:
                 state = job_state(item["TrainingJobStatus"], item.get("SecondaryStatus") or "")
                 handle = f"aws_sagemaker://{session_name}/{name}"
                 found.append(ListAppResponse(name, state, handle, name.rpartition("-")[0] or name))
-    return found
+                arns.append(str(item["TrainingJobArn"]))
+    own = _search_own(clients, after) if found else {}
+    unknown = [arn for arn in arns if arn not in own]
+    with ThreadPoolExecutor(PARALLEL_TAGS) as pool:
+        answers = pool.map(lambda arn: has_own_tag(clients, arn), unknown)
+        own.update(zip(unknown, answers, strict=True))
+    return [item for item, arn in zip(found, arns, strict=True) if own[arn]]
+
+
+def _search_own(clients: Clients, after: datetime) -> dict[str, bool]:
+    """Return whether TorchX submitted a job, by ARN, for the jobs in the index of ``Search``."""
+    own: dict[str, bool] = {}
+    created = {
+        "Name": "CreationTime",
+        "Operator": "GreaterThanOrEqualTo",
+        "Value": after.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    try:
+        with aws_errors("search training jobs"):
+            pages = clients.client("sagemaker").get_paginator("search")
+            for page in pages.paginate(
+                Resource="TrainingJob",
+                SearchExpression={"Filters": [created]},
+                PaginationConfig={"PageSize": PAGE_SIZE},
+            ):
+                for result in page["Results"]:
+                    job = result["TrainingJob"]
+                    tags = [tag["Key"] for tag in job.get("Tags") or ()]
+                    own[str(job["TrainingJobArn"])] = TAG_TORCHX_VER in tags
+    except AccessDeniedError as e:
+        logger.debug("querying the tags of each training job: %s", e)
+    return own
+
+
+def has_own_tag(clients: Clients, arn: str) -> bool:
+    """Return whether a training job has the tag with TorchX's version.
+
+    Raises:
+        AwsError: AWS refused the request or did not answer.
+    """
+    try:
+        with aws_errors(f"list the tags of {arn}"):
+            pages = clients.client("sagemaker").get_paginator("list_tags")
+            return any(
+                tag["Key"] == TAG_TORCHX_VER
+                for page in pages.paginate(ResourceArn=arn)
+                for tag in page["Tags"]
+            )
+    except AwsError as e:
+        if _is_missing(e):
+            return False
+        raise
+
+
+def check_own(clients: Clients, job: Mapping[str, Any], action: str) -> None:
+    """Raise an error unless TorchX submitted a training job.
+
+    Args:
+        clients: The boto3 clients to use.
+        job: The job, as ``DescribeTrainingJob`` returns it.
+        action: The verb of the error message, for example "delete".
+
+    Raises:
+        RequestError: TorchX did not submit the job.
+        AwsError: AWS refused the request or did not answer.
+    """
+    # TorchX's own variable saves a request; upstream's TorchX does not set it.
+    if ENV_TORCHX_ROLE_NAME in (job.get("Environment") or {}):
+        return
+    if not has_own_tag(clients, str(job["TrainingJobArn"])):
+        name = job["TrainingJobName"]
+        raise RequestError(
+            f"cannot {action} {name}: TorchX did not submit this training job (it has no tag"
+            f" '{TAG_TORCHX_VER}'); to end the job, run: aws sagemaker stop-training-job"
+            f" --training-job-name {name}"
+        )
+
+
+def cancel(clients: Clients, app_id: str) -> None:
+    """Stop a training job that TorchX submitted. A missing or ended job is not an error.
+
+    Raises:
+        RequestError: TorchX did not submit the job.
+        AwsError: AWS refused a request or did not answer.
+    """
+    job = find(clients, app_id)
+    if job is not None:
+        check_own(clients, job, "cancel")
+        stop(clients, app_id)
 
 
 def stop(clients: Clients, app_id: str) -> None:
@@ -100,16 +196,20 @@ def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.
     """Stop a training job, wait until it has stopped, and delete it.
 
     Raises:
+        RequestError: TorchX did not submit the job.
         AwsError: AWS refused a request or did not answer, or the job did not stop in time.
     """
     deadline = time.monotonic() + STOP_TIMEOUT
     first_pause, longest_pause = STOP_PAUSES
     backoff = Backoff(0, first_pause=first_pause, longest_pause=longest_pause, sleep=sleep)
-    stopped = False
+    stopped = checked = False
     while True:
         job = find(clients, app_id)
         if job is None:
             return
+        if not checked:
+            check_own(clients, job, "delete")
+            checked = True
         status = job["TrainingJobStatus"]
         if status in ("Completed", "Failed", "Stopped"):
             break

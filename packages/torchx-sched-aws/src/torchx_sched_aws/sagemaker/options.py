@@ -53,8 +53,8 @@ class AWSSageMakerOpts(StructuredOpts):
     launch: str = "auto"
     """Run the role's command in the container (command), or run a script with the training toolkit
     of the image, which gets the arguments as hyperparameters (script). auto: a script if the
-    arguments are a .py or .sh file or -m MODULE, followed only by --name value pairs; a command
-    otherwise (default: auto)."""
+    entrypoint, or the first argument of a role without an entrypoint, is a .py or .sh file or -m
+    MODULE, followed only by --name value pairs; a command otherwise (default: auto)."""
 
     keep_alive_period_in_seconds: int | None = None
     """Keep the instances for the next job for this many seconds."""
@@ -288,5 +288,6 @@ def parse_pairs(value: Any, option: str, names: tuple[str, str]) -> list[dict[st
 def _pair(item: str, option: str, names: tuple[str, str]) -> dict[str, str]:
     key, colon, value = item.partition(":")
     if not colon or not key.strip():
-        raise ValueError(f"{option}: '{item}' is not of the form {names[0]}:{names[1]}".lower())
+        form = f"{names[0]}:{names[1]}".lower()
+        raise ValueError(f"{option}: '{item}' is not of the form {form}")
     return {names[0]: key.strip(), names[1]: value.strip()}

@@ -29,7 +29,12 @@ from torchx_sched_aws.sagemaker.options import (
     option_problems,
     parse_pairs,
 )
-from torchx_sched_aws.sagemaker.script import is_script, script_hyperparameters, split_script
+from torchx_sched_aws.sagemaker.script import (
+    runs_as_script,
+    script_argv,
+    script_hyperparameters,
+    split_script,
+)
 from torchx_sched_aws.tags import MAX_TAGS, make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
@@ -91,7 +96,9 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         raise RequestError(problems)
     role = app.roles[0]
     region = configured_region()
-    scripted = opts.launch == "script" or (opts.launch == "auto" and is_script(role.args))
+    scripted = opts.launch == "script" or (
+        opts.launch == "auto" and runs_as_script(role.entrypoint, role.args)
+    )
     name = _job_name(app, role, opts)
     values = macros.Values(
         img_root="",
@@ -115,7 +122,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     hyperparameters = dict(opts.hyperparameters or {})
     try:
         if scripted:
-            program, named = split_script(args)
+            program, named = split_script(script_argv(role.entrypoint, args))
             hyperparameters = script_hyperparameters(
                 program,
                 {**hyperparameters, **named},

@@ -85,7 +85,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         return None if job is None else describe(app_id, job)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return all training jobs of the last two weeks, whether or not TorchX created them.
+        """Return the training jobs that TorchX submitted in the last two weeks.
 
         Raises:
             AwsError: AWS refused the request or did not answer.
@@ -93,7 +93,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         return jobs.list_jobs(self._clients, self.session_name)
 
     def _cancel_existing(self, app_id: str) -> None:
-        jobs.stop(self._clients, app_id)
+        jobs.cancel(self._clients, app_id)
 
     def _delete_existing(self, app_id: str) -> None:
         """Stop a job, wait until it has stopped, and delete it if boto3's version supports that."""

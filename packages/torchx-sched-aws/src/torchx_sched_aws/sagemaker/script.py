@@ -11,11 +11,35 @@ import json
 from collections.abc import Mapping, Sequence
 
 from torchx_specs.errors import RequestError
+from torchx_specs.model.constants import MISSING
 
 #: Directory in which the toolkit expects the source.
 CODE_FOLDER = "/opt/ml/code"
 _SUFFIXES = (".py", ".sh")
 _LOG_LEVEL = 20
+
+
+def script_argv(entrypoint: str, args: Sequence[str]) -> list[str]:
+    """Return the script and its arguments: the role's arguments, unless the entrypoint is a script.
+
+    Upstream's TorchX ignores the entrypoint.
+
+    >>> script_argv("python", ["train.py"]), script_argv("train.py", ["--lr", "1"])
+    (['train.py'], ['train.py', '--lr', '1'])
+    """
+    return [entrypoint, *args] if entrypoint.endswith(_SUFFIXES) else list(args)
+
+
+def runs_as_script(entrypoint: str, args: Sequence[str]) -> bool:
+    """Return whether a role without the option ``launch`` runs as a script.
+
+    An entrypoint that is a program, for example ``python``, runs as a command.
+
+    >>> runs_as_script("", ["train.py", "--lr", "1"]), runs_as_script("python", ["train.py"])
+    (True, False)
+    """
+    has_program = entrypoint not in ("", MISSING) and not entrypoint.endswith(_SUFFIXES)
+    return not has_program and is_script(script_argv(entrypoint, args))
 
 
 def is_script(args: Sequence[str]) -> bool:

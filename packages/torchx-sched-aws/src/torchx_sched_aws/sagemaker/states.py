@@ -48,9 +48,18 @@ def job_state(status: str, secondary: str) -> AppState:
 
 
 def restart_count(job: Mapping[str, Any]) -> int:
-    """Return how often a training job was restarted."""
-    transitions = job.get("SecondaryStatusTransitions") or ()
-    return sum(1 for item in transitions if item.get("Status") in _RESTARTED)
+    """Return how often a training job was restarted.
+
+    An interruption and the restart after it are one restart.
+    """
+    count = 0
+    previous = ""
+    for item in job.get("SecondaryStatusTransitions") or ():
+        status = str(item.get("Status"))
+        if status in _RESTARTED and previous not in _RESTARTED:
+            count += 1
+        previous = status
+    return count
 
 
 def state_reason(job: Mapping[str, Any]) -> str:

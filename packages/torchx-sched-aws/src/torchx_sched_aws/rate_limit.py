@@ -1,0 +1,39 @@
+"""A rate limit that threads share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class RateLimit:
+    """Spaces requests evenly, after a first second of requests without a pause; thread-safe.
+
+    Args:
+        rate: Maximum number of requests per second.
+        clock: Function that returns a time in seconds.
+        sleep: Function that waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._interval = 1 / rate
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        # Time at which the requests so far would end if they had been evenly spaced.
+        self._booked = 0.0
+
+    def wait(self) -> None:
+        """Wait until the next request is due. Threads are served in the order of their calls."""
+        with self._lock:
+            now = self._clock()
+            self._booked = max(self._booked, now) + self._interval
+            pause = self._booked - now - 1.0
+        if pause > 0:
+            self._sleep(pause)

@@ -1,0 +1,45 @@
+"""The rate limit that threads share, with a clock of its own."""
+
+from __future__ import annotations
+
+from torchx_sched_aws.rate_limit import RateLimit
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def time(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_first_requests_do_not_wait() -> None:
+    clock = Clock()
+    limit = RateLimit(8, clock.time, clock.sleep)
+    for _ in range(8):
+        limit.wait()
+    assert clock.now == 100.0
+
+
+def test_no_second_has_more_than_twice_the_rate() -> None:
+    clock = Clock()
+    limit = RateLimit(8, clock.time, clock.sleep)
+    times = []
+    for _ in range(400):
+        limit.wait()
+        times.append(clock.now)
+    assert max(sum(1 for t in times if 0 <= t - begin < 1) for begin in times) <= 16
+    assert 48 < times[-1] - times[0] < 50
+
+
+def test_quiet_time_is_saved_up_for_one_second_only() -> None:
+    clock = Clock()
+    limit = RateLimit(8, clock.time, clock.sleep)
+    limit.wait()
+    clock.now += 1000
+    for _ in range(16):
+        limit.wait()
+    assert clock.now == 1101.0
