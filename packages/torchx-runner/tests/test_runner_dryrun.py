@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from torchx_kit.workspace import BuilderWorkspaceMixin
+from torchx_kit.workspace import BuilderWorkspaceMixin, Built, BuiltReference, WorkspaceBuilder
 from torchx_runner import Runner
 from torchx_specs import (
     AppDef,
@@ -25,7 +25,7 @@ from torchx_specs import (
     runopts,
 )
 from torchx_specs.hookspecs import WorkspacePlugin
-from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder, WorkspaceMixin
+from torchx_specs.workspace import WorkspaceMixin
 
 NewRole = Callable[..., Role]
 

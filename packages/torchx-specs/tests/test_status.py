@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -304,9 +305,14 @@ class TestRepr:
             "  state: FAILED (5)\n"
             "  structured_error_msg:\n"
             "    a:\n"
-            "    - 1\n"
+            "      - 1\n"
             "  ui_url: null\n"
         )
+
+    def test_it_is_json_without_a_yaml_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "yaml", None)
+        data = json.loads(repr(AppStatus(AppState.FAILED, structured_error_msg="[NaN]")))
+        assert data["AppStatus"]["state"] == "FAILED (5)"
 
     @settings(deadline=None)
     @given(statuses)

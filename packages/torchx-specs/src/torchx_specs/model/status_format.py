@@ -113,7 +113,9 @@ def _wrap(text: str) -> str:
 
 
 def status_as_yaml(status: AppStatus) -> str:
-    """Return the text of ``repr(AppStatus)``: YAML that any safe loader reads; needs no PyYAML."""
+    """Return the text of ``repr(AppStatus)``: YAML, or without PyYAML JSON, which is YAML too."""
+    from torchx_specs.formats.documents import YamlMissingError, dump_yaml
+
     data = asdict(status)
     data["state"] = repr(status.state)
     try:
@@ -123,46 +125,7 @@ def status_as_yaml(status: AppStatus) -> str:
     for role in data["roles"]:
         for replica in role["replicas"]:
             replica["state"] = repr(replica["state"])
-    return "AppStatus:\n" + "\n".join(_yaml_lines(data, "  ")) + "\n"
-
-
-def _yaml_lines(value: Any, indent: str) -> list[str]:
-    lines: list[str] = []
-    if isinstance(value, dict):
-        for key in sorted(value):
-            lines += _yaml_entry(f"{indent}{_yaml_scalar(str(key))}:", value[key], indent)
-        return lines
-    for item in value:
-        if isinstance(item, (dict, list)) and item:
-            first, *more = _yaml_lines(item, indent + "  ")
-            lines += [f"{indent}- {first.lstrip()}", *more]
-        else:
-            lines.append(f"{indent}- {_yaml_scalar(item)}")
-    return lines
-
-
-def _yaml_entry(head: str, value: Any, indent: str) -> list[str]:
-    if isinstance(value, (dict, list)) and value:
-        nested = indent + "  " if isinstance(value, dict) else indent
-        return [head, *_yaml_lines(value, nested)]
-    return [f"{head} {_yaml_scalar(value)}"]
-
-
-_PLAIN = re.compile(r"[A-Za-z_<(/](?:[\w<>()/.,@+= -]|:(?! |\Z))*(?<! )\Z", re.ASCII)
-_YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-
-
-def _yaml_scalar(value: Any) -> str:
-    if isinstance(value, str):
-        if _PLAIN.match(value) and value.lower() not in _YAML_WORDS:
-            return value
-        # JSON escapes a character beyond U+FFFF as a surrogate pair, which YAML does not combine.
-        quoted = json.dumps(value, ensure_ascii=False)
-        return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08x}", quoted)
-    if isinstance(value, float):
-        # YAML 1.1 requires a dot in a float; it writes .nan, .inf and -.inf.
-        text = json.dumps(value)
-        if text.lstrip("-")[0].isdigit():
-            return text if "." in text else text.replace("e", ".0e")
-        return text.replace("NaN", ".nan").replace("Infinity", ".inf")
-    return json.dumps(value)
+    try:
+        return dump_yaml({"AppStatus": dict(sorted(data.items()))})
+    except YamlMissingError:
+        return json.dumps({"AppStatus": data}, indent=2)
