@@ -197,6 +197,24 @@ class TestFormat:
     def test_an_error(self, id: int, payload: Any, entry: str) -> None:
         assert failed(replica(id, AppState.FAILED, payload)).format() == shown(entry)
 
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "a" * 400_000,
+            "w" * 400_000 + "('On WorkerInfo(",
+            "w('On WorkerInfo(" * 20_000 + "):\n" + "a\n" * 20_000,
+            "w('On WorkerInfo(x):\n" * 20_000,
+            "x" * 400_000 + "\nException",
+            "[" * 400_000,
+        ],
+        ids=lambda message: message[:20],
+    )
+    def test_a_long_message_takes_linear_time(self, message: str) -> None:
+        started = time.process_time()
+        failed(replica(0, AppState.FAILED, {"message": message})).format()
+        failed(replica(0, AppState.FAILED, message)).format()
+        assert time.process_time() - started < 1
+
     @pytest.mark.parametrize("payload", ["[1]", "{}", '"x"', '{"other": 1}', "null", "1"])
     def test_json_that_is_no_error_is_shown_as_it_is(self, payload: str) -> None:
         text = failed(replica(0, AppState.FAILED, payload)).format()

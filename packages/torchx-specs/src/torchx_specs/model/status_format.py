@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _NO_VALUE = "<N/A>"
 _WRAP_AT = 80
-# torch's RPC wraps the error of a worker in this text
-_RPC_WRAPPER = re.compile(r"(?P<msg_txt>\w+\('On WorkerInfo\(.+\):\n(?:.*\n)*?.*'\))")
-_LINE_BEFORE_EXCEPTION = re.compile(r"(?P<line>[^\n]*)\nException.*", re.DOTALL)
+# torch's RPC wraps the error of a worker in a text whose first line has this part, and ends with
+# "):"; the text ends with "')".
+_RPC_WRAPPER = re.compile(r"\w\('On WorkerInfo\(")
 
 
 def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
@@ -72,7 +72,7 @@ def _error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
         return None, replica.exit_code, _NO_VALUE
     try:
         data: Any = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or "message" not in data:
         return payload, replica.exit_code, _NO_VALUE
@@ -94,11 +94,24 @@ def _local_time(timestamp: object) -> str:
 
 
 def _trim(message: str) -> str:
-    if found := _RPC_WRAPPER.search(message):
-        message = found["msg_txt"]
-    if found := _LINE_BEFORE_EXCEPTION.search(message):
-        message = found["line"]
-    return message
+    """Return only the error of a worker that an RPC wraps, and only the line before Exception.
+
+    The message may be long and hostile, so the time must be linear in its length.
+    """
+    lines = message.split("\n")
+    for i, line in enumerate(lines):
+        found = _RPC_WRAPPER.search(line) if line.endswith("):") else None
+        if found:
+            end = next((k for k in range(i + 1, len(lines)) if "')" in lines[k]), None)
+            if end is not None:
+                start = found.start()
+                while start and (line[start - 1].isalnum() or line[start - 1] == "_"):
+                    start -= 1
+                last = lines[end][: lines[end].rindex("')") + 2]
+                message = "\n".join([line[start:], *lines[i + 1 : end], last])
+            break
+    before, exception, _ = message.partition("\nException")
+    return before.rpartition("\n")[2] if exception else message
 
 
 def _wrap(text: str) -> str:
@@ -120,7 +133,7 @@ def status_as_yaml(status: AppStatus) -> str:
     data["state"] = repr(status.state)
     try:
         data["structured_error_msg"] = json.loads(data["structured_error_msg"])
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     for role in data["roles"]:
         for replica in role["replicas"]:
