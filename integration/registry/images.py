@@ -13,7 +13,8 @@ from typing import Any
 
 from docker_engine import BUSYBOX
 
-from torchx_specs.workspace import Built, Workspace
+from torchx_kit.workspace import Built
+from torchx_specs.workspace import Workspace
 from torchx_workspace_docker.builder import DockerBuilder
 
 

@@ -17,8 +17,8 @@ from docker_engine import BUSYBOX
 from images import check_content, docker, log_in, make, make_base, tags, uploads
 from registry_double import RegistryDouble, answer
 
+from torchx_kit.workspace import Built
 from torchx_specs.errors import BackendError, RequestError, TorchXError, WorkspaceError
-from torchx_specs.workspace import Built
 from torchx_workspace_docker.registry import connection
 
 

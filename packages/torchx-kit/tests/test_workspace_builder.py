@@ -13,13 +13,14 @@ import pytest
 
 import torchx_kit.plugin
 from torchx_kit.workspace import BuilderWorkspaceMixin, tree_digest, workspace_files
+from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
 from torchx_specs import AppDef, AppDryRunInfo, CfgVal, Role, StructuredOpts, Workspace, runopts
 from torchx_specs.errors import PluginError, RequestError, WorkspaceError
 from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 from torchx_specs.plugins import PluginManager, set_manager
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
-from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder, pin_workspace_images
-from torchx_specs.workspace.builder import METADATA_KEY, BuilderOutput
+from torchx_specs.workspace import pin_workspace_images
+from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import WorkingDirectory
 
 

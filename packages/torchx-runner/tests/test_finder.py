@@ -152,6 +152,23 @@ def test_broken_module_does_not_hide_others(
     assert "no_such_module_anywhere" in caplog.text
 
 
+def test_an_invalid_component_is_a_problem_and_a_helper_is_not(
+    lib: Path, plugins: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = GOOD.format(name="fine") + (
+        "def untyped(n) -> AppDef:\n    return fine()\n\ndef helper(n) -> int:\n    return n\n"
+    )
+    write(lib, {"mixed.py": text})
+    registered(plugins, ("m", "mixed"), distribution="acme")
+    listing = finder.list_components()
+    assert list(listing.components) == ["m.fine"]
+    (problem,) = map(str, listing.problems)
+    assert problem.startswith("components of mixed (acme 1.0): m.untyped is left out: ")
+    assert "Missing type annotation for argument 'n' in function 'untyped'" in problem
+    assert finder.get_components().keys() == listing.components.keys()
+    assert "m.untyped is left out" in caplog.text
+
+
 def test_lookup_in_a_broken_module_is_an_error(acme: Path, plugins: Any) -> None:
     registered(plugins, ("acme", "acme"))
     with pytest.raises(ComponentError, match=r"acme\.broken of acme 1\.0: cannot be loaded"):

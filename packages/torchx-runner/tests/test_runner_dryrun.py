@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from torchx_kit.workspace import BuilderWorkspaceMixin
+from torchx_kit.workspace import BuilderWorkspaceMixin, Built, BuiltReference, WorkspaceBuilder
 from torchx_runner import Runner
 from torchx_specs import (
     AppDef,
@@ -25,7 +25,7 @@ from torchx_specs import (
     runopts,
 )
 from torchx_specs.hookspecs import WorkspacePlugin
-from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder, WorkspaceMixin
+from torchx_specs.workspace import WorkspaceMixin
 
 NewRole = Callable[..., Role]
 
@@ -45,6 +45,10 @@ ROLE_PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "image type": ({"image": None}, "image must be a str, got None"),
     "zero replicas": ({"num_replicas": 0}, "num_replicas is 0; it must be 1 or more"),
     "negative replicas": ({"num_replicas": -1}, "num_replicas is -1; it must be 1 or more"),
+    "too many replicas": (
+        {"num_replicas": 10_000_000},
+        "num_replicas is 10000000; it must be 100000 or less",
+    ),
     "replicas type": ({"num_replicas": "2"}, "num_replicas must be an int, got '2'"),
     "replicas bool": ({"num_replicas": True}, "num_replicas must be an int, got True"),
     "min replicas": ({"num_replicas": 2, "min_replicas": 3}, "min_replicas (3) is larger than"),

@@ -63,7 +63,7 @@ def test_the_package_alone() -> None:
         "from torchx_specs import StructuredOpts, CapabilityKey, RoleTemplate, parse_mounts",
         "from torchx_specs import AppStatusError, TorchXError, resource, named_resources",
         "from torchx_specs.schedulers import Scheduler, DescribeAppResponse",
-        "from torchx_specs.workspace import WorkspaceMixin, WorkspaceBuilder",
+        "from torchx_specs.workspace import WorkspaceMixin",
         "from torchx_specs.trackers import TrackerBase",
         "from torchx_specs.hookspecs import SchedulerPlugin, hookimpl",
         "from torchx_specs.plugins import PluginManager",
@@ -107,7 +107,7 @@ def test_an_unknown_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["torchx_specs", "schedulers", "workspace", "trackers", "plugins"]
+    "package", ["torchx_specs", "components", "workspace", "trackers", "plugins"]
 )
 def test_type_checking_imports_match_the_lazy_names(package: str) -> None:
     """The imports under TYPE_CHECKING name exactly the lazy names."""

@@ -8,7 +8,10 @@ import datetime
 import doctest
 import enum
 import json
+import os
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ from torchx_specs.formats.serialize import (
     to_yaml,
 )
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.constants import MAX_REPLICAS
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import NULL_RESOURCE, Resource
 from torchx_specs.overlays import DEL, JOIN, PUT, get_overlay, set_overlay
@@ -321,6 +325,10 @@ BAD: list[tuple[Any, str]] = [
     (document(num_replica=2), "roles[0].num_replica: unknown field; did you mean 'num_replicas'?"),
     (document(num_replicas="two"), "roles[0].num_replicas: expected an integer, got 'two' (str)"),
     (document(num_replicas=True), "roles[0].num_replicas: expected an integer, got true"),
+    (
+        document(num_replicas=10_000_000),
+        f"roles[0].num_replicas is 10000000; it must be {MAX_REPLICAS} or less",
+    ),
     (document(num_replicas=None), "roles[0].num_replicas: expected an integer, got null"),
     (document(args="x"), "roles[0].args: expected a list, got 'x' (str)"),
     (document(args=[0.01]), "roles[0].args[0]: expected text, got 0.01 (float); put it in quotes"),
@@ -518,6 +526,16 @@ class TestYaml:
         )
         assert [(role.name, role.args) for role in app.roles] == [("r", ["x"]), ("p", ["x"])]
 
+    @pytest.mark.parametrize("nested", ["[*{0}, *{0}, *{0}, *{0}]", "{{<<: [*{0}, *{0}, *{0}]}}"])
+    def test_aliases_that_explode_are_refused_at_once(self, nested: str) -> None:
+        names = [f"a{n}" for n in range(30)]
+        lines = [f"  {name}: &{name} {nested.format(before)}" for before, name in pairwise(names)]
+        text = "\n".join(["name: a", "metadata:", "  a0: &a0 {k: v}", *lines])
+        started = time.process_time()
+        with pytest.raises(SerializationError, match=r"aliases .* repeat more than 200,000"):
+            from_yaml(text)
+        assert time.process_time() - started < 1
+
     def test_without_the_library_the_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "yaml", None)
         for action in (lambda: to_yaml(AppDef("a")), lambda: from_yaml("name: a")):
@@ -615,6 +633,18 @@ class TestLoad:
         with pytest.raises(SerializationError, match="is a directory"):
             load(str(tmp_path))
 
+    def test_a_named_pipe_is_refused_at_once(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "job.yaml")
+        with pytest.raises(SerializationError, match=r"job\.yaml: not a regular file"):
+            load(tmp_path / "job.yaml")
+
+    def test_a_file_of_more_than_16_mib_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "job.yaml"
+        with path.open("wb") as file:
+            file.truncate(1 << 40)  # a sparse file: it takes no room
+        with pytest.raises(SerializationError, match=r"job\.yaml: larger than 16 MiB"):
+            load(path)
+
     def test_bytes_that_are_no_text_are_named(self, tmp_path: Path) -> None:
         path = tmp_path / "job.yaml"
         path.write_bytes(b"name: \xff\n")
@@ -675,7 +705,7 @@ ROLES = st.builds(
     entrypoint=TEXT,
     args=st.lists(TEXT, max_size=4),
     env=TEXTS,
-    num_replicas=st.integers(),
+    num_replicas=st.integers(max_value=MAX_REPLICAS),
     max_retries=st.integers(),
     retry_policy=st.sampled_from(RetryPolicy),
     resource=st.just(NULL_RESOURCE) | RESOURCES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -196,6 +197,24 @@ class TestFormat:
     def test_an_error(self, id: int, payload: Any, entry: str) -> None:
         assert failed(replica(id, AppState.FAILED, payload)).format() == shown(entry)
 
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "a" * 400_000,
+            "w" * 400_000 + "('On WorkerInfo(",
+            "w('On WorkerInfo(" * 20_000 + "):\n" + "a\n" * 20_000,
+            "w('On WorkerInfo(x):\n" * 20_000,
+            "x" * 400_000 + "\nException",
+            "[" * 400_000,
+        ],
+        ids=lambda message: message[:20],
+    )
+    def test_a_long_message_takes_linear_time(self, message: str) -> None:
+        started = time.process_time()
+        failed(replica(0, AppState.FAILED, {"message": message})).format()
+        failed(replica(0, AppState.FAILED, message)).format()
+        assert time.process_time() - started < 1
+
     @pytest.mark.parametrize("payload", ["[1]", "{}", '"x"', '{"other": 1}', "null", "1"])
     def test_json_that_is_no_error_is_shown_as_it_is(self, payload: str) -> None:
         text = failed(replica(0, AppState.FAILED, payload)).format()
@@ -304,9 +323,14 @@ class TestRepr:
             "  state: FAILED (5)\n"
             "  structured_error_msg:\n"
             "    a:\n"
-            "    - 1\n"
+            "      - 1\n"
             "  ui_url: null\n"
         )
+
+    def test_it_is_json_without_a_yaml_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "yaml", None)
+        data = json.loads(repr(AppStatus(AppState.FAILED, structured_error_msg="[NaN]")))
+        assert data["AppStatus"]["state"] == "FAILED (5)"
 
     @settings(deadline=None)
     @given(statuses)

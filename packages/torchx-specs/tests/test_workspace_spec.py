@@ -10,6 +10,8 @@ import pytest
 from torchx_specs import Workspace
 from torchx_specs.errors import WorkspaceError
 
+BOMB = "\n".join(["a0: &a0 x", *(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}, *a{n}]" for n in range(30))])
+
 
 class TestFromStr:
     @pytest.mark.parametrize("nothing", ["", None])
@@ -57,9 +59,11 @@ class TestFromStr:
         ("text", "said"),
         [
             ("[a]", "must be a path or a mapping of paths to sub-directories, not a list"),
-            ("{a", "is not valid YAML"),
+            ("{a", "not valid YAML"),
             ("- a\n- b", "not a list"),
-            ("/a: !!python/object/apply:os.getcwd []", "is not valid YAML"),
+            ("/a: !!python/object/apply:os.getcwd []", "not valid YAML"),
+            ("/a: [x]", "the sub-directory of '/a' must be text, not a list"),
+            (BOMB, "aliases .* repeat more than 200,000 values"),
         ],
     )
     def test_errors(self, text: str, said: str) -> None:

@@ -8,9 +8,15 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchx_kit.workspace import copy_workspace, tree_digest, workspace_files
+from torchx_kit.workspace import (
+    Built,
+    BuiltReference,
+    WorkspaceBuilder,
+    copy_workspace,
+    tree_digest,
+    workspace_files,
+)
 from torchx_specs import CfgVal, Workspace, runopts
-from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder
 
 
 class FakeBuilder(WorkspaceBuilder):

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torchx_kit.trackers.lineage import walk_lineage
 from torchx_specs.trackers import Lineage, TrackerArtifact, TrackerBase, TrackerSource
 from torchx_specs.trackers.api import TrackerValueError
-from torchx_specs.trackers.lineage import walk_lineage
 
 Store = dict[str, Any]
 

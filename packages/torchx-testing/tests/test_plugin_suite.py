@@ -44,7 +44,7 @@ PARTS = """
 import yaml_stand_in as heavy
 from torchx_specs import runopts
 from torchx_specs.schedulers import Scheduler
-from torchx_specs.workspace import WorkspaceBuilder
+from torchx_kit.workspace import WorkspaceBuilder
 
 class GoodScheduler(Scheduler):
     def _run_opts(self):

@@ -1,1 +1,1 @@
-"""Building blocks for schedulers and workspace builders."""
+"""Building blocks for schedulers, workspace builders and trackers."""

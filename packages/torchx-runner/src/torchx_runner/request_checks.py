@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 from torchx_runner.older_plugins import call_with_accepted
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.constants import MISSING
+from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
 from torchx_specs.schedulers.api import Scheduler
 from torchx_specs.workspace.api import WorkspaceMixin
@@ -118,6 +118,8 @@ def _count_problems(role: Role) -> Iterator[str]:
         yield f"num_replicas must be an int, got {role.num_replicas!r}"
     elif role.num_replicas <= 0:
         yield f"num_replicas is {role.num_replicas}; it must be 1 or more"
+    elif role.num_replicas > MAX_REPLICAS:
+        yield f"num_replicas is {role.num_replicas}; it must be {MAX_REPLICAS} or less"
     elif role.min_replicas is not None:
         if not _is_int(role.min_replicas):
             yield f"min_replicas must be an int, got {role.min_replicas!r}"

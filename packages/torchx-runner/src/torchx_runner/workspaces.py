@@ -105,7 +105,7 @@ def _workspace_of(role: Role) -> Workspace:
 
 
 def _changed_only_image(authored: Role, built: Role) -> bool:
-    from torchx_specs.workspace.builder import METADATA_KEY
+    from torchx_specs.workspace.api import METADATA_KEY
 
     expected = copy.deepcopy(authored)
     expected.image, expected.workspace = built.image, built.workspace

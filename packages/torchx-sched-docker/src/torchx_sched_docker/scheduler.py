@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.errors import UnknownReplicaError
 from torchx_kit.role_checks import check_replica
+from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_docker.client import EngineError, NoEngineError, connect, engine_errors
 from torchx_sched_docker.client import has_docker as has_docker
@@ -51,7 +52,7 @@ from torchx_specs.schedulers.api import (
     Stream,
     filter_regex,
 )
-from torchx_specs.workspace.builder import METADATA_KEY, BuilderOutput
+from torchx_specs.workspace.api import METADATA_KEY
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -16,6 +16,7 @@ from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_kit.names.limits import DNS_LABEL
 from torchx_kit.role_checks import check_replica
+from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
 from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, VOLCANO_INDEX, selector
@@ -73,7 +74,6 @@ from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
 from torchx_specs.schedulers.api import filter_regex as filter_regex
 from torchx_specs.schedulers.api import split_lines as split_lines
-from torchx_specs.workspace.builder import BuilderOutput
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -162,8 +162,8 @@ def set_overlay(
 
     Overlays of the same namespace and kind are merged: dicts key by key, and lists are
     concatenated. If several operators apply to a field, the last one wins. If
-    ``metadata[namespace]`` is already a URI or a flat overlay (see :func:`get_overlay`), that
-    overlay is merged as well.
+    ``metadata[namespace]`` or ``metadata[namespace][kind]`` is already a URI or a flat overlay (see
+    :func:`get_overlay`), that overlay is merged as well.
 
     Args:
         target: The role or app.
@@ -174,6 +174,7 @@ def set_overlay(
 
     Raises:
         TypeError: A field is a dict or list in one overlay and of another type in the other.
+        ValueError: The file of the earlier overlay cannot be read.
     """
     metadata: dict[str, Any] = target.metadata
     stored = _stored(metadata, namespace)
@@ -184,9 +185,7 @@ def set_overlay(
         by_kind = {kind: stored}
     else:
         by_kind = {}
-    merged = copy.deepcopy(by_kind.get(kind)) or {}
-    if not isinstance(merged, dict):
-        raise OverlayTypeError(_not_a_dict(f"metadata['{namespace}']['{kind}']", merged))
+    merged = _overlay_of(by_kind, namespace, kind)
     apply_overlay(merged, _plain(overlay, kind), _resolve=False)
     metadata[namespace] = {_BY_KIND: True, **by_kind, kind: merged}
 
@@ -196,9 +195,10 @@ def get_overlay(
 ) -> dict[str, Any]:
     """Return a copy of the overlay in ``target.metadata[namespace][kind]``, or ``{}``.
 
-    If ``metadata[namespace]`` is a string, it names a file that contains the overlay: a path, a
-    ``file://`` URI, or any URI that fsspec supports (needs ``torchx-specs[fsspec]``). The file is
-    JSON or YAML (needs ``torchx-specs[yaml]``).
+    If ``metadata[namespace]`` or ``metadata[namespace][kind]`` is a string, it names a file that
+    contains the overlay: a path, a ``file://`` URI, or any URI that fsspec supports (needs
+    ``torchx-specs[fsspec]``). The file is JSON or YAML (needs ``torchx-specs[yaml]``), and has at
+    most 16 MiB.
 
     Programs written before kinds existed use a flat overlay: ``metadata[namespace]`` contains the
     fields of one kind directly. A flat overlay is returned, with a DeprecationWarning, for any kind
@@ -215,14 +215,7 @@ def get_overlay(
     """
     stored = _stored(target.metadata, namespace)
     if kind in stored:
-        overlay = stored[kind]
-        if overlay is None:
-            return {}
-        if isinstance(overlay, str):
-            overlay = _load(overlay)
-        if not isinstance(overlay, Mapping):
-            raise OverlayTypeError(_not_a_dict(f"metadata['{namespace}']['{kind}']", overlay))
-        return copy.deepcopy(dict(overlay))
+        return _overlay_of(stored, namespace, kind)
     if not stored or _BY_KIND in stored or not flat_fallback:
         return {}
     _warn_flat(namespace, kind, stored)
@@ -464,6 +457,16 @@ def _stored(metadata: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
     return value
 
 
+def _overlay_of(by_kind: Mapping[str, Any], namespace: str, kind: str) -> dict[str, Any]:
+    """Return a copy of the overlay of a kind; if it is a string, load it from that path or URI."""
+    overlay = by_kind.get(kind) or {}
+    if isinstance(overlay, str):
+        overlay = _load(overlay)
+    if not isinstance(overlay, Mapping):
+        raise OverlayTypeError(_not_a_dict(f"metadata['{namespace}']['{kind}']", overlay))
+    return copy.deepcopy(dict(overlay))
+
+
 def _load(uri: str) -> Mapping[str, Any]:
     from torchx_specs.formats.documents import parse_document
 
@@ -474,7 +477,7 @@ def _load(uri: str) -> Mapping[str, Any]:
 
 
 def _read(uri: str) -> str:
-    from torchx_specs.formats.documents import read_text_file
+    from torchx_specs.formats.documents import read_text, read_text_file
 
     scheme, separator, rest = uri.partition("://")
     if not separator:
@@ -490,9 +493,10 @@ def _read(uri: str) -> str:
             f"overlay file {uri}: {scheme}:// needs fsspec: pip install 'torchx-specs[fsspec]'"
         ) from None
     try:
-        with fsspec.open(uri, "rt", encoding="utf-8") as remote:
-            text: str = remote.read()
-            return text
+        with fsspec.open(uri, "rb") as remote:
+            return read_text(remote, f"overlay file {uri}")
+    except RequestError:
+        raise
     except (OSError, ValueError, ImportError) as e:  # also: unknown protocol, missing library
         raise RequestError(f"overlay file {uri}: {e}") from None
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from torchx_kit.workspace import WorkspaceBuilder
 from torchx_specs import Resource
 from torchx_specs.hookspecs import (
     CommandPlugin,
@@ -35,7 +36,6 @@ from torchx_specs.plugins import PluginManager
 from torchx_specs.plugins.entry_points import entry_points, normalize
 from torchx_specs.schedulers import Scheduler
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
-from torchx_specs.workspace import WorkspaceBuilder
 from torchx_testing.declared import Suite
 from torchx_testing.offline import offline
 

@@ -29,8 +29,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
+from torchx_kit.workspace import Built, BuiltReference, WorkspaceBuilder
 from torchx_specs import CfgVal, Workspace, WorkspaceError, runopts
-from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder
 from torchx_testing.declared import Suite
 from torchx_testing.offline import offline
 

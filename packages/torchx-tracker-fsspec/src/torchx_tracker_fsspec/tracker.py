@@ -205,7 +205,7 @@ class FsspecTracker(TrackerBase):
         Raises:
             TrackerValueError: ``kwargs`` has another key.
         """
-        from torchx_specs.trackers.checks import parent_run_filter
+        from torchx_kit.trackers.checks import parent_run_filter
 
         parent_run_id = parent_run_filter(kwargs)
         parent = None if parent_run_id is None else names.encode(parent_run_id)
@@ -367,7 +367,7 @@ def _to_json(run_id: str, content: dict[str, Any]) -> bytes:
     try:
         return json.dumps(content).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        from torchx_specs.trackers.checks import json_text
+        from torchx_kit.trackers.checks import json_text
 
         inner = content.get("metadata") or {}
         pairs = {**{k: v for k, v in content.items() if k != "metadata"}, **inner}

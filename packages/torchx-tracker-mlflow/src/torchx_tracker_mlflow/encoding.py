@@ -14,8 +14,8 @@ from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from typing import Any
 
+from torchx_kit.trackers.checks import json_text
 from torchx_specs.trackers.api import TrackerValueError
-from torchx_specs.trackers.checks import json_text
 
 #: Tags of a run whose id cannot be used in a filter: the id, and a digest of the id.
 RUN_ID = "torchx.run_id"

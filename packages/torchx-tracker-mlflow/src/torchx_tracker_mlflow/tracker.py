@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.trackers.checks import json_text, parent_run_filter
+from torchx_kit.trackers.lineage import walk_lineage
 from torchx_specs.errors import one_line
 from torchx_specs.trackers.api import (
     Lineage,
@@ -31,8 +33,6 @@ from torchx_specs.trackers.api import (
     TrackerSource,
     TrackerValueError,
 )
-from torchx_specs.trackers.checks import json_text, parent_run_filter
-from torchx_specs.trackers.lineage import walk_lineage
 from torchx_tracker_mlflow import encoding
 from torchx_tracker_mlflow.config import inline_config, read_config
 

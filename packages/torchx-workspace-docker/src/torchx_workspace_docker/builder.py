@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.workspace import FileDigests, tree_digest, workspace_files
+from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
 from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
-from torchx_specs.workspace import Built, BuiltReference, Workspace, WorkspaceBuilder
-from torchx_specs.workspace.builder import BuilderOutput
+from torchx_specs.workspace import Workspace
 from torchx_workspace_docker.plan import Plan
 
 if TYPE_CHECKING:

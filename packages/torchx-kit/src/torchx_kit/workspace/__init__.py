@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
+    from torchx_kit.workspace.builder import Built as Built
+    from torchx_kit.workspace.builder import BuiltReference as BuiltReference
+    from torchx_kit.workspace.builder import WorkspaceBuilder as WorkspaceBuilder
     from torchx_kit.workspace.digests import FileDigests as FileDigests
     from torchx_kit.workspace.dir_builder import copy_workspace as copy_workspace
     from torchx_kit.workspace.mixin import BuilderWorkspaceMixin as BuilderWorkspaceMixin
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "torchx_kit.workspace.builder": ("Built", "BuiltReference", "WorkspaceBuilder"),
         "torchx_kit.workspace.digests": ("FileDigests",),
         "torchx_kit.workspace.dir_builder": ("copy_workspace",),
         "torchx_kit.workspace.mixin": ("BuilderWorkspaceMixin",),

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
 from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_files
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.api import WorkspaceMixin
-from torchx_specs.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from torchx_kit.workspace.builder import BuilderOutput, BuiltReference, WorkspaceBuilder
 from torchx_specs.errors import PluginError, RequestError, WorkspaceError, nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.plugins.manager import get_manager
-from torchx_specs.workspace.api import WorkspaceMixin
-from torchx_specs.workspace.builder import (
-    METADATA_KEY,
-    BuilderOutput,
-    BuiltReference,
-    WorkspaceBuilder,
-)
+from torchx_specs.workspace.api import METADATA_KEY, WorkspaceMixin
 
 #: The name of the attribute of a role that holds the plan of its build.
 _PLAN = "_workspace_plan"

@@ -59,7 +59,8 @@ class ComponentListing(NamedTuple):
 
     Attributes:
         components: The valid components, by name.
-        problems: Modules that cannot be imported, and names that several distributions register.
+        problems: Modules that cannot be imported, invalid components, and names that several
+            distributions register.
     """
 
     components: dict[str, _Component]
@@ -279,6 +280,9 @@ def list_components(validators: Validators = None) -> ComponentListing:
             if not component.validation_errors:
                 claims.setdefault(component.name, []).append((group, found))
                 components[component.name, id(getattr(*found))] = component
+            elif _declares_app(component.fn):
+                message = f"{component.name} is left out: {'; '.join(component.validation_errors)}"
+                problems.append(ComponentProblem(found.module.__name__, str(group.origin), message))
         problems += (p._replace(origin=str(group.origin)) for p in finder.problems)
     listed: dict[str, _Component] = {}
     for name, claimed in claims.items():
@@ -291,6 +295,16 @@ def list_components(validators: Validators = None) -> ComponentListing:
         if winner is not None:
             listed[name] = components[name, id(getattr(*winner))]
     return ComponentListing(listed, problems)
+
+
+def _declares_app(fn: object) -> bool:
+    """Return True if a function's annotation says that it returns an AppDef.
+
+    Other functions beside components are helpers, so that their signatures are not problems.
+    """
+    annotation = getattr(fn, "__annotations__", {}).get("return")
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.rpartition(".")[2] == "AppDef"
 
 
 class ComponentsFinder(ABC):

@@ -9,24 +9,56 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, NoReturn
+import stat
+from typing import IO, Any, NoReturn
 
 from torchx_specs.errors import RequestError
+
+#: The largest document that is read, in bytes.
+MAX_BYTES = 16 * 1024 * 1024
+#: How many values the aliases of a YAML document may repeat.
+MAX_ALIASED = 200_000
 
 
 def read_text_file(path: str | os.PathLike[str]) -> str:
     """Return the text of a local file; ``~`` at the start of the path is the home directory.
 
     Raises:
-        RequestError: The file cannot be read, or is not UTF-8.
+        RequestError: The path is not a regular file, cannot be read, or is not UTF-8; or the file
+            is larger than :data:`MAX_BYTES`.
     """
     try:
-        with open(os.path.expanduser(path), encoding="utf-8") as f:
-            return f.read()
+        # O_NONBLOCK: opening a named pipe would wait for a writer
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+        with open(os.open(os.path.expanduser(path), flags), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise RequestError(f"{path}: not a regular file, but a device, pipe or socket")
+            return read_text(file, str(path))
     except OSError as e:
         raise RequestError(f"{path}: {(e.strerror or str(e)).lower()}") from None
+
+
+def read_text(file: IO[bytes], where: str) -> str:
+    """Return the text of an open document.
+
+    Args:
+        file: The document, which may be endless.
+        where: Path or URI of the document, for error messages.
+
+    Raises:
+        RequestError: The document is larger than :data:`MAX_BYTES`, or not UTF-8.
+    """
+    data = b""
+    # A file of a network may return fewer bytes than requested before its end.
+    while len(data) <= MAX_BYTES and (chunk := file.read(MAX_BYTES + 1 - len(data))):
+        data += chunk
+    if len(data) > MAX_BYTES:
+        raise RequestError(f"{where}: larger than {MAX_BYTES >> 20} MiB, the most that is read")
+    try:
+        return data.decode()
     except UnicodeDecodeError as e:
-        raise RequestError(f"{path}: not UTF-8 text ({e.reason} at byte {e.start})") from None
+        raise RequestError(f"{where}: not UTF-8 text ({e.reason} at byte {e.start})") from None
 
 
 def parse_document(text: str, where: str) -> Any:
@@ -88,21 +120,31 @@ def parse_yaml(text: str, where: str) -> Any:
     """Parse one YAML document with a safe loader.
 
     Raises:
-        RequestError: The text is not YAML, a mapping has a key twice, or a tag is refused by the
-            safe loader.
+        RequestError: The text is not YAML, a mapping has a key twice, a tag is refused by the safe
+            loader, or aliases repeat more than :data:`MAX_ALIASED` values.
         YamlMissingError: PyYAML is not installed.
     """
     yaml = _yaml(where)
     try:
         loader = _loader_class()(text)
         try:
-            return loader.get_single_data()
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            if _repeated_by_aliases(node) > MAX_ALIASED:
+                raise RequestError(
+                    f"{where}: YAML aliases (*name) repeat more than {MAX_ALIASED:,} values;"
+                    " write the values without aliases"
+                )
+            return loader.construct_document(node)
         finally:
             loader.dispose()
     except yaml.YAMLError as e:
         raise RequestError(f"{where}: not valid YAML: {_one_line(e)}") from None
     except RecursionError:
         raise RequestError(f"{where}: nested too deeply") from None
+    except RequestError:
+        raise
     except (ValueError, TypeError) as e:  # an invalid date (`2024-13-01`), or a key that is a list
         raise RequestError(f"{where}: not valid YAML: {e}") from None
 
@@ -155,6 +197,21 @@ def _yaml(where: str) -> Any:
             f"{where}: YAML needs PyYAML: pip install 'torchx-specs[yaml]' (JSON needs nothing)"
         ) from None
     return yaml
+
+
+def _repeated_by_aliases(root: Any) -> int:
+    """Return how many nodes a YAML document would gain if its aliases were written out."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = 1  # the size of the node inside itself: such a node has no end
+            if isinstance(node.value, list):
+                items = node.value if node.id == "sequence" else [n for p in node.value for n in p]
+                sizes[id(node)] += sum(map(size, items))
+        return sizes[id(node)]
+
+    return size(root) - len(sizes)
 
 
 def _one_line(error: Any) -> str:

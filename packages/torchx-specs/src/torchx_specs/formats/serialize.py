@@ -256,6 +256,9 @@ class _Walk:
         if kind == "object":
             items = schema["additionalProperties"]
             return self.dict_of(value, path, lambda v, p: self.value(v, p, items))
+        if kind == "integer" and isinstance(value, int) and value > schema.get("maximum", value):
+            self.problems.append(f"{path} is {value}; it must be {schema['maximum']} or less")
+            return None
         return self.scalar(value, path, kind)
 
     def scalar(self, value: Any, path: str, kind: str) -> Any:

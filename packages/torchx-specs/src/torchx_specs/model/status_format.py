@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _NO_VALUE = "<N/A>"
 _WRAP_AT = 80
-# torch's RPC wraps the error of a worker in this text
-_RPC_WRAPPER = re.compile(r"(?P<msg_txt>\w+\('On WorkerInfo\(.+\):\n(?:.*\n)*?.*'\))")
-_LINE_BEFORE_EXCEPTION = re.compile(r"(?P<line>[^\n]*)\nException.*", re.DOTALL)
+# torch's RPC wraps the error of a worker in a text whose first line has this part, and ends with
+# "):"; the text ends with "')".
+_RPC_WRAPPER = re.compile(r"\w\('On WorkerInfo\(")
 
 
 def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
@@ -72,7 +72,7 @@ def _error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
         return None, replica.exit_code, _NO_VALUE
     try:
         data: Any = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or "message" not in data:
         return payload, replica.exit_code, _NO_VALUE
@@ -94,11 +94,24 @@ def _local_time(timestamp: object) -> str:
 
 
 def _trim(message: str) -> str:
-    if found := _RPC_WRAPPER.search(message):
-        message = found["msg_txt"]
-    if found := _LINE_BEFORE_EXCEPTION.search(message):
-        message = found["line"]
-    return message
+    """Return only the error of a worker that an RPC wraps, and only the line before Exception.
+
+    The message may be long and hostile, so the time must be linear in its length.
+    """
+    lines = message.split("\n")
+    for i, line in enumerate(lines):
+        found = _RPC_WRAPPER.search(line) if line.endswith("):") else None
+        if found:
+            end = next((k for k in range(i + 1, len(lines)) if "')" in lines[k]), None)
+            if end is not None:
+                start = found.start()
+                while start and (line[start - 1].isalnum() or line[start - 1] == "_"):
+                    start -= 1
+                last = lines[end][: lines[end].rindex("')") + 2]
+                message = "\n".join([line[start:], *lines[i + 1 : end], last])
+            break
+    before, exception, _ = message.partition("\nException")
+    return before.rpartition("\n")[2] if exception else message
 
 
 def _wrap(text: str) -> str:
@@ -113,56 +126,19 @@ def _wrap(text: str) -> str:
 
 
 def status_as_yaml(status: AppStatus) -> str:
-    """Return the text of ``repr(AppStatus)``: YAML that any safe loader reads; needs no PyYAML."""
+    """Return the text of ``repr(AppStatus)``: YAML, or without PyYAML JSON, which is YAML too."""
+    from torchx_specs.formats.documents import YamlMissingError, dump_yaml
+
     data = asdict(status)
     data["state"] = repr(status.state)
     try:
         data["structured_error_msg"] = json.loads(data["structured_error_msg"])
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     for role in data["roles"]:
         for replica in role["replicas"]:
             replica["state"] = repr(replica["state"])
-    return "AppStatus:\n" + "\n".join(_yaml_lines(data, "  ")) + "\n"
-
-
-def _yaml_lines(value: Any, indent: str) -> list[str]:
-    lines: list[str] = []
-    if isinstance(value, dict):
-        for key in sorted(value):
-            lines += _yaml_entry(f"{indent}{_yaml_scalar(str(key))}:", value[key], indent)
-        return lines
-    for item in value:
-        if isinstance(item, (dict, list)) and item:
-            first, *more = _yaml_lines(item, indent + "  ")
-            lines += [f"{indent}- {first.lstrip()}", *more]
-        else:
-            lines.append(f"{indent}- {_yaml_scalar(item)}")
-    return lines
-
-
-def _yaml_entry(head: str, value: Any, indent: str) -> list[str]:
-    if isinstance(value, (dict, list)) and value:
-        nested = indent + "  " if isinstance(value, dict) else indent
-        return [head, *_yaml_lines(value, nested)]
-    return [f"{head} {_yaml_scalar(value)}"]
-
-
-_PLAIN = re.compile(r"[A-Za-z_<(/](?:[\w<>()/.,@+= -]|:(?! |\Z))*(?<! )\Z", re.ASCII)
-_YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-
-
-def _yaml_scalar(value: Any) -> str:
-    if isinstance(value, str):
-        if _PLAIN.match(value) and value.lower() not in _YAML_WORDS:
-            return value
-        # JSON escapes a character beyond U+FFFF as a surrogate pair, which YAML does not combine.
-        quoted = json.dumps(value, ensure_ascii=False)
-        return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08x}", quoted)
-    if isinstance(value, float):
-        # YAML 1.1 requires a dot in a float; it writes .nan, .inf and -.inf.
-        text = json.dumps(value)
-        if text.lstrip("-")[0].isdigit():
-            return text if "." in text else text.replace("e", ".0e")
-        return text.replace("NaN", ".nan").replace("Infinity", ".inf")
-    return json.dumps(value)
+    try:
+        return dump_yaml({"AppStatus": dict(sorted(data.items()))})
+    except YamlMissingError:
+        return json.dumps({"AppStatus": data}, indent=2)

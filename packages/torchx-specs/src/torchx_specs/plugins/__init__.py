@@ -25,23 +25,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "torchx_specs.hookspecs": ("hookimpl",),
-        "torchx_specs.plugins.catalog": ("Catalog",),
-        "torchx_specs.plugins.manager": (
-            "PluginManager",
-            "PluginProblem",
-            "get_manager",
-            "set_manager",
-        ),
+        "torchx_specs.hookspecs": "hookimpl",
+        "torchx_specs.plugins.catalog": "Catalog",
+        "torchx_specs.plugins.manager": "PluginManager PluginProblem get_manager set_manager",
         "torchx_specs.plugins.records": (
-            "CommandPlugin",
-            "ComponentPlugin",
-            "EventHandlerPlugin",
-            "Origin",
-            "ResourcePlugin",
-            "SchedulerPlugin",
-            "TrackerPlugin",
-            "WorkspacePlugin",
+            "CommandPlugin ComponentPlugin EventHandlerPlugin Origin ResourcePlugin"
+            " SchedulerPlugin TrackerPlugin WorkspacePlugin"
         ),
     },
 )

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from torchx_specs.model.resources import Resource
     from torchx_specs.schedulers.api import Scheduler
     from torchx_specs.trackers.api import TrackerBase
-    from torchx_specs.workspace.builder import WorkspaceBuilder
 
 
 class SchedulerFactory(Protocol):
@@ -55,8 +54,8 @@ class CommandFactory(Protocol):
 class WorkspaceFactory(Protocol):
     """Makes a workspace builder."""
 
-    def __call__(self) -> WorkspaceBuilder:
-        """Return a new builder."""
+    def __call__(self) -> Any:
+        """Return a new builder, a ``torchx_kit.workspace.WorkspaceBuilder``."""
 
 
 class EventHandlerFactory(Protocol):

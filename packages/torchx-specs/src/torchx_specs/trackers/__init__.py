@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from torchx_specs.trackers.api import TrackerSource as TrackerSource
     from torchx_specs.trackers.api import TrackerValueError as TrackerValueError
     from torchx_specs.trackers.lineage import lineage_from_links as lineage_from_links
-    from torchx_specs.trackers.lineage import walk_lineage as walk_lineage
     from torchx_specs.trackers.lookup import build_tracker as build_tracker
     from torchx_specs.trackers.lookup import build_trackers as build_trackers
     from torchx_specs.trackers.lookup import trackers_from_environ as trackers_from_environ
@@ -27,7 +26,7 @@ __getattr__, __dir__, __all__ = attach(
             "Lineage LineageLink TrackerArtifact TrackerBackendError TrackerBase TrackerSource"
             " TrackerValueError"
         ),
-        "torchx_specs.trackers.lineage": "lineage_from_links walk_lineage",
+        "torchx_specs.trackers.lineage": "lineage_from_links",
         "torchx_specs.trackers.lookup": "build_tracker build_trackers trackers_from_environ",
     },
     submodules="api inline lineage lookup",

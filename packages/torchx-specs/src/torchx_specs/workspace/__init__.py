@@ -1,4 +1,4 @@
-"""Workspaces: local directories to upload into a job, and the interface of their builders."""
+"""Workspaces: local directories to upload into a job."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from torchx_specs.lazy_imports import attach
 if TYPE_CHECKING:
     from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
     from torchx_specs.workspace.api import pin_workspace_images as pin_workspace_images
-    from torchx_specs.workspace.builder import Built as Built
-    from torchx_specs.workspace.builder import BuiltReference as BuiltReference
-    from torchx_specs.workspace.builder import WorkspaceBuilder as WorkspaceBuilder
     from torchx_specs.workspace.spec import Workspace as Workspace
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "torchx_specs.workspace.api": "WorkspaceMixin pin_workspace_images",
-        "torchx_specs.workspace.builder": "Built BuiltReference WorkspaceBuilder",
         "torchx_specs.workspace.spec": "Workspace",
     },
-    submodules="api builder spec",
+    submodules="api spec",
 )

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The key in a role's metadata under which a planned build is stored.
+METADATA_KEY = "torchx/workspace"
+
 
 class WorkspaceMixin(Generic[T]):
     """Mixin for a scheduler that uploads a role's workspace into its job.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from torchx_specs.errors import WorkspaceError
+from torchx_specs.errors import RequestError, WorkspaceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,17 +84,12 @@ class Workspace:
             return Workspace({})
         if not _may_be_yaml_collection(workspace):
             return Workspace({workspace.strip(): ""})
+        from torchx_specs.formats.documents import parse_yaml
+
         try:
-            import yaml
-        except ImportError:
-            raise WorkspaceError(
-                f"workspace '{workspace}' is a YAML mapping, which needs PyYAML:"
-                " pip install 'torchx-specs[yaml]'"
-            ) from None
-        try:
-            data = yaml.safe_load(workspace)
-        except yaml.YAMLError as e:
-            raise WorkspaceError(f"workspace '{workspace}' is not valid YAML: {e}") from None
+            data = parse_yaml(workspace, f"workspace '{workspace}'")
+        except RequestError as e:
+            raise WorkspaceError(str(e)) from None
         if isinstance(data, str):
             return Workspace({data: ""})
         if not isinstance(data, Mapping):
@@ -102,7 +97,15 @@ class Workspace:
                 f"workspace '{workspace}' must be a path or a mapping of paths to sub-directories,"
                 f" not a {type(data).__name__}"
             )
-        return Workspace({str(k): "" if v is None else str(v) for k, v in data.items()})
+        projects: dict[str, str] = {}
+        for source, target in data.items():
+            if isinstance(target, (Mapping, list, tuple)):
+                raise WorkspaceError(
+                    f"workspace '{workspace}': the sub-directory of '{source}' must be text, not a"
+                    f" {type(target).__name__}"
+                )
+            projects[str(source)] = "" if target is None else str(target)
+        return Workspace(projects)
 
 
 class WorkingDirectory(Workspace):

@@ -29,7 +29,7 @@ from torchx_workspace_docker.progress import Progress
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-    from torchx_specs.workspace import BuiltReference
+    from torchx_kit.workspace import BuiltReference
 
 DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 

@@ -6,7 +6,4 @@ from torchx_kit.workspace.walk import walk_workspace as walk_workspace
 from torchx._legacy_workspace import MultiWorkspaceMixin as MultiWorkspaceMixin
 from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
 from torchx_specs.workspace.api import pin_workspace_images as pin_workspace_images
-from torchx_specs.workspace.builder import Built as Built
-from torchx_specs.workspace.builder import BuiltReference as BuiltReference
-from torchx_specs.workspace.builder import WorkspaceBuilder as WorkspaceBuilder
 from torchx_specs.workspace.spec import Workspace as Workspace

@@ -13,9 +13,6 @@ from torchx_specs.workspace.spec import Workspace
 #: The output of a builder: a container image, or a folder.
 BuilderOutput = Literal["image", "folder"]
 
-#: The key in a role's metadata under which the planned build is stored.
-METADATA_KEY = "torchx/workspace"
-
 
 @dataclass(frozen=True)
 class BuiltReference:
@@ -59,11 +56,15 @@ class WorkspaceBuilder(ABC):
 
         import os
 
+        from torchx_kit.workspace import (
+            Built,
+            BuiltReference,
+            WorkspaceBuilder,
+            copy_workspace,
+            tree_digest,
+            workspace_files,
+        )
         from torchx_specs import runopts
-        from torchx_specs.workspace import Built, BuiltReference, WorkspaceBuilder
-        from torchx_kit.workspace import copy_workspace
-        from torchx_kit.workspace import tree_digest
-        from torchx_kit.workspace import workspace_files
 
         class NfsBuilder(WorkspaceBuilder):
             output = "folder"

@@ -1,0 +1,1 @@
+"""Lineage and checks of arguments, for authors of trackers."""
