@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
     from torchx_specs.schedulers.api import Scheduler as Scheduler
     from torchx_specs.schedulers.api import Stream as Stream
+    from torchx_specs.schedulers.api import compile_regex as compile_regex
     from torchx_specs.schedulers.api import filter_regex as filter_regex
     from torchx_specs.schedulers.api import split_lines as split_lines
     from torchx_specs.schedulers.api import split_lines_iterator as split_lines_iterator
@@ -23,6 +24,7 @@ __getattr__, __dir__, __all__ = attach(
             "ListAppResponse",
             "Scheduler",
             "Stream",
+            "compile_regex",
             "filter_regex",
             "split_lines",
             "split_lines_iterator",
