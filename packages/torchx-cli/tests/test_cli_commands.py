@@ -659,6 +659,18 @@ def test_wait_exits_with_124_after_the_timeout(cli: Any, plugin: Any, components
     assert result.error == f"{HANDLE} is RUNNING after 0.1 seconds"
 
 
+@pytest.mark.parametrize("command", ["cancel", "delete", "describe", "status", "wait"])
+@pytest.mark.parametrize("rest", ["/main", "/main/0", "/main/0,2-4"])
+def test_commands_for_apps_refuse_a_role_or_replica(
+    cli: Any, components: str, command: str, rest: str
+) -> None:
+    cli("run", "comp.py:job")
+    result = cli(command, HANDLE + rest)
+    assert result.code == 2
+    assert f"'{HANDLE}{rest}' has more parts than the handle of an app" in result.error
+    assert result.error.endswith(f"Use '{HANDLE}'")
+
+
 def test_log_options_reach_the_scheduler(cli: Any, plugin: Any, components: str) -> None:
     cli("run", "comp.py:job", "--replicas", "3")
     words = ["--regex", "h.llo", "-t", "--streams", "stderr", "--until", "2026-01-02"]
@@ -669,7 +681,7 @@ def test_log_options_reach_the_scheduler(cli: Any, plugin: Any, components: str)
     assert sorted(a.pop("replica") for a in asked) == [("main", 0), ("main", 2)]
     assert asked == 2 * [
         {
-            "regex": "h.llo",
+            "regex": None,  # the runner matches the lines
             "since": datetime(2026, 1, 1),
             "until": datetime(2026, 1, 2),
             "tail": True,

@@ -405,7 +405,7 @@ TOY = (
     + '''
 import os, time
 from torchx_specs import AppDryRunInfo, AppState
-from torchx_specs.schedulers import DescribeAppResponse, Scheduler
+from torchx_specs.schedulers import DescribeAppResponse, Scheduler, filter_regex
 
 STATE = os.path.join(os.path.dirname(__file__), "state")
 
@@ -441,7 +441,11 @@ class Toy(Scheduler):
     def kill(self, app_id):
         state("FAILED")
 
-    def log_iter(self, app_id, role_name, k=0, *args, **kwargs):
+    def log_iter(self, app_id, role_name, k=0, regex=None, *args, **kwargs):
+        lines = self.lines(k)
+        return filter_regex(regex, lines) if regex else lines
+
+    def lines(self, k):
         yield f"one {k}\\n"
         if os.path.exists(STATE + ".log"):
             with open(STATE + ".log", encoding="utf-8") as fp:
@@ -564,6 +568,34 @@ def test_interrupt_ends_a_followed_log(toy: Site) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("follow", [(), ("-t",)])
+def test_interrupt_ends_a_search_that_needs_exponential_time(
+    toy: Site, follow: tuple[str, ...]
+) -> None:
+    (toy.folder / "state").write_text("SUCCEEDED")
+    (toy.folder / "state.log").write_text("a" * 60 + "!\n")
+    process = toy.start("log", *follow, "--regex", "one|(a+)+$", "local_toy://torchx/app/r/0-1")
+    deadline = time.monotonic() + 60
+    # The command uses one second of the processor only if it searches.
+    while cpu_seconds(process.pid) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    try:
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process of this machine (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_closed_pipe_ends_the_command_quietly(toy: Site) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +59,22 @@ def test_identifier_selects_app_role_and_replicas(
 def test_malformed_identifier_is_an_error(identifier: str) -> None:
     with pytest.raises(RequestError, match="is not of the form"):
         parse_identifier(identifier)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "message"),
+    [
+        ("0-30000000", "replicas '0-30000000': the ranges contain more than 1,000,000 replicas"),
+        (",".join(["0-300000"] * 4), "the ranges contain more than 1,000,000 replicas"),
+        ("1" * 5000, "an index has at most 9 digits"),
+        ("4-2", "replicas '4-2': the first index is greater than the last one"),
+    ],
+)
+def test_identifier_with_impossible_replicas_is_an_error(replicas: str, message: str) -> None:
+    begin = time.monotonic()
+    with pytest.raises(RequestError, match=message):
+        parse_identifier(f"s://s/app/r/{replicas}")
+    assert time.monotonic() - begin < 1
 
 
 def test_validate_exits_with_1_if_the_identifier_is_malformed() -> None:
@@ -168,12 +185,12 @@ def test_scheduler_reads_all_logs_in_one_call() -> None:
     runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
     stream = io.StringIO()
     replicas = [("r", 0), ("r", 1)]
-    options = LogOptions(regex="x", tail=True)
+    options = LogOptions(regex="[bc]$", tail=True)
     reader = LogReader(runner.log_blocks, "blocks://s/a", replicas, options, stream)
     reader.read_all()
-    assert stream.getvalue() == "r/1 a\nr/1 b\nr/0 c\n"
-    assert reader.lines == 3
-    assert scheduler.calls == [("a", replicas, "x", None, None, True, {"streams": None})]
+    assert stream.getvalue() == "r/1 b\nr/0 c\n"
+    assert reader.lines == 2
+    assert scheduler.calls == [("a", replicas, None, None, None, True, {"streams": None})]
 
 
 def test_get_logs_reads_an_object_that_is_no_runner_by_log_lines() -> None:

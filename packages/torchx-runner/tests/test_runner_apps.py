@@ -218,14 +218,19 @@ def test_log_blocks_are_read_by_the_scheduler(
 
     def log_blocks(*args: Any, **kwargs: Any) -> Any:
         calls.append((*args, kwargs))
-        return iter([(("main", 0), ["a\n"])])
+        return iter([(("main", 0), ["ax\n", "b\n"]), (("main", 0), error)])
 
+    error = RuntimeError("no log")
     monkeypatch.setattr(scheduler, "log_blocks", log_blocks)
     since, until = datetime(2026, 1, 1), datetime(2026, 1, 2)
     replicas = [("main", 0)]
     blocks = runner.log_blocks(handle, replicas, "x", since, until, True, Stream.STDERR)
-    assert list(blocks) == [(("main", 0), ["a\n"])]
-    assert calls == [("app1", replicas, "x", since, until, True, {"streams": Stream.STDERR})]
+    (_, lines), failure = blocks
+    assert not isinstance(lines, Exception)
+    assert list(lines) == ["ax\n"]
+    assert failure == (("main", 0), error)
+    # The runner matches the lines, so that a signal can interrupt the search.
+    assert calls == [("app1", replicas, None, since, until, True, {"streams": Stream.STDERR})]
 
 
 def test_log_blocks_of_a_scheduler_without_its_own_reads_each_log(
@@ -262,7 +267,7 @@ class BlocksRunner(LinesRunner):
 @pytest.mark.parametrize(
     ("runner_class", "expected"),
     [
-        (LinesRunner, "main 0 ('x', None, None, False)\n"),
+        (LinesRunner, "main 0 (None, None, None, False)\n"),
         (MixedRunner, "mixin\n"),
         (BlocksRunner, "block\n"),
     ],
@@ -270,7 +275,7 @@ class BlocksRunner(LinesRunner):
 def test_log_blocks_respects_overridden_log_methods(
     runner_class: type[Runner], expected: str
 ) -> None:
-    blocks = runner_class("test", {}).log_blocks("fake://test/a", [("main", 0)], "x")
+    blocks = runner_class("test", {}).log_blocks("fake://test/a", [("main", 0)], "m")
     assert [line for _, block in blocks for line in block] == [expected]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -443,3 +444,15 @@ def test_documented_file_is_valid(cwd: Path) -> None:
 def test_parse_config_names_its_source() -> None:
     with pytest.raises(ConfigError, match=r"^somewhere:1: "):
         parse_config("rubbish", "somewhere")
+
+
+@pytest.mark.parametrize(
+    ("references", "last"), [(10, "x" * 10), (1000, "")], ids=["long text", "no text"]
+)
+def test_references_that_multiply_are_an_error(references: int, last: str) -> None:
+    keys = [f"k{n} = " + f"%(k{n + 1})s" * references for n in range(9)]
+    text = "\n".join(["[fake]", *keys, f"k9 = {last}"])
+    begin = time.monotonic()
+    with pytest.raises(ConfigError, match=r"^conf: \[fake\] k\d: the references .* 1,000,000"):
+        parse_config(text, "conf")
+    assert time.monotonic() - begin < 5

@@ -2,26 +2,147 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from torchx_specs import InvalidRunConfigException, runopts
-from torchx_specs.redaction import MASK, is_secret, masked
+from torchx_specs.redaction import MASK, is_secret, masked, masked_text, masked_value
+
+SECRET_NAMES = """
+token apiKey AWS_SECRET_ACCESS_KEY AWS_SECRET_ID db_password PGPASSWORD MYSQL_PWD GITHUB_PAT
+AUTH BASIC_AUTH registry_auth HF_TOKEN HFTOKEN OPENAI_API_KEY OPENAI_APIKEY SLACK_WEBHOOK_URL
+SENTRY_DSN SSHPASS DB_PASS Authorization SESSION_COOKIE AZURE_CONNECTION_STRING ssh-key
+clientSecret GOOGLE_CREDENTIALS --password
+"""
+OTHER_NAMES = """
+queue key key_name topologyKey PUBLIC_KEY tokenizer TOKENIZERS_PARALLELISM MAX_TOKENS
+max_new_tokens num-tokens PWD OLDPWD COMPASS BYPASS pass PATH PATTERN AUTHOR AUTH_TYPE
+secretName secretKeyRef HF_TOKEN_PATH PASSWORD_FILE tokenExpirationSeconds HOST URL keyboard
+"""
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES.split())
+def test_name_suggests_a_secret(name: str) -> None:
+    assert is_secret(name)
+    assert masked({name: "s3cret"}) == {name: MASK}
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES.split())
+def test_name_suggests_no_secret(name: str) -> None:
+    assert not is_secret(name)
+    assert masked({name: "value"}) == {name: "value"}
+
+
+LETTERS = "aB3dE6gH9" * 5
+TEXTS = {
+    "postgres://me:p@ss@db/x": f"postgres://me:{MASK}@db/x",
+    "redis://:pw@host:6379": f"redis://:{MASK}@host:6379",
+    "pip install --index-url https://u:pw@host/simple x": (
+        f"pip install --index-url https://u:{MASK}@host/simple x"
+    ),
+    "https://host/f?name=a&access_token=abc&x=1": (
+        f"https://host/f?name=a&access_token={MASK}&x=1"
+    ),
+    "https://s3/x?X-Amz-Signature=abc": f"https://s3/x?X-Amz-Signature={MASK}",
+    "https://hooks.slack.com/services/T0/B0/abc": f"https://hooks.slack.com/{MASK}",
+    "https://discord.com/api/webhooks/1/abc": f"https://discord.com/api/webhooks/{MASK}",
+    f"clone https://ghp_{LETTERS}@github.com": f"clone https://{MASK}@github.com",
+    f"hf_{LETTERS}": MASK,
+    f"x sk-proj-{LETTERS} y": f"x {MASK} y",
+    f"xoxb-12345-{LETTERS}": MASK,
+    f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{LETTERS}": MASK,
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----": MASK,
+}
+PLAIN_TEXTS = [
+    "ghcr.io/pytorch/torchx:0.7.0",
+    "https://host:8080/path@2x.png",
+    "s3://bucket/key",
+    "sk-learn-pipeline-for-training",
+    "hf_hub_download_of_the_whole_model_name",
+    "git@github.com:owner/repo.git",
+    "{'a': 'http://h:80', 'b': 'x@y'}",
+    "-----BEGIN CERTIFICATE-----",
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS.items())
+def test_secret_in_text_is_masked(text: str, expected: str) -> None:
+    assert masked_text(text) == expected
+    assert masked([{"about": text}]) == [{"about": expected}]
+
+
+@pytest.mark.parametrize("text", PLAIN_TEXTS)
+def test_text_without_secrets_is_unchanged(text: str) -> None:
+    assert masked_text(text) == text
 
 
 @pytest.mark.parametrize(
-    ("name", "secret"),
-    [
-        ("token", True),
-        ("apiKey", True),
-        ("AWS_SECRET_ACCESS_KEY", True),
-        ("db_password", True),
-        ("queue", False),
-        ("key_name", False),
-        ("tokenizer", False),
-    ],
+    "text",
+    ["://a:" * 20_000, "eyJ" * 50_000, "?" + "token" * 50_000, "sk-" * 50_000, "-" * 300_000],
 )
-def test_names(name: str, secret: bool) -> None:
-    assert is_secret(name) is secret
+def test_masking_needs_linear_time(text: str) -> None:
+    begin = time.monotonic()
+    masked_text(text)
+    assert time.monotonic() - begin < 5
+
+
+def test_kubernetes_manifest_keeps_references() -> None:
+    reference = {"secretKeyRef": {"name": "hf", "key": "token"}}
+    spec = {
+        "imagePullSecrets": [{"name": "registry"}],
+        "automountServiceAccountToken": False,
+        "volumes": [
+            {"name": "v", "secret": {"secretName": "hf", "defaultMode": 0o400}},
+            {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+        ],
+        "topologyKey": "kubernetes.io/hostname",
+        "tolerations": [{"key": "nvidia.com/gpu", "value": "yes"}],
+        "containers": [
+            {
+                "env": [
+                    {"name": "HF_TOKEN", "value": "s3cret"},
+                    {"name": "WANDB_API_KEY", "valueFrom": reference},
+                    {"name": "LEVEL", "value": "1"},
+                ]
+            }
+        ],
+    }
+    shown = masked({"kind": "Pod", "spec": spec})["spec"]
+    assert shown["containers"][0]["env"][0] == {"name": "HF_TOKEN", "value": MASK}
+    shown["containers"][0]["env"][0]["value"] = "s3cret"
+    assert shown == spec
+    secret = {"kind": "Secret", "metadata": {"name": "x"}, "data": {"a": "YQ=="}, "stringData": {}}
+    assert masked(secret) == {**secret, "data": {"a": MASK}}
+
+
+def test_aws_request_keeps_references() -> None:
+    arn = "arn:aws:secretsmanager:x"
+    given = {
+        "environment": [{"name": "PGPASSWORD", "value": "pw"}, {"name": "A", "value": "1"}],
+        "secrets": [{"name": "HF_TOKEN", "valueFrom": arn}],
+        "tags": [{"Key": "k", "Value": "v"}],
+        "hyper": [{"Name": "token", "Value": "x"}],
+    }
+    assert masked(given) == {
+        "environment": [{"name": "PGPASSWORD", "value": MASK}, {"name": "A", "value": "1"}],
+        "secrets": [{"name": "HF_TOKEN", "valueFrom": arn}],
+        "tags": [{"Key": "k", "Value": "v"}],
+        "hyper": [{"Name": "token", "Value": MASK}],
+    }
+
+
+def test_options_in_a_command_line_are_masked() -> None:
+    argv = ["train.py", "--token", "abc", "--password=abc", "--max_tokens", "8", "--token", "-v"]
+    shown = ["train.py", "--token", MASK, f"--password={MASK}", *argv[4:]]
+    assert masked(argv) == shown
+
+
+def test_values_that_are_no_secret_stay() -> None:
+    given = {"token": "", "password": None, "secret": True, "secrets": []}
+    assert masked(given) == given
+    assert masked({"password": 1234, "secrets": {"a": "b"}}) == {"password": MASK, "secrets": MASK}
+    assert masked_value("PWD", "/home/me") == "/home/me"
 
 
 def test_nested_values_and_urls() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import stat
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,23 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "model.pt"
     path.write_text("weights")
     return path
+
+
+def test_default_directory_belongs_to_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "my home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    tracker = MLflowTracker(experiment_name="e")
+    assert list(tmp_path.iterdir()) == []  # the construction creates nothing
+    tracker.add_metadata("run", key="value")
+    assert dict(tracker.metadata("run")) == {"key": "value"}
+    folder = tmp_path / "my home" / "mlruns"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert list(folder.rglob("meta.yaml"))
+    assert not (tmp_path / "tmp").exists()
 
 
 def test_metadata_become_tags(tracker: MLflowTracker) -> None:

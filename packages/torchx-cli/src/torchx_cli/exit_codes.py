@@ -23,6 +23,7 @@ from typing import NoReturn
 
 import click
 
+from torchx_cli.output.terminal_safety import escape_controls
 from torchx_specs.errors import TorchXError, nearest, one_line
 
 JOB_FAILED = 1
@@ -82,7 +83,7 @@ def print_error(message: str) -> None:
 def print_message(message: str) -> None:
     """Print ``torchx: MESSAGE`` on standard error, as one line."""
     try:
-        print(f"torchx: {one_line(message)}", file=sys.stderr, flush=True)
+        print(f"torchx: {escape_controls(one_line(message))}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass  # standard error is closed
 
@@ -101,7 +102,8 @@ def report_error(error: BaseException, options: GlobalOptions) -> int:
     if options.debug:
         import traceback
 
-        traceback.print_exception(type(error), error, error.__traceback__)
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        print(escape_controls("".join(lines)), end="", file=sys.stderr)
     if isinstance(error, click.UsageError):
         print_error(usage_message(error))
         return BAD_REQUEST

@@ -6,9 +6,14 @@ import logging
 import os
 import sys
 import time
+import warnings
+from typing import TextIO
 
 from torchx_cli.output.colors import paint
-from torchx_specs.errors import RequestError, nearest
+from torchx_cli.output.terminal_safety import escape_controls
+from torchx_specs.errors import RequestError, nearest, one_line
+
+logger = logging.getLogger(__name__)
 
 _LEVELS = ("CRITICAL", "DEBUG", "ERROR", "INFO", "NOTSET", "WARNING")
 # The folders that pip and Linux distributions install into.
@@ -21,10 +26,10 @@ class Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         head = paint(f"torchx {when} {record.levelname:<8}", "BLUE", sys.stderr)
-        text = f"{head} {record.getMessage()}"
+        text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
-        return text
+        return f"{head} {escape_controls(text)}"
 
 
 class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscriptable in 3.10
@@ -76,3 +81,20 @@ def configure(level: str) -> None:
     root.setLevel(int(name) if name.isdecimal() else name)
     if not any(isinstance(handler, Handler) for handler in root.handlers):
         root.addHandler(Handler())
+    warnings.showwarning = _log_warning
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Log a Python warning as one line; Python itself would print a line of source code, too."""
+    if file is None:
+        logger.warning("%s", one_line(str(message)))
+        logger.debug("%s at %s:%d", category.__name__, filename, lineno)
+    else:
+        file.write(warnings.formatwarning(message, category, filename, lineno, line))

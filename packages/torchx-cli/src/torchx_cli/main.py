@@ -11,7 +11,7 @@ import click
 
 from torchx_cli.exit_codes import GlobalOptions, exit_code_of
 from torchx_cli.group import CommandGroup
-from torchx_cli.output.standard_streams import tolerant_streams
+from torchx_cli.output.standard_streams import prepared_streams
 from torchx_specs.version import __version__
 
 
@@ -38,7 +38,7 @@ def execute(argv: Sequence[str] | None = None) -> int:
         with torchx.make_context("torchx", arguments, obj=options) as ctx:
             torchx.invoke(ctx)
 
-    with tolerant_streams():
+    with prepared_streams():
         return exit_code_of(body, options)
 
 
@@ -56,7 +56,7 @@ def run_command(command: click.Command, argv: Sequence[str]) -> int:
         with ctx:
             command.invoke(ctx)
 
-    with tolerant_streams():
+    with prepared_streams():
         return exit_code_of(body, options)
 
 

@@ -594,10 +594,13 @@ class Runner:
 
         This method does not check whether the app exists: call :meth:`status` first.
 
+        The thread that takes the lines matches them. Python cannot interrupt the search for a
+        regular expression in any thread but the main one, and some expressions need hours.
+
         Args:
             app_handle: The app.
             replicas: Role and index of each replica.
-            regex: As for :meth:`log_lines`, like the parameters that follow.
+            regex: Only lines in which this regular expression is found.
             since: Only lines written at that time or later.
             until: Only lines written before that time.
             should_tail: Follow each log until its replica has ended.
@@ -606,20 +609,45 @@ class Runner:
         Returns:
             Pairs of a replica, and either lines of its log or the error that ended its log. The
             lines of one replica come in order; the lines of different replicas are interleaved.
+
+        Raises:
+            RequestError: ``regex`` is not a regular expression.
         """
+        search = None
+        if regex is not None:
+            from torchx_specs.schedulers import compile_regex
+
+            search = compile_regex(regex).search
+        blocks = self._read_blocks(app_handle, replicas, since, until, should_tail, streams)
+        if search is None:
+            return blocks
+        return (
+            (replica, block if isinstance(block, Exception) else filter(search, block))
+            for replica, block in blocks
+        )
+
+    def _read_blocks(
+        self,
+        app_handle: AppHandle,
+        replicas: Iterable[tuple[str, int]],
+        since: datetime | None,
+        until: datetime | None,
+        should_tail: bool,
+        streams: Stream | None,
+    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         if self._overrides_log_lines:
             from torchx_specs.schedulers.parallel_logs import read_in_threads
 
             def read(role: str, k: int) -> Iterable[str]:
                 return self.log_lines(
-                    app_handle, role, k, regex, since, until, should_tail, streams=streams
+                    app_handle, role, k, None, since, until, should_tail, streams=streams
                 )
 
             return read_in_threads(read, replicas, should_tail)
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("log_blocks", backend, app_id):
             return scheduler.log_blocks(
-                app_id, replicas, regex, since, until, should_tail, streams=streams
+                app_id, replicas, None, since, until, should_tail, streams=streams
             )
 
     def list(

@@ -15,16 +15,17 @@ import os
 import re
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from torchx_kit.trackers.checks import json_text, parent_run_filter
 from torchx_kit.trackers.lineage import walk_lineage
 from torchx_specs.errors import one_line
+from torchx_specs.home import TORCHX_HOME, home_path
 from torchx_specs.trackers.api import (
     Lineage,
     TrackerArtifact,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 ENV_EXPERIMENT_NAME = "TORCHX_TRACKING_EXPERIMENT_NAME"
 _ENV_TRACKING_URI = "MLFLOW_TRACKING_URI"
+_LOCAL_FOLDER = "mlruns"
 _PARENT_RUN = "mlflow.parentRunId"
 #: How long other ranks wait for rank 0 to create the run, in seconds.
 _MAX_WAIT = 5.0
@@ -73,7 +75,8 @@ class MLflowTracker(TrackerBase):
     Args:
         experiment_name: Name of the experiment. ``$TORCHX_TRACKING_EXPERIMENT_NAME`` overrides it;
             the default is ``default-experiment/<user>/<host>``.
-        tracking_uri: URI of the server (default: ``$MLFLOW_TRACKING_URI``, else a local directory).
+        tracking_uri: URI of the server (default: ``$MLFLOW_TRACKING_URI``, else
+            ``$TORCHX_HOME/mlruns``, a directory that only this user can read).
         artifact_location: Location of the artifacts of a new experiment (default: the server's).
     """
 
@@ -285,6 +288,8 @@ class MLflowTracker(TrackerBase):
         if self._cached_client is None or self._process != os.getpid():
             from mlflow import MlflowClient
 
+            if self._uri == _local_uri():
+                TORCHX_HOME(_LOCAL_FOLDER)  # other users cannot read it: the mode is 0700
             self._cached_client = MlflowClient(tracking_uri=self._uri)
             self._process = os.getpid()
         return self._cached_client
@@ -491,7 +496,8 @@ def _torchx_id(run: Run) -> str:
 
 
 def _local_uri() -> str:
-    return f"file://{tempfile.gettempdir()}/torchx/mlruns"
+    # Not below /tmp, where another user could create the folder first.
+    return f"file://{quote(os.path.abspath(home_path(_LOCAL_FOLDER)))}"
 
 
 def _without_password(uri: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from torchx_cli.output.printing import JSON, TABLE, YAML
+from torchx_specs.errors import RequestError
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.plugins.manager import get_manager
 
@@ -102,7 +103,14 @@ def handles_argument(function: F) -> F:
 
 def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not ctx.resilient_parsing:
-        parse_app_handle(value)
+        parsed = parse_app_handle(value)
+        if "/" in parsed.session_name:
+            scheduler, _, path = value.partition("://")
+            handle = "/".join(path.split("/")[:2])
+            raise RequestError(
+                f"'{value}' has more parts than the handle of an app; only 'torchx log' accepts a"
+                f" role and replicas. Use '{scheduler}://{handle}'"
+            )
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from datetime import datetime
 
@@ -14,17 +13,16 @@ from torchx_cli.logs.replicas import select_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
 from torchx_cli.session import open_runner
-from torchx_specs.schedulers import Stream
+from torchx_specs.errors import RequestError
+from torchx_specs.schedulers import Stream, compile_regex
 
 
 def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None:
         try:
-            re.compile(value)
-        except re.error as e:
-            raise click.BadParameter(
-                f"'{value}' is not a regular expression: {e}", ctx, param
-            ) from e
+            compile_regex(value)
+        except RequestError as e:
+            raise click.BadParameter(str(e), ctx, param) from e
     return value
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import NamedTuple
 
 from torchx_specs.errors import RequestError
 from torchx_specs.model.handles import make_app_handle
 
 FORMAT = "SCHEDULER://[SESSION_NAME]/APP_ID[/ROLE_NAME[/REPLICA_IDS,...]]"
+
+_MAX_SELECTED = 1_000_000
+_MAX_DIGITS = 9
 
 # Compiled on first use: `torchx run` imports this module without parsing an identifier.
 _IDENTIFIER = (
@@ -38,19 +42,33 @@ def parse_identifier(identifier: str) -> LogSource:
     LogSource(app_handle='k8s://torchx/ns:train-x1', role='trainer', replicas=(0, 2, 3, 4))
 
     Raises:
-        RequestError: The text does not have the form of a log identifier.
+        RequestError: The text does not have the form of a log identifier, a range of replicas is
+            empty, or the ranges contain more than a million replicas.
     """
     found = re.match(_IDENTIFIER, identifier)
     if found is None:
-        raise RequestError(f"'{identifier}' is not of the form {FORMAT}")
+        raise RequestError(f"'{identifier:.200}' is not of the form {FORMAT}")
     handle = make_app_handle(found["scheduler"], found["session"], found["app"])
     return LogSource(handle, found["role"], _indices(found["ids"]) if found["ids"] else None)
 
 
 def _indices(text: str) -> tuple[int, ...]:
     """Return the distinct indices of a list such as ``0,2-4``, in the given order."""
-    indices: dict[int, None] = {}
+    ranges = []
+    count = 0
     for item in filter(None, text.split(",")):
         first, _, last = item.partition("-")
-        indices.update(dict.fromkeys(range(int(first), int(last or first) + 1)))
-    return tuple(indices)
+        last = last or first
+        if max(len(first), len(last)) > _MAX_DIGITS:
+            raise RequestError(f"replica '{item:.40}': an index has at most {_MAX_DIGITS} digits")
+        selected = range(int(first), int(last) + 1)
+        if not selected:
+            raise RequestError(f"replicas '{item}': the first index is greater than the last one")
+        ranges.append(selected)
+        count += len(selected)
+        if count > _MAX_SELECTED:
+            raise RequestError(
+                f"replicas '{text:.40}': the ranges contain more than {_MAX_SELECTED:,} replicas;"
+                " leave the replicas out to select all of the role"
+            )
+    return tuple(dict.fromkeys(chain.from_iterable(ranges)))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from torchx_cli.output.colors import is_terminal
+from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
 from torchx_specs.schedulers.parallel_logs import MAX_FOLLOWED
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class LogReader:
         self._options = options
         self._stream = stream
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
+        self._on_terminal = is_terminal(stream)
         self._writing = threading.Lock()
         self._stopped = False
         self._buffer: list[str] = []
@@ -178,7 +181,10 @@ class LogReader:
 
     def _write(self, replica: Replica, lines: Iterable[str]) -> None:
         on, off = self._color
-        prefix = f"{on}{replica[0]}/{replica[1]}{off} "
+        name = escape_controls(replica[0]) if self._on_terminal else replica[0]
+        prefix = f"{on}{name}/{replica[1]}{off} "
+        if self._on_terminal:
+            lines = safe_log_lines(lines)
         # The last line of a log may lack a newline, which separates it from the next replica's.
         whole = [prefix_line(prefix, line if line[-1:] == "\n" else line + "\n") for line in lines]
         text = "".join(whole)
@@ -200,7 +206,7 @@ class LogReader:
             if self._stopped or not text:
                 return
             try:
-                self._stream.write(text)
+                write_safe(self._stream, text)
                 self._stream.flush()
             except UnicodeError:
                 raise

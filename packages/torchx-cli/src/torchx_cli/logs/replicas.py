@@ -66,8 +66,9 @@ def _replicas_of(runner: Runner, source: LogSource) -> list[tuple[str, int]]:
         )
     if source.replicas is None:
         return existing
+    indices = {index for _, index in existing}
     for index in source.replicas:
-        if (source.role, index) not in existing:
+        if index not in indices:
             raise RequestError(
                 f"role '{source.role}' has no replica {index}; it has 0 to {len(existing) - 1}"
             )

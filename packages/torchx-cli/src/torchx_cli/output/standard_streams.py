@@ -1,4 +1,4 @@
-"""Reads standard input and writes standard output in every locale, even if they are closed."""
+"""Prepares the standard streams: any text in every locale, closed streams, terminals."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from torchx_cli.output.colors import is_terminal
+from torchx_cli.output.terminal_safety import SafeTerminal, escape_controls
 from torchx_specs.errors import RequestError
 
 
 @contextmanager
-def tolerant_streams() -> Iterator[None]:
+def prepared_streams() -> Iterator[None]:
     """Make both output streams accept any text, until the end of the context.
 
     Characters that a stream cannot encode are written as escapes. On standard output, surrogate
     escapes, which stand for bytes that could not be decoded, are written as the original bytes. A
-    stream that was closed when this process began discards everything.
+    stream that was closed when this process began discards everything. If standard output is a
+    terminal, its text is made safe (:mod:`torchx_cli.output.terminal_safety`).
     """
     with ExitStack() as stack:
         for name in ("stdout", "stderr"):
@@ -32,6 +35,11 @@ def tolerant_streams() -> Iterator[None]:
                 codecs.register_error(_ERRORS, _escaped)
                 stream.reconfigure(errors=_ERRORS)
                 stack.callback(_reconfigure, stream, before)
+        if type(sys.stdout) is io.TextIOWrapper and is_terminal(sys.stdout):
+            safe = SafeTerminal(sys.stdout)
+            stack.callback(setattr, sys, "stdout", sys.stdout)
+            stack.callback(safe.release)
+            sys.stdout = safe
         yield
 
 
@@ -59,6 +67,10 @@ def write_utf8(text: str) -> None:
     stream = sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.flush()
+        if isinstance(stream, SafeTerminal):
+            # The documents contain control characters only in strings, where JSON reads the same
+            # escapes.
+            text = escape_controls(text)
         # JSON and YAML both understand the escape of a lone surrogate.
         stream.buffer.write(text.encode("utf-8", "backslashreplace"))
     else:

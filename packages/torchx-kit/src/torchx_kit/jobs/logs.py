@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.logs.file_logs import stream_files
-from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.schedulers.api import Stream, filter_regex
+from torchx_specs.errors import BackendError
+from torchx_specs.schedulers.api import Stream, compile_regex, filter_regex
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -67,10 +66,7 @@ def replica_log(
         RequestError: ``regex`` is not a regular expression.
     """
     if regex is not None:
-        try:
-            re.compile(regex)
-        except re.error as e:
-            raise RequestError(f"'{regex}' is not a regular expression: {e}") from None
+        compile_regex(regex)
     paths = stream_files(base, streams or Stream.COMBINED)
     lines: Iterable[str]
     if follow and is_running:

@@ -9,15 +9,14 @@ following a quiet log takes almost no CPU time.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.schedulers.api import Stream, filter_regex
+from torchx_specs.errors import BackendError
+from torchx_specs.schedulers.api import Stream, compile_regex, filter_regex
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -107,10 +106,7 @@ def log_lines(
             )
         window = Window(times, since, until)
     if regex is not None:
-        try:
-            re.compile(regex)
-        except re.error as e:
-            raise RequestError(f"'{regex}' is not a regular expression: {e}") from None
+        compile_regex(regex)
     return FileLog(os.fspath(path), regex, tail, window)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from torchx_kit.scripts.shell import is_variable_name, quote_around, quote_ascii
 from torchx_specs.errors import RequestError
 from torchx_specs.model.templates import macros, substitute
-from torchx_specs.redaction import MASK, is_secret
+from torchx_specs.redaction import masked_value
 
 # Variables that bash sets itself or acts upon. They are set by env(1), not by bash.
 _BASH_OWN = re.compile(
@@ -71,7 +71,7 @@ class RoleQuoting:
 
         Args:
             env: The variables.
-            mask: Whether to mask the values of variables whose names suggest a secret.
+            mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
         Returns:
             ``export`` statements, and arguments of env(1) for the variables that bash cannot set.
@@ -83,8 +83,8 @@ class RoleQuoting:
         for name, value in env.items():
             if not name or "=" in name or "\0" in name:
                 raise RequestError(f"env has {name!r}, which is not a valid variable name")
-            if mask and value and is_secret(name):
-                value = MASK
+            if mask:
+                value = masked_value(name, value)
             quoted = self.quote(value, f"env['{name}']")
             if is_variable_name(name) and not _BASH_OWN.fullmatch(name):
                 exports.append(f"export {name}={quoted}")

@@ -14,6 +14,8 @@ from torchx_specs.errors import ConfigError
 
 _REFERENCE = re.compile(r"%%|%\(([^)\n]+)\)s")
 _MAX_NESTING = 10
+# The length of the texts that the references of one file may add, in characters.
+_MAX_EXPANDED = 1_000_000
 
 
 class ConfigFile(NamedTuple):
@@ -60,7 +62,8 @@ def parse_config(data: bytes | str, path: str) -> ConfigFile:
         path: The path, for error messages.
 
     Raises:
-        ConfigError: The data is not UTF-8 or not INI; the message contains the line.
+        ConfigError: The data is not UTF-8 or not INI, or the references of its values add too much
+            text. The message contains the line or the section and key.
     """
     import configparser
 
@@ -70,17 +73,22 @@ def parse_config(data: bytes | str, path: str) -> ConfigFile:
         parser.read_string(_decode(data, path), path)
     except configparser.Error as e:
         raise ConfigError(_describe(e, path)) from None
+    budget = _Budget()
     sections = {}
     for name in parser.sections():
         raw = dict(parser.items(name))
-        sections[name] = {key: _expand(value, raw) for key, value in raw.items()}
-    defaults = dict(parser.defaults())
-    return ConfigFile(path, sections, {k: _expand(v, defaults) for k, v in defaults.items()})
+        sections[name] = _expand_all(raw, f"{path}: [{name}]", budget)
+    defaults = _expand_all(dict(parser.defaults()), f"{path}: [DEFAULT]", budget)
+    return ConfigFile(path, sections, defaults)
+
+
+def _expand_all(raw: dict[str, str], where: str, budget: _Budget) -> dict[str, str]:
+    return {key: _expand(value, raw, f"{where} {key}", budget) for key, value in raw.items()}
 
 
 def escape(value: str) -> str:
     """Return the text to write to a file, so that ``value`` is read from this file."""
-    if _expand(value, {}) != value:
+    if _expand(value, {}, "", _Budget()) != value:
         value = value.replace("%", "%%")
     return value.replace("\n", "\n\t")
 
@@ -95,7 +103,28 @@ def _decode(data: bytes | str, path: str) -> str:
         raise ConfigError(f"{path}:{line}: not UTF-8 text") from None
 
 
-def _expand(value: str, values: dict[str, str], nesting: int = 0) -> str:
+class _Budget:
+    """The text that the references of one file may still add; bounds the time of expansion.
+
+    Ten keys of which each refers ten times to the next one would add ten billion characters.
+    """
+
+    def __init__(self) -> None:
+        self.left = _MAX_EXPANDED
+
+    def take(self, length: int, where: str) -> None:
+        self.left -= length + 1
+        if self.left < 0:
+            raise ConfigError(
+                f"{where}: the references %(name)s of this file add more than {_MAX_EXPANDED:,}"
+                " characters"
+            )
+
+
+def _expand(
+    value: str, values: dict[str, str], where: str, budget: _Budget, nesting: int = 0
+) -> str:
+    """Return a value with its references replaced."""
     if "%" not in value or nesting > _MAX_NESTING:
         return value
 
@@ -103,7 +132,11 @@ def _expand(value: str, values: dict[str, str], nesting: int = 0) -> str:
         name = found[1]
         if name is None:
             return "%"
-        return _expand(values[name], values, nesting + 1) if name in values else found[0]
+        if name not in values:
+            return found[0]
+        expanded = _expand(values[name], values, where, budget, nesting + 1)
+        budget.take(len(expanded), where)
+        return expanded
 
     return _REFERENCE.sub(replacement, value)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
+from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
@@ -379,10 +380,25 @@ class Scheduler(ABC, Generic[T]):
                 )
 
 
+def compile_regex(regex: str) -> re.Pattern[str]:
+    """Return a compiled regular expression.
+
+    Raises:
+        RequestError: ``regex`` is not a regular expression.
+    """
+    try:
+        return re.compile(regex)
+    except (re.error, OverflowError, RecursionError) as e:
+        raise RequestError(f"'{regex:.100}' is not a regular expression: {e}") from None
+
+
 def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
-    """Return a lazy iterator of the items in which ``regex`` is found (:func:`re.search`)."""
-    search = re.compile(regex).search
-    return filter(search, data)
+    """Return a lazy iterator of the items in which ``regex`` is found (:func:`re.search`).
+
+    Raises:
+        RequestError: ``regex`` is not a regular expression.
+    """
+    return filter(compile_regex(regex).search, data)
 
 
 def split_lines(text: str) -> list[str]:

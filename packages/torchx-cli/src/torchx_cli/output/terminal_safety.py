@@ -1,0 +1,106 @@
+r"""Makes text from outside, such as logs, names and errors, safe to print on a terminal.
+
+A terminal obeys control characters: text can clear the screen, change the window's title, or
+hide what was printed before. Safe text contains tabs, newlines and SGR sequences (colours, bold).
+Every other control character is written as its escape, such as ``\u001b``: C0 and C1 controls
+(which begin all other CSI, OSC and DCS sequences), DEL, and the characters that change the
+direction of text.
+
+Standard output is filtered only if it is a terminal: the bytes that a job wrote reach a pipe or a
+file unchanged. Error messages and log records are always filtered.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from functools import cache
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_RESET = "\033[0m"
+_CONTROLS = (
+    r"\x1b(?!\[[0-9;:]*m)"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+@cache
+def _pattern(keep_returns: bool) -> re.Pattern[str]:
+    return re.compile(_CONTROLS if keep_returns else rf"{_CONTROLS}|\r(?!\n)")
+
+
+def escape_controls(text: str, *, keep_returns: bool = False) -> str:
+    r"""Return safe text; see the module's description.
+
+    >>> escape_controls("\033[31mred\033[0m \033[2Jclear")
+    '\x1b[31mred\x1b[0m \\u001b[2Jclear'
+
+    Args:
+        text: The text.
+        keep_returns: Whether to keep carriage returns. Progress bars in logs need them; each
+            part of such a line begins with the name of its replica. Otherwise only ``\r\n`` keeps
+            its carriage return.
+    """
+    # Most text has no control characters: one search in C is all that it costs.
+    pattern = _pattern(keep_returns)
+    if pattern.search(text) is None:
+        return text
+    return pattern.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def safe_log_lines(lines: Iterable[str]) -> list[str]:
+    r"""Return safe log lines; a line that changes colours ends with a reset of the colours."""
+    safe = []
+    for line in lines:
+        text = escape_controls(line, keep_returns=True)
+        if "\033" in text:
+            body = text.removesuffix("\n")
+            text = body + _RESET + text[len(body) :]
+        safe.append(text)
+    return safe
+
+
+class SafeTerminal(io.TextIOWrapper):
+    """A text stream that writes to a terminal, and makes all text safe.
+
+    Args:
+        stream: The stream of the terminal. It shares its buffer with this object until
+            :meth:`release`.
+    """
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        stream.flush()
+        super().__init__(
+            stream.buffer, encoding=stream.encoding, errors=stream.errors, line_buffering=True
+        )
+
+    def write(self, text: str) -> int:
+        """Write text with its control characters escaped."""
+        super().write(escape_controls(text))
+        return len(text)
+
+    def write_safe(self, text: str) -> None:
+        """Write text that is already safe, and may contain carriage returns."""
+        super().write(text)
+
+    def release(self) -> None:
+        """Flush the text, and leave the buffer to its first stream."""
+        try:
+            self.flush()
+        except (OSError, ValueError):
+            pass  # the terminal is closed; the command reported that already
+        try:
+            self.detach()
+        except (OSError, ValueError):
+            pass  # detach() flushes, too
+
+
+def write_safe(stream: TextIO, text: str) -> None:
+    """Write text that is already safe to any stream."""
+    if isinstance(stream, SafeTerminal):
+        stream.write_safe(text)
+    else:
+        stream.write(text)
