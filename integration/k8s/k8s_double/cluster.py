@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from k8s_double.admission import Admission
-from k8s_double.api import Api
-from k8s_double.front import Front
-from k8s_double.jobs import JobController
+from k8s_double.controllers.jobs import JobController
+from k8s_double.controllers.operators import Operators
+from k8s_double.controllers.scheduling import Scheduling, node
 from k8s_double.kinds import BY_KEY, JOBS, KINDS, NAMESPACES, NODES, PODS
-from k8s_double.kubelet import Kubelet
-from k8s_double.operators import Operators
-from k8s_double.scheduling import Scheduling, node
+from k8s_double.node.kubelet import Kubelet
+from k8s_double.server.admission import Admission
+from k8s_double.server.api import Api
+from k8s_double.server.front import Front
 from k8s_double.store import Change, Object, Store
 
 #: Images that the node has; there is no registry.

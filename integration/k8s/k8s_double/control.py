@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from k8s_double import identity
-from k8s_double.admission import Denial, Fault, Webhook
 from k8s_double.cluster import Cluster
+from k8s_double.controllers.scheduling import NODE
 from k8s_double.kinds import BY_KEY, KINDS, NODES
-from k8s_double.scheduling import NODE
+from k8s_double.server.admission import Denial, Fault, Webhook
 
 
 class Control:
@@ -72,7 +72,7 @@ class Control:
         self.cluster.api.expire_pages()
 
     def fault(self, code: int, **how: Any) -> None:
-        """Add a fault; see :class:`k8s_double.admission.Fault`."""
+        """Add a fault; see :class:`k8s_double.server.admission.Fault`."""
         self.cluster.admission.faults.append(Fault(code, **how))
 
     def fault_free(self) -> None:
@@ -80,11 +80,11 @@ class Control:
         self.cluster.admission.faults.clear()
 
     def webhook(self, name: str, message: str, **how: Any) -> None:
-        """Add a webhook that refuses; see :class:`k8s_double.admission.Webhook`."""
+        """Add a webhook that refuses; see :class:`k8s_double.server.admission.Webhook`."""
         self.cluster.admission.webhooks.append(Webhook(name, message, **how))
 
     def deny(self, verb: str, resource: str, **how: Any) -> None:
-        """Take a right away; see :class:`k8s_double.admission.Denial`."""
+        """Take a right away; see :class:`k8s_double.server.admission.Denial`."""
         self.cluster.admission.denials.append(Denial(verb, resource, **how))
 
     def serve_operators(self, names: list[str]) -> None:
@@ -128,7 +128,7 @@ class Control:
     # -- the node and the operators
 
     def play(self, sequence: str, **row: Any) -> None:
-        """Play a sequence of states on some pods; see :mod:`k8s_double.sequences`."""
+        """Play a sequence of states on some pods; see :mod:`k8s_double.node.sequences`."""
         self.cluster.kubelet.sequences.add({"sequence": sequence, **row})
 
     def stop_playing(self) -> None:
@@ -137,7 +137,7 @@ class Control:
         self.cluster.look_again()
 
     def play_operator(self, kind: str, sequence: str = "", pods: bool = False, **row: Any) -> None:
-        """Play the states of an operator; see :mod:`k8s_double.operators`."""
+        """Play the states of an operator; see :mod:`k8s_double.controllers.operators`."""
         self.cluster.operators.add({"kind": kind, "sequence": sequence, "pods": pods, **row})
 
     def kueue(self, on: bool = True) -> None:

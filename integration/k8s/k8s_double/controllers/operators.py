@@ -11,10 +11,10 @@ import threading
 from collections import Counter
 from typing import Any
 
-from k8s_double.api import Api
+from k8s_double.controllers.scheduling import set_condition
 from k8s_double.errors import ApiError
 from k8s_double.kinds import BY_KEY, JOBS, PODS, SERVICES, Kind
-from k8s_double.scheduling import set_condition
+from k8s_double.server.api import Api
 from k8s_double.store import Change, Object, controlled_by, copied, now
 
 VOLCANO = BY_KEY["jobs.batch.volcano.sh"]
