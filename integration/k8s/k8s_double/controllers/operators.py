@@ -50,6 +50,9 @@ SEQUENCES: dict[str, dict[str, list[str]]] = {
     },
 }
 
+#: Label of a JobSet's Jobs and pods: how many times the JobSet had been restarted.
+_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+
 _PHASE_OF = {
     "Pending": "Pending",
     "Inqueue": "Pending",
@@ -158,7 +161,7 @@ class Operators:
         owned = self.store.owned(obj["metadata"]["uid"])
         if kind is JOBSET:
             jobs = [found for key, found in owned if key == JOBS.key]
-            if not jobs:
+            if self._jobset_restarts(obj, jobs):
                 return
             ends = [_end_of(job) for job in jobs]
             if "Failed" in ends:
@@ -195,6 +198,41 @@ class Operators:
                 _appwrapper_status(found, phase)
 
         self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
+
+    def _jobset_restarts(self, jobset: Object, jobs: list[Object]) -> bool:
+        """Restart a JobSet as its failure policy says; return whether a restart is going on.
+
+        Jobs of an earlier attempt are deleted; when their pods are gone, new Jobs are created.
+        """
+        status = jobset.get("status") or {}
+        restarts = int(status.get("restarts") or 0)
+        attempts = [int(job["metadata"]["labels"][_ATTEMPT]) for job in jobs]
+        old = [job for job, attempt in zip(jobs, attempts, strict=True) if attempt < restarts]
+        if old:
+            for job in old:
+                if "deletionTimestamp" not in job["metadata"]:
+                    options = {"propagationPolicy": "Foreground"}
+                    self.api.delete(JOBS, job["metadata"]["namespace"], _name(job), options)
+            return True
+        if not jobs:
+            self._make(JOBSET, jobset)
+            return True
+        failed = [job for job in jobs if _end_of(job) == "Failed"]
+        policy = jobset["spec"].get("failurePolicy") or {}
+        if not failed or not policy:
+            return False
+        action = _jobset_action(policy, failed[0])
+        counted = int(status.get("restartsCountTowardsMax") or 0)
+        limited = action == "RestartJobSet"
+        if action == "FailJobSet" or (limited and counted >= int(policy.get("maxRestarts") or 0)):
+            return False
+
+        def restart(found: Object) -> None:
+            found["status"]["restarts"] = restarts + 1
+            found["status"]["restartsCountTowardsMax"] = counted + limited
+
+        self.store.mutate(JOBSET, jobset["metadata"]["namespace"], _name(jobset), restart)
+        return True
 
     # -- Kueue
 
@@ -284,6 +322,19 @@ class Operators:
                 self.store.mutate(WORKLOAD, namespace, _name(workload), change)
                 count += 1
         return count
+
+
+def _jobset_action(policy: dict[str, Any], job: Object) -> str:
+    """Return the action of the first rule of a failure policy that matches a failed Job."""
+    reasons = [c.get("reason") for c in job["status"]["conditions"] if c["type"] == "Failed"]
+    part = job["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]
+    for rule in policy.get("rules") or []:
+        if rule.get("targetReplicatedJobs") and part not in rule["targetReplicatedJobs"]:
+            continue
+        if rule.get("onJobFailureReasons") and reasons[0] not in rule["onJobFailureReasons"]:
+            continue
+        return str(rule["action"])
+    return "RestartJobSet"
 
 
 def _name(obj: Object) -> str:
@@ -429,7 +480,7 @@ def _jobset_jobs(obj: Object) -> list[tuple[Kind, Object]]:
                 "jobset.sigs.k8s.io/replicatedjob-name": part["name"],
                 "jobset.sigs.k8s.io/replicatedjob-replicas": str(part["replicas"]),
                 "jobset.sigs.k8s.io/job-index": str(i),
-                "jobset.sigs.k8s.io/restart-attempt": "0",
+                _ATTEMPT: str((obj.get("status") or {}).get("restarts") or 0),
             }
             spec = template["spec"]
             spec.pop("selector", None)

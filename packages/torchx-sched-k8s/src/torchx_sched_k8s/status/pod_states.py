@@ -66,6 +66,7 @@ class Pod:
         started: Whether the container may have written to its log.
         leaving: Whether the pod is being deleted.
         attempt: How many times JobSet had restarted the app when the pod was created.
+        uid: Unique id of the pod; a later pod may have the same name.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Pod:
     started: bool
     leaving: bool
     attempt: int
+    uid: str = ""
 
     @property
     def ended(self) -> bool:
@@ -127,6 +129,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         started=bool("running" in now or last or state in (AppState.SUCCEEDED, AppState.FAILED)),
         leaving=bool(metadata.get("deletionTimestamp")),
         attempt=int(labels.get("jobset.sigs.k8s.io/restart-attempt") or 0),
+        uid=str(metadata.get("uid") or name),
     )
 
 

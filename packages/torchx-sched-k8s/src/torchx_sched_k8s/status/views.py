@@ -27,6 +27,9 @@ from torchx_sched_k8s.status.job_states import (
 from torchx_sched_k8s.supervisor import Supervision
 from torchx_specs.model.status import AppState, is_terminal
 
+#: Action of a JobSet's failure policy; such restarts do not count towards ``maxRestarts``.
+_UNLIMITED_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
+
 
 @dataclass
 class RoleView:
@@ -77,6 +80,8 @@ class AppView:
         restarts: How many times the whole app was restarted.
         metadata: Metadata of the AppDef.
         supervision: The app's Jobs and their supervisor; None if the app has no supervisor.
+        runs_again: Whether the whole app may be restarted, so that replicas that have succeeded run
+            again.
     """
 
     api: str
@@ -89,6 +94,7 @@ class AppView:
     restarts: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
     supervision: Supervision | None = None
+    runs_again: bool = False
 
 
 def batch_view(
@@ -140,6 +146,7 @@ def batch_view(
     view = app_view("batch", app_id, state, message, roles, supervision.objects)
     view.restarts = supervision.restarts
     view.supervision = supervision if supervision.supervisor is not None else None
+    view.runs_again = supervision.may_restart and not is_terminal(state)
     return view
 
 
@@ -187,7 +194,16 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
         )
     view = app_view("jobset", app_id, state, message, roles, [jobset])
     view.restarts = int(status.get("restarts") or 0)
+    view.runs_again = not is_terminal(state) and _jobset_restarts(policy, status)
     return view
+
+
+def _jobset_restarts(policy: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Return whether the failure policy of a JobSet may restart the JobSet once more."""
+    if any(r.get("action") == _UNLIMITED_RESTARTS for r in policy.get("rules") or ()):
+        return True
+    counted = status.get("restartsCountTowardsMax", status.get("restarts"))
+    return int(counted or 0) < int(policy.get("maxRestarts") or 0)
 
 
 def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
@@ -207,7 +223,8 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
     if state not in (AppState.SUCCEEDED, AppState.RUNNING):
         message = condition_reason(condition)
     roles: dict[int, RoleView] = {}
-    for task in spec.get("tasks") or ():
+    tasks = spec.get("tasks") or ()
+    for task in tasks:
         template = task["template"]
         name = role_name_of(template) or str(task["name"]).rpartition("-")[0] or str(task["name"])
         index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
@@ -218,7 +235,13 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
     ordered = [roles[index] for index in sorted(roles)]
     view = app_view("volcano", app_id, state, message, ordered, [job])
     view.restarts = int(status.get("retryCount") or 0)
+    view.runs_again = not is_terminal(state) and any(map(_restarts_job, [spec, *tasks]))
     return view
+
+
+def _restarts_job(part: Mapping[str, Any]) -> bool:
+    """Return whether the policies of a Volcano Job or task may restart the whole Job."""
+    return any(one.get("action") == "RestartJob" for one in part.get("policies") or ())
 
 
 def is_ours(volcano_job: Mapping[str, Any]) -> bool:

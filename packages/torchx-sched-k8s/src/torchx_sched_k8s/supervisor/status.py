@@ -113,6 +113,12 @@ class Supervision:
             return self.ended[0], ""
         return state, reason
 
+    @property
+    def may_restart(self) -> bool:
+        """Whether a failure may still restart the app."""
+        limits = [self.max_restarts(job) for job in self.role_jobs]
+        return self.is_active and self.restarts < max(limits, default=0)
+
     def max_restarts(self, job: Mapping[str, Any]) -> int:
         """Return how many times failures of a role's Job may restart the app."""
         return number_of(job, ANNOTATION_MAX_RESTARTS)
