@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from k8s_apps import app, described, running, shell
+from k8s_apps import IMAGE, app, described, reason, running, shell
 from k8s_double.handle import Double
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler
@@ -268,3 +268,18 @@ def test_unknown_roles_and_replicas_are_errors(scheduler: KubernetesScheduler) -
         scheduler.log_iter(app_id, "mian")
     with pytest.raises(RequestError, match="has no replica 5; its replicas are 0 to 1"):
         scheduler.log_iter(app_id, "main", 5)
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["followed", "read"])
+def test_an_injected_sidecar_is_not_taken_for_the_role(
+    scheduler: KubernetesScheduler, double: Double, follows: bool
+) -> None:
+    """Istio with ``holdApplicationUntilProxyStarts`` inserts its container as the first."""
+    double.inject({"name": "proxy", "image": IMAGE, "command": ["sh", "-c", "echo proxy; sleep 1"]})
+    app_id = scheduler.submit(app("echo role; exit 3"), {})
+    if not follows:
+        described(scheduler, app_id)
+    assert list(scheduler.log_iter(app_id, "main", should_tail=follows)) == ["role\n"]
+    found = described(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert reason(found) == "exit code 3"
