@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_sched_k8s.cluster.labels import ANNOTATION_ROLE_NAME, annotations_of
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_MIN_REPLICAS,
+    ANNOTATION_ROLE_NAME,
+    annotations_of,
+)
 from torchx_specs.model.app import Role
 
 #: Name of the role's container.
@@ -22,11 +26,24 @@ def pod_annotations(role: Role, container: str) -> dict[str, str]:
         role: The role.
         container: Name of the role's container.
     """
-    return {
+    annotations = {
         ANNOTATION_ROLE_NAME: role.name,
         ANNOTATION_CONTAINER: container,
         ANNOTATION_DEFAULT_CONTAINER: container,
     }
+    if role.min_replicas is not None:
+        annotations[ANNOTATION_MIN_REPLICAS] = str(role.min_replicas)
+    return annotations
+
+
+def min_replicas_of(pod: Mapping[str, Any]) -> int | None:
+    """Return the ``min_replicas`` of a pod's role; None if the role has none.
+
+    Args:
+        pod: A pod or a pod template, in the form of the API.
+    """
+    text = annotations_of(pod).get(ANNOTATION_MIN_REPLICAS, "")
+    return int(text) if text.isdigit() else None
 
 
 def main_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:

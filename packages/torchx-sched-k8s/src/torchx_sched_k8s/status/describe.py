@@ -250,7 +250,7 @@ def described_role(role: RoleView) -> Role:
     return Role(
         role.name,
         str(main.get("image") or UNKNOWN),
-        min_replicas=role.least,
+        min_replicas=role.min_replicas,
         entrypoint=command[0] if command else MISSING,
         args=command[1:],
         env=env,
