@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from k8s_apps import PYTHON, app, described, running, shell
+from k8s_apps import IMAGE, PYTHON, app, described, reason, running, shell
 from k8s_double.handle import Double
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler
@@ -299,3 +299,18 @@ def test_a_follower_reads_the_second_run_of_a_replica_that_had_succeeded(
     assert list(lines) == ["done\n"]
     found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["followed", "read"])
+def test_an_injected_sidecar_is_not_taken_for_the_role(
+    scheduler: KubernetesScheduler, double: Double, follows: bool
+) -> None:
+    """Istio with ``holdApplicationUntilProxyStarts`` inserts its container as the first."""
+    double.inject({"name": "proxy", "image": IMAGE, "command": ["sh", "-c", "echo proxy; sleep 1"]})
+    app_id = scheduler.submit(app("echo role; exit 3"), {})
+    if not follows:
+        described(scheduler, app_id)
+    assert list(scheduler.log_iter(app_id, "main", should_tail=follows)) == ["role\n"]
+    found = described(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert reason(found) == "exit code 3"

@@ -57,6 +57,7 @@ class Cluster:
         self.jobs = JobController(self.api, job_delay)
         self.operators = Operators(self.api)
         self.api.mutators.append(self.operators.queue)
+        self.api.mutators.append(self.admission.inject)
         self.front = Front(self, tls, tokens)
         if tls is not None:  # without TLS pods get no token
             self.kubelet.tokens, self.kubelet.ca = tokens, folder / "ca.pem"

@@ -83,6 +83,10 @@ class Control:
         """Add a webhook that refuses; see :class:`k8s_double.server.admission.Webhook`."""
         self.cluster.admission.webhooks.append(Webhook(name, message, **how))
 
+    def inject(self, container: dict[str, Any]) -> None:
+        """Insert a container before the containers of every new pod, as service meshes do."""
+        self.cluster.admission.sidecars.append(container)
+
     def deny(self, verb: str, resource: str, **how: Any) -> None:
         """Take a right away; see :class:`k8s_double.server.admission.Denial`."""
         self.cluster.admission.denials.append(Denial(verb, resource, **how))
@@ -234,6 +238,7 @@ class Control:
         cluster.admission.faults.clear()
         cluster.admission.webhooks.clear()
         cluster.admission.denials.clear()
+        cluster.admission.sidecars.clear()
         cluster.kubelet.sequences.clear()
         cluster.operators.rows.clear()
         cluster.operators.kueue = False

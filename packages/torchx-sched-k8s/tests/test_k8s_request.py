@@ -180,7 +180,6 @@ def test_a_role_is_one_indexed_job() -> None:
                 }
             ]
         },
-        "successPolicy": {"rules": [{"succeededCount": 2}]},
     }
     labels = template["metadata"]["labels"]
     assert labels == {
@@ -306,6 +305,12 @@ def test_affinity_from_a_file(tmp_path: Path) -> None:
         ({"image_pull_policy": "always"}, "did you mean 'Always'"),
         ({"retry_policy": "replica"}, "did you mean 'REPLICA'"),
         ({"service_account": "A b"}, "service_account"),
+        ({"succeeded_count": 0}, "role 'main' needs a number from 1 to 1"),
+        ({"succeeded_count": 2, "succeeded_indexes": "0"}, "from 1 to 1 (indexes in"),
+        ({"succeeded_indexes": "1-2"}, "role 'main' has 1 replicas; use indexes 0 to 0"),
+        ({"succeeded_indexes": "0,a"}, "'a' is neither an index nor a range"),
+        ({"succeeded_indexes": "3-1"}, "contains no index"),
+        ({"succeeded_count": 1, "queue": "q"}, "Volcano has no success policy"),
     ],
 )
 def test_invalid_options_are_refused(cfg: dict[str, Any], words: str) -> None:
@@ -810,3 +815,25 @@ def test_a_dry_run_imports_no_client_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("api", ["batch", "jobset"])
+@pytest.mark.parametrize(
+    ("cfg", "expected"),
+    [
+        ({}, None),
+        ({"succeeded_count": 2}, {"succeededCount": 2}),
+        ({"succeeded_indexes": "0"}, {"succeededIndexes": "0"}),
+        (
+            {"succeeded_count": 1, "succeeded_indexes": "0,2-3"},
+            {"succeededCount": 1, "succeededIndexes": "0,2-3"},
+        ),
+    ],
+)
+def test_only_the_options_set_a_success_policy(
+    api: str, cfg: dict[str, Any], expected: dict[str, Any] | None
+) -> None:
+    found = objects(role(num_replicas=4, min_replicas=2), job_api=api, **cfg)[-1]["spec"]
+    if api == "jobset":
+        found = found["replicatedJobs"][0]["template"]["spec"]
+    assert found.get("successPolicy") == (expected and {"rules": [expected]})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
-    ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
     LABEL_ORGANIZATION,
     LABEL_QUEUE,
@@ -58,7 +58,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
             names.app_id,
             opts.namespace,
             labels,
-            {ANNOTATION_ROLE_NAME: role.name},
+            pod_annotations(role, names.roles[role.name]),
             rank0,
             index_path=INDEX_PATH,
             subdomain=service,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ROLE_NAME, object_labels, role_labels
 from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
@@ -49,7 +50,7 @@ def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
             app_id,
             opts.namespace,
             labels,
-            {ANNOTATION_ROLE_NAME: role.name},
+            pod_annotations(role, names.roles[role.name]),
             rank0,
             index_path=INDEX_PATH,
         )

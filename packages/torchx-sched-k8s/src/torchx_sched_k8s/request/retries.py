@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.options import KubernetesOpts, index_set
 from torchx_sched_k8s.request.failure_policy import (
     FAIL_JOB,
     IGNORE_DISRUPTIONS,
@@ -98,10 +98,48 @@ def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str
     if together and policy == RetryPolicy.APPLICATION and opts.api == "batch":
         rules.append(FAIL_JOB)
     fields["podFailurePolicy"] = pod_failure_policy(*rules)
-    if elastic:
-        # pending replicas need not run once enough of the others have succeeded
-        fields["successPolicy"] = {"rules": [{"succeededCount": least}]}
+    if opts.succeeded_count is not None or opts.succeeded_indexes is not None:
+        rule: dict[str, Any] = {}
+        if opts.succeeded_indexes is not None:
+            rule["succeededIndexes"] = opts.succeeded_indexes
+        if opts.succeeded_count is not None:
+            rule["succeededCount"] = opts.succeeded_count
+        fields["successPolicy"] = {"rules": [rule]}
     return fields
+
+
+def problems_of_success(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
+    """Yield an error text for each role that cannot have the success policy of the options.
+
+    The rules are those of the Job API:
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#success-policy
+    """
+    count, indexes = opts.succeeded_count, opts.succeeded_indexes
+    if count is None and indexes is None:
+        return
+    if opts.api == "volcano":
+        yield (
+            "options succeeded_count and succeeded_indexes: Volcano has no success policy for one"
+            " role; use job_api=batch or jobset, or set `spec.minSuccess`, the number of pods of"
+            " all roles, in an overlay V1Job on the AppDef"
+        )
+        return
+    for role in app.roles:
+        most = role.num_replicas
+        if indexes is not None:
+            chosen = sorted(index_set(indexes))
+            if chosen[-1] >= role.num_replicas:
+                yield (
+                    f"option succeeded_indexes={indexes!r}: role '{role.name}' has"
+                    f" {role.num_replicas} replicas; use indexes 0 to {role.num_replicas - 1}"
+                )
+            most = len(chosen)
+        if count is not None and not 1 <= count <= most:
+            limit = "num_replicas" if indexes is None else "indexes in succeeded_indexes"
+            yield (
+                f"option succeeded_count={count}: role '{role.name}' needs a number from 1 to"
+                f" {most} ({limit})"
+            )
 
 
 def jobset_retries(app: AppDef, opts: KubernetesOpts, names: dict[str, str]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
-    ANNOTATION_ROLE_NAME,
     LABEL_REPLICA_ID,
     object_labels,
     role_labels,
@@ -162,7 +162,7 @@ class _RoleTasks:
             self._app_id,
             opts.namespace,
             labels,
-            {ANNOTATION_ROLE_NAME: role.name},
+            pod_annotations(role, name),
             rank0,
             replica=replica,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
@@ -238,8 +239,7 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
 
 def described_role(role: RoleView) -> Role:
     """Return the role that a pod template describes; the other fields have their defaults."""
-    spec = role.template.get("spec") or {}
-    main = (spec.get("containers") or [{}])[0]
+    main = main_container(role.template)
     command = [unescape(str(argument)) for argument in main.get("command") or ()]
     env = {
         str(one["name"]): unescape(str(one["value"]))
@@ -250,7 +250,7 @@ def described_role(role: RoleView) -> Role:
     return Role(
         role.name,
         str(main.get("image") or UNKNOWN),
-        min_replicas=role.least,
+        min_replicas=role.min_replicas,
         entrypoint=command[0] if command else MISSING,
         args=command[1:],
         env=env,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.signals import exit_signal, signal_name
+from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
@@ -62,7 +63,7 @@ class Pod:
         host: Host name by which other replicas reach the pod.
         address: IP address of the pod; None if unknown.
         restarts: How many times the container was restarted.
-        container: Name of the role's container: the first container of the pod.
+        container: Name of the role's container.
         started: Whether the container may have written to its log.
         leaving: Whether the pod is being deleted.
         attempt: How many times JobSet had restarted the app when the pod was created.
@@ -99,8 +100,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     labels = labels_of(pod)
     name = str(metadata["name"])
-    containers = spec.get("containers") or [{}]
-    container = str(containers[0].get("name") or "")
+    container = str(main_container(pod).get("name") or "")
     main = _status_of(container, status.get("containerStatuses") or ())
     state = _PHASES.get(str(status.get("phase")), AppState.UNKNOWN)
     now = main.get("state") or {}

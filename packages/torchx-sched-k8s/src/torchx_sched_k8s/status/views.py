@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_sched_k8s.cluster.containers import min_replicas_of
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_APP_NAME,
     ANNOTATION_CANCELLED,
@@ -42,7 +43,7 @@ class RoleView:
         template: Template of the role's pods; if their templates differ, the first one.
         state: State of the role; None if the API reports only the state of the app.
         owner: Name of the object that creates the role's pods.
-        least: How many replicas must succeed; None for all.
+        min_replicas: The role's ``min_replicas``; None if the role has none.
         retries: The role's ``max_retries``, as far as the objects contain it.
         succeeded: Indices of replicas that have succeeded, even if their pods were deleted.
         failed: Indices of replicas that have failed for good.
@@ -57,7 +58,7 @@ class RoleView:
     template: Mapping[str, Any]
     state: AppState | None = None
     owner: str = ""
-    least: int | None = None
+    min_replicas: int | None = None
     retries: int = 0
     succeeded: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()
@@ -118,7 +119,6 @@ def batch_view(
         states.append(state)
         if message:
             messages.append((state, f"{role_name_of(job)}: {message}" if several else message))
-        success = (spec.get("successPolicy") or {}).get("rules") or [{}]
         retries = supervision.max_restarts(job)
         replaced = supervision.is_replaced(job)
         roles.append(
@@ -129,7 +129,7 @@ def batch_view(
                 spec["template"],
                 state,
                 str(job["metadata"]["name"]),
-                success[0].get("succeededCount"),
+                min_replicas_of(spec["template"]),
                 int(retries or spec.get("backoffLimitPerIndex") or spec.get("backoffLimit") or 0),
                 frozenset() if replaced else frozenset(indices(status.get("completedIndexes"))),
                 frozenset() if replaced else frozenset(indices(status.get("failedIndexes"))),
@@ -179,7 +179,6 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
     for i, one in enumerate(spec.get("replicatedJobs") or ()):
         job = one["template"]
         inner = job["spec"]
-        success = (inner.get("successPolicy") or {}).get("rules") or [{}]
         roles.append(
             RoleView(
                 i,
@@ -187,7 +186,7 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
                 int(inner.get("completions") or 1),
                 inner["template"],
                 owner=f"{app_id}-{one['name']}-0",
-                least=success[0].get("succeededCount"),
+                min_replicas=min_replicas_of(inner["template"]),
                 retries=int(inner.get("backoffLimitPerIndex") or policy.get("maxRestarts") or 0),
                 wants_pods=not is_terminal(state) and not spec.get("suspend"),
             )
@@ -229,6 +228,7 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
         name = role_name_of(template) or str(task["name"]).rpartition("-")[0] or str(task["name"])
         index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
         role = roles.setdefault(index, RoleView(index, name, 0, template, owner=app_id))
+        role.min_replicas = min_replicas_of(template)
         role.replicas += int(task.get("replicas") or 1)
         role.retries = int(task.get("maxRetry") or 0)
         role.wants_pods = not is_terminal(state)
