@@ -24,6 +24,7 @@ from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.views import AppView, batch_view
 from torchx_sched_k8s.supervisor import annotations, lifecycle
 from torchx_sched_k8s.supervisor import program as supervisor
+from torchx_sched_k8s.supervisor import status as supervisor_status
 from torchx_sched_k8s.supervisor.program import (
     ENDED,
     MAX_RESTARTS,
@@ -705,12 +706,15 @@ def test_an_unreachable_api_server_is_retried(
     assert RESTARTS not in cluster.annotations_of()
 
 
-@pytest.mark.parametrize("error", [RefusedError("GET x: 403 no"), UnreachableError("no route")])
+@pytest.mark.parametrize(
+    ("error", "code"), [(RefusedError("GET x: 403 no"), 3), (UnreachableError("no route"), 1)]
+)
 def test_the_program_gives_up_if_no_step_ever_succeeds(
     monkeypatch: pytest.MonkeyPatch,
     slept: list[float],
     capsys: pytest.CaptureFixture[str],
     error: Exception,
+    code: int,
 ) -> None:
     cluster = two_roles()
 
@@ -718,10 +722,11 @@ def test_the_program_gives_up_if_no_step_ever_succeeds(
         raise error
 
     cluster.before = fail
-    assert run(monkeypatch, cluster) == 1
-    # the last line becomes the reason in the status
-    assert capsys.readouterr().out.splitlines()[-1] == str(error)
-    assert len(slept) >= 3
+    assert run(monkeypatch, cluster) == code
+    # the log becomes the reason in the status
+    assert capsys.readouterr().out.splitlines() == [str(error)]
+    assert supervisor.REFUSED == supervisor_status.REFUSED
+    assert len(slept) >= (1 if code == 3 else 3)
 
 
 def test_a_later_refusal_is_annotated_and_retried(
