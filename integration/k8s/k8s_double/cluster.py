@@ -61,6 +61,8 @@ class Cluster:
         self.front = Front(self, tls, tokens)
         if tls is not None:  # without TLS pods get no token
             self.kubelet.tokens, self.kubelet.ca = tokens, folder / "ca.pem"
+        #: Whether the controller of Jobs is down; pods go on.
+        self.jobs_paused = False
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.folder = folder
@@ -160,6 +162,8 @@ class Cluster:
         with self._lock:
             pods, self._pods = list(self._pods), {}
             due = [at for at, when in self._jobs.items() if when <= time.monotonic()]
+            if self.jobs_paused:
+                due = []
             for at in due:
                 del self._jobs[at]
             garbage, self._garbage = self._garbage, False

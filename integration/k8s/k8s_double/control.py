@@ -16,8 +16,8 @@ from typing import Any
 
 from k8s_double import identity
 from k8s_double.cluster import Cluster
-from k8s_double.controllers.scheduling import NODE
-from k8s_double.kinds import BY_KEY, KINDS, NODES
+from k8s_double.controllers.scheduling import NODE, set_condition
+from k8s_double.kinds import BY_KEY, KINDS, NODES, PODS
 from k8s_double.server.admission import Denial, Fault, Webhook
 
 
@@ -164,6 +164,34 @@ class Control:
         """Turn on the feature that returns one stream of a log."""
         self.cluster.kubelet.split_streams = on
 
+    def pause_jobs(self, on: bool = True) -> None:
+        """Stop or continue the controller of Jobs; pods go on."""
+        self.cluster.jobs_paused = on
+
+    def lose_node(self) -> None:
+        """Let the node controller find that the node does not answer.
+
+        The controller sets the condition Ready of the node and of its pods; the node itself would
+        update the other conditions of the pods. The double does not evict the
+        pods afterwards.
+        """
+        store = self.cluster.store
+
+        def unknown(obj: dict[str, Any]) -> None:
+            why = "NodeStatusUnknown"
+            set_condition(obj, "Ready", "Unknown", why, "Kubelet stopped posting node status.")
+
+        def unready(obj: dict[str, Any]) -> None:
+            set_condition(obj, "Ready", "False")
+
+        store.mutate(NODES, "", NODE, unknown)
+        for pod in store.all(PODS):
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") == "Running":
+                store.mutate(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], unready)
+                store.event(
+                    PODS, pod, "NodeNotReady", "Node is not ready", "Warning", component="node"
+                )
+
     def capacity(self, **amounts: str) -> None:
         """Change the capacity of the node."""
         self._capacity({**self.cluster.capacity, **amounts})
@@ -242,11 +270,14 @@ class Control:
         cluster.kubelet.sequences.clear()
         cluster.operators.rows.clear()
         cluster.operators.kueue = False
+        cluster.jobs_paused = False
         cluster.kubelet.log_resolution = 1
         cluster.kubelet.log_skew = 0
         cluster.kubelet.split_streams = False
         self.serve_operators(["jobset", "volcano", "mcad", "kueue"])
         self._capacity(cluster.capacity)
+        ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+        self.set_status(NODES.key, "", NODE, {"conditions": ready})
         if not cluster.front.is_up:
             cluster.front.up()
         kept = {"nodes", "queues.scheduling.volcano.sh"}

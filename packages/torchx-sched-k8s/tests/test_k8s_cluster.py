@@ -448,7 +448,10 @@ def test_an_event_says_why_no_pod_can_be_created(api: ApiDouble) -> None:
     api.answer("GET", EVENTS, {"items": [new, old]})
     found = create_scheduler("t").describe("team:app-x")
     assert found is not None
-    assert (found.state, found.msg) == (AppState.SUBMITTED, "FailedCreate: exceeded quota")
+    assert (found.state, found.msg) == (
+        AppState.SUBMITTED,
+        "main/0: FailedCreate: exceeded quota",
+    )
     assert "involvedObject.name=app-x-main," in api.requests[-1].query["fieldSelector"]
     assert len(api.requests) == 3
 

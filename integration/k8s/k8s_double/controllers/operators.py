@@ -51,6 +51,9 @@ SEQUENCES: dict[str, dict[str, list[str]]] = {
     },
 }
 
+#: The double stores no PodGroups of Volcano, only their events.
+_POD_GROUP = Kind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", "")
+
 #: Label of a JobSet's Jobs and pods: how many times the JobSet had been restarted.
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 
@@ -80,6 +83,8 @@ class Operators:
 
     def add(self, row: dict[str, Any]) -> None:
         """Add a row: ``kind`` (its key), ``sequence``, ``pods``.
+
+        With ``gang``, Volcano reports this text in events of the Job's PodGroup.
 
         Raises:
             ValueError: There is no such sequence.
@@ -133,6 +138,12 @@ class Operators:
                 _appwrapper_status(found, phase)
 
         self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
+        if kind is VOLCANO and row.get("gang"):
+            metadata = {**obj["metadata"], "name": f"{_name(obj)}-{obj['metadata']['uid']}"}
+            group = {"metadata": metadata}
+            self.store.event(
+                _POD_GROUP, group, "Unschedulable", row["gang"], "Warning", component="volcano"
+            )
 
     # -- pods
 
