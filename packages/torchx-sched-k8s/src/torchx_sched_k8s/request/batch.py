@@ -23,6 +23,7 @@ from torchx_sched_k8s.request.overlays import (
     overlay_job,
     overlay_of,
     overlay_pod,
+    set_replica_ids,
     substituted,
 )
 from torchx_sched_k8s.request.pods import Place, PodMaker
@@ -125,6 +126,8 @@ def job_spec(
         pod["spec"]["priorityClassName"] = opts.priority_class
     overlay = substituted(overlay_of(role, POD), place.values())
     overlay_pod(pod, overlay, known_only=opts.validate_spec, fixed=True)
+    if overlay:
+        set_replica_ids(pod, place.index_path)
     return {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
