@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from k8s_double.controllers.scheduling import set_condition
@@ -113,7 +114,8 @@ class Operators:
             if obj is None:
                 self._steps.pop(uid)
                 continue
-            if row.get("pods") and not self.store.owned(uid):
+            restarted = kind is VOLCANO and (obj.get("status") or {}).get("retryCount")
+            if row.get("pods") and not self.store.owned(uid) and not restarted:
                 self._make(kind, obj)
             if steps:
                 self._show(kind, obj, steps.pop(0), row)
@@ -145,7 +147,8 @@ class Operators:
 
     # -- pods
 
-    def _make(self, kind: Kind, obj: Object) -> None:
+    def _make(self, kind: Kind, obj: Object, present: Collection[str] = ()) -> None:
+        """Create the pods and other objects of an object, except those that are present."""
         if kind is VOLCANO:
             made = _volcano_pods(obj)
         elif kind is JOBSET:
@@ -161,6 +164,8 @@ class Operators:
             "blockOwnerDeletion": True,
         }
         for child_kind, child in made:
+            if _name(child) in present:
+                continue
             child["metadata"]["ownerReferences"] = [owner]
             try:
                 self.api.create(child_kind, obj["metadata"]["namespace"], child)
@@ -181,6 +186,10 @@ class Operators:
                 self._show(kind, obj, "Completed", {})
             else:
                 self._show(kind, obj, "Running", {})
+            return
+        if kind is VOLCANO and self._volcano_restarts(
+            obj, [found for key, found in owned if key == PODS.key]
+        ):
             return
         phases = [found["status"].get("phase") for key, found in owned if key == PODS.key]
         if not phases:
@@ -244,6 +253,55 @@ class Operators:
 
         self.store.mutate(JOBSET, jobset["metadata"]["namespace"], _name(jobset), restart)
         return True
+
+    def _volcano_restarts(self, job: Object, pods: list[Object]) -> bool:
+        """Restart pods of a Volcano Job by its policies; return whether a restart is going on.
+
+        As in Volcano's ``runningState`` and ``restartingState``: each restart adds 1 to
+        ``retryCount``, and the Job fails when ``retryCount`` has reached ``maxRetry``.
+        """
+        status = job.get("status") or {}
+        phase = (status.get("state") or {}).get("phase")
+        leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods)
+        if phase == "Restarting":
+            if leaving:
+                return True
+            if int(status.get("retryCount") or 0) >= int(job["spec"].get("maxRetry") or 3):
+                self._show(VOLCANO, job, "Failed", {})
+                return True
+            self._make(VOLCANO, job, {_name(pod) for pod in pods})
+            self._show(VOLCANO, job, "Pending", {})
+            return True
+        if phase in ("Failed", "Completed", "Aborted", "Aborting", "Terminated"):
+            return phase != "Completed"
+        present = {_name(pod): pod for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+        for _, wanted in _volcano_pods(job):
+            pod = present.get(_name(wanted))
+            if pod is not None and pod["status"].get("phase") != "Failed":
+                continue
+            task = wanted["metadata"]["labels"]["volcano.sh/task-spec"]
+            event = "PodEvicted" if pod is None else "PodFailed"
+            action = _volcano_action(job, task, event)
+            if action is None:
+                continue
+            of_task = [
+                name
+                for name, one in present.items()
+                if one["metadata"]["labels"]["volcano.sh/task-spec"] == task
+            ]
+            doomed = {"RestartJob": list(present), "RestartTask": of_task}.get(
+                action, [_name(pod)] if pod is not None else []
+            )
+            for name in doomed:
+                self.api.delete(PODS, job["metadata"]["namespace"], name, {})
+
+            def count(found: Object) -> None:
+                found["status"]["retryCount"] = int(found["status"].get("retryCount") or 0) + 1
+
+            self.store.mutate(VOLCANO, job["metadata"]["namespace"], _name(job), count)
+            self._show(VOLCANO, job, "Restarting", {})
+            return True
+        return False
 
     # -- Kueue
 
@@ -346,6 +404,16 @@ def _jobset_action(policy: dict[str, Any], job: Object) -> str:
             continue
         return str(rule["action"])
     return "RestartJobSet"
+
+
+def _volcano_action(job: Object, task: str, event: str) -> str | None:
+    """Return the action of the first policy of a task, or of the Job, for an event."""
+    tasks = [one for one in job["spec"]["tasks"] if one["name"] == task]
+    for part in (*tasks, job["spec"]):
+        for policy in part.get("policies") or []:
+            if event in (policy.get("event"), *(policy.get("events") or [])):
+                return str(policy["action"])
+    return None
 
 
 def _name(obj: Object) -> str:
@@ -471,7 +539,9 @@ def _volcano_pods(obj: Object) -> list[tuple[Kind, Object]]:
                         "volcano.sh/job-name": name,
                         "volcano.sh/task-spec": task["name"],
                         "volcano.sh/task-index": str(i),
-                        "volcano.sh/job-retry-count": "0",
+                        "volcano.sh/job-retry-count": str(
+                            (obj.get("status") or {}).get("retryCount") or 0
+                        ),
                     },
                 },
                 "spec": spec,

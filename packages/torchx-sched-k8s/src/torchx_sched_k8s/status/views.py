@@ -244,7 +244,9 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
         role.wants_pods = not is_terminal(state)
     ordered = [roles[index] for index in sorted(roles)]
     view = app_view("volcano", app_id, state, message, ordered, [job])
-    view.restarts = int(status.get("retryCount") or 0)
+    # the failure after which Volcano gives up is also counted in `retryCount`
+    most = int(spec.get("maxRetry") or 3) - 1
+    view.restarts = min(int(status.get("retryCount") or 0), most)
     view.runs_again = not is_terminal(state) and any(map(_restarts_job, [spec, *tasks]))
     return view
 
