@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from double_client import ApiException, Client, container, job, pod, until
-from k8s_double.container_logs import LINE_LIMIT, ContainerLog
-from k8s_double.environment import expanded
 from k8s_double.handle import Double
+from k8s_double.node.container_logs import LINE_LIMIT, ContainerLog
+from k8s_double.node.environment import expanded
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
-from k8s_apps import app, described, running, shell
+from k8s_apps import IMAGE, PYTHON, app, described, reason, running, shell
 from k8s_double.handle import Double
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler
@@ -268,3 +269,48 @@ def test_unknown_roles_and_replicas_are_errors(scheduler: KubernetesScheduler) -
         scheduler.log_iter(app_id, "mian")
     with pytest.raises(RequestError, match="has no replica 5; its replicas are 0 to 1"):
         scheduler.log_iter(app_id, "main", 5)
+
+
+@pytest.mark.parametrize("job_api", ["batch", "jobset"])
+def test_a_follower_reads_the_second_run_of_a_replica_that_had_succeeded(
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path, job_api: str
+) -> None:
+    double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
+    failed, read = tmp_path / "failed", tmp_path / "read"
+    roles = [
+        shell("echo done", "reader"),
+        shell(
+            f"[ -e {failed} ] && exit 0; touch {failed};"
+            f" while [ ! -e {read} ]; do sleep 0.1; done; exit 3",
+            "trainer",
+            max_retries=1,
+        ),
+    ]
+    cfg = {"job_api": job_api, "retry_policy": "APPLICATION", "restarts_image": PYTHON}
+    app_id = scheduler.submit(app(*roles), cfg)
+    lines = iter(scheduler.log_iter(app_id, "reader", should_tail=True))
+    assert next(lines) == "done\n"
+    described(
+        scheduler,
+        app_id,
+        lambda d: d.roles_statuses[0].replicas[0].state == AppState.SUCCEEDED,
+    )
+    read.touch()
+    assert list(lines) == ["done\n"]
+    found = described(scheduler, app_id)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["followed", "read"])
+def test_an_injected_sidecar_is_not_taken_for_the_role(
+    scheduler: KubernetesScheduler, double: Double, follows: bool
+) -> None:
+    """Istio with ``holdApplicationUntilProxyStarts`` inserts its container as the first."""
+    double.inject({"name": "proxy", "image": IMAGE, "command": ["sh", "-c", "echo proxy; sleep 1"]})
+    app_id = scheduler.submit(app("echo role; exit 3"), {})
+    if not follows:
+        described(scheduler, app_id)
+    assert list(scheduler.log_iter(app_id, "main", should_tail=follows)) == ["role\n"]
+    found = described(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert reason(found) == "exit code 3"

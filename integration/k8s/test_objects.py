@@ -124,10 +124,12 @@ def test_an_invalid_overlay_is_refused(scheduler: KubernetesScheduler, double: D
     assert double.left() == []
 
 
-def test_min_replicas_are_enough(scheduler: KubernetesScheduler, double: Double) -> None:
+def test_a_success_policy_ends_a_role_with_a_pending_replica(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
     index = {"batch.kubernetes.io/job-completion-index": "1"}
     double.play("unschedulable", labels=index)
-    app_id = scheduler.submit(app(shell("true", num_replicas=2, min_replicas=1)), {})
+    app_id = scheduler.submit(app(shell("true", num_replicas=2)), {"succeeded_count": 1})
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,15 +181,46 @@ def test_one_task_for_equal_replicas(scheduler: KubernetesScheduler, double: Dou
     assert [task["replicas"] for task in named["spec"]["tasks"]] == [1, 1, 1]
 
 
-def test_retries_use_the_policies_of_each_api(
-    scheduler: KubernetesScheduler, double: Double
+@pytest.mark.parametrize(("kind", "cfg"), KINDS[:2])
+@pytest.mark.parametrize("policy", [RetryPolicy.APPLICATION, RetryPolicy.ROLE])
+def test_an_app_makes_as_many_attempts_as_its_retries_allow(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    tmp_path: Path,
+    kind: str,
+    cfg: dict[str, Any],
+    policy: RetryPolicy,
 ) -> None:
-    role = shell("true", max_retries=3, retry_policy=RetryPolicy.APPLICATION, num_replicas=2)
-    scheduler.submit(app(role), {"job_api": "jobset"})
-    assert double.objects(JOBSET)[0]["spec"]["failurePolicy"]["maxRestarts"] == 3
-    scheduler.submit(app(role), {"queue": "default"})
-    task = double.objects(VOLCANO)[0]["spec"]["tasks"][0]
-    assert {"event": "PodFailed", "action": "RestartJob"} in task["policies"]
+    double.play_operator(kind, pods=True)
+    # the first replica counts the attempts in a file; the second one waits to be ended
+    script = (
+        f"[ {macros.replica_id} = 1 ] && exec sleep 60; echo attempt >> {tmp_path}/attempts; exit 3"
+    )
+    role = shell(script, max_retries=2, retry_policy=policy, num_replicas=2)
+    app_id = scheduler.submit(app(role), cfg)
+    found = described(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert (tmp_path / "attempts").read_text().count("attempt") == 3
+    assert found.num_restarts == 2
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_disruption_restarts_a_jobset_and_is_no_retry(
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path, until: Until, retries: int
+) -> None:
+    double.play_operator(JOBSET, pods=True)
+    index = {"batch.kubernetes.io/job-completion-index": "1"}
+    double.play("preempted", labels=index, count=2)
+    started = f"echo started >> {tmp_path}/{macros.replica_id}"
+    # the first replica runs until both preempted attempts of the second one are over
+    script = f"{started}; while [ $(wc -l < {tmp_path}/0) -lt 3 ]; do sleep 0.05; done"
+    role = shell(script, num_replicas=2, max_retries=retries)
+    app_id = scheduler.submit(app(role), {"job_api": "jobset"})
+    found = described(scheduler, app_id)
+    assert found.state == AppState.SUCCEEDED, found
+    assert (tmp_path / "0").read_text().count("started") == 3
+    status = double.objects(JOBSET)[0]["status"]
+    assert (status["restarts"], status["restartsCountTowardsMax"]) == (2, 0)
 
 
 def test_an_appwrapper_with_pod_groups(

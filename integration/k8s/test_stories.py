@@ -279,9 +279,19 @@ def test_a_failed_replica_restarts(site: Site) -> None:
     assert site.lines(app_id, k=1, should_tail=True) == ["attempt of 1"] * 2
 
 
-def test_min_replicas_are_enough(site: Site) -> None:
-    script = f"[ {macros.replica_id} = 0 ] && exit 0; {SLEEP}"
+def test_an_elastic_role_runs_until_all_replicas_have_ended(site: Site) -> None:
+    """The first clean exit must not end the replicas that still save their state."""
+    script = f"[ {macros.replica_id} = 0 ] && exit 0; sleep 2; echo saved"
     app_id = site.submit(site.shell(script, num_replicas=2, min_replicas=1))
+    found = site.until(app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert site.lines(app_id, k=1) == ["saved"]
+    assert found.roles[0].min_replicas == 1
+
+
+def test_a_success_policy_ends_the_other_replicas(site: Site) -> None:
+    script = f"[ {macros.replica_id} = 0 ] && exit 0; {SLEEP}"
+    app_id = site.submit(site.shell(script, num_replicas=2), succeeded_indexes="0")
     found = site.until(app_id)
     assert found.state == AppState.SUCCEEDED
 

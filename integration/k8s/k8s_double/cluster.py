@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from k8s_double.admission import Admission
-from k8s_double.api import Api
-from k8s_double.front import Front
-from k8s_double.jobs import JobController
+from k8s_double.controllers.jobs import JobController
+from k8s_double.controllers.operators import Operators
+from k8s_double.controllers.scheduling import Scheduling, node
 from k8s_double.kinds import BY_KEY, JOBS, KINDS, NAMESPACES, NODES, PODS
-from k8s_double.kubelet import Kubelet
-from k8s_double.operators import Operators
-from k8s_double.scheduling import Scheduling, node
+from k8s_double.node.kubelet import Kubelet
+from k8s_double.server.admission import Admission
+from k8s_double.server.api import Api
+from k8s_double.server.front import Front
 from k8s_double.store import Change, Object, Store
 
 #: Images that the node has; there is no registry.
@@ -57,9 +57,12 @@ class Cluster:
         self.jobs = JobController(self.api, job_delay)
         self.operators = Operators(self.api)
         self.api.mutators.append(self.operators.queue)
+        self.api.mutators.append(self.admission.inject)
         self.front = Front(self, tls, tokens)
         if tls is not None:  # without TLS pods get no token
             self.kubelet.tokens, self.kubelet.ca = tokens, folder / "ca.pem"
+        #: Whether the controller of Jobs is down; pods go on.
+        self.jobs_paused = False
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.folder = folder
@@ -159,6 +162,8 @@ class Cluster:
         with self._lock:
             pods, self._pods = list(self._pods), {}
             due = [at for at, when in self._jobs.items() if when <= time.monotonic()]
+            if self.jobs_paused:
+                due = []
             for at in due:
                 del self._jobs[at]
             garbage, self._garbage = self._garbage, False

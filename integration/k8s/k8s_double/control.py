@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from k8s_double import identity
-from k8s_double.admission import Denial, Fault, Webhook
 from k8s_double.cluster import Cluster
-from k8s_double.kinds import BY_KEY, KINDS, NODES
-from k8s_double.scheduling import NODE
+from k8s_double.controllers.scheduling import NODE, set_condition
+from k8s_double.kinds import BY_KEY, KINDS, NODES, PODS
+from k8s_double.server.admission import Denial, Fault, Webhook
 
 
 class Control:
@@ -72,7 +72,7 @@ class Control:
         self.cluster.api.expire_pages()
 
     def fault(self, code: int, **how: Any) -> None:
-        """Add a fault; see :class:`k8s_double.admission.Fault`."""
+        """Add a fault; see :class:`k8s_double.server.admission.Fault`."""
         self.cluster.admission.faults.append(Fault(code, **how))
 
     def fault_free(self) -> None:
@@ -80,11 +80,15 @@ class Control:
         self.cluster.admission.faults.clear()
 
     def webhook(self, name: str, message: str, **how: Any) -> None:
-        """Add a webhook that refuses; see :class:`k8s_double.admission.Webhook`."""
+        """Add a webhook that refuses; see :class:`k8s_double.server.admission.Webhook`."""
         self.cluster.admission.webhooks.append(Webhook(name, message, **how))
 
+    def inject(self, container: dict[str, Any]) -> None:
+        """Insert a container before the containers of every new pod, as service meshes do."""
+        self.cluster.admission.sidecars.append(container)
+
     def deny(self, verb: str, resource: str, **how: Any) -> None:
-        """Take a right away; see :class:`k8s_double.admission.Denial`."""
+        """Take a right away; see :class:`k8s_double.server.admission.Denial`."""
         self.cluster.admission.denials.append(Denial(verb, resource, **how))
 
     def serve_operators(self, names: list[str]) -> None:
@@ -128,7 +132,7 @@ class Control:
     # -- the node and the operators
 
     def play(self, sequence: str, **row: Any) -> None:
-        """Play a sequence of states on some pods; see :mod:`k8s_double.sequences`."""
+        """Play a sequence of states on some pods; see :mod:`k8s_double.node.sequences`."""
         self.cluster.kubelet.sequences.add({"sequence": sequence, **row})
 
     def stop_playing(self) -> None:
@@ -137,7 +141,7 @@ class Control:
         self.cluster.look_again()
 
     def play_operator(self, kind: str, sequence: str = "", pods: bool = False, **row: Any) -> None:
-        """Play the states of an operator; see :mod:`k8s_double.operators`."""
+        """Play the states of an operator; see :mod:`k8s_double.controllers.operators`."""
         self.cluster.operators.add({"kind": kind, "sequence": sequence, "pods": pods, **row})
 
     def kueue(self, on: bool = True) -> None:
@@ -159,6 +163,34 @@ class Control:
     def split_streams(self, on: bool = True) -> None:
         """Turn on the feature that returns one stream of a log."""
         self.cluster.kubelet.split_streams = on
+
+    def pause_jobs(self, on: bool = True) -> None:
+        """Stop or continue the controller of Jobs; pods go on."""
+        self.cluster.jobs_paused = on
+
+    def lose_node(self) -> None:
+        """Let the node controller find that the node does not answer.
+
+        The controller sets the condition Ready of the node and of its pods; the node itself would
+        update the other conditions of the pods. The double does not evict the
+        pods afterwards.
+        """
+        store = self.cluster.store
+
+        def unknown(obj: dict[str, Any]) -> None:
+            why = "NodeStatusUnknown"
+            set_condition(obj, "Ready", "Unknown", why, "Kubelet stopped posting node status.")
+
+        def unready(obj: dict[str, Any]) -> None:
+            set_condition(obj, "Ready", "False")
+
+        store.mutate(NODES, "", NODE, unknown)
+        for pod in store.all(PODS):
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") == "Running":
+                store.mutate(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], unready)
+                store.event(
+                    PODS, pod, "NodeNotReady", "Node is not ready", "Warning", component="node"
+                )
 
     def capacity(self, **amounts: str) -> None:
         """Change the capacity of the node."""
@@ -234,14 +266,18 @@ class Control:
         cluster.admission.faults.clear()
         cluster.admission.webhooks.clear()
         cluster.admission.denials.clear()
+        cluster.admission.sidecars.clear()
         cluster.kubelet.sequences.clear()
         cluster.operators.rows.clear()
         cluster.operators.kueue = False
+        cluster.jobs_paused = False
         cluster.kubelet.log_resolution = 1
         cluster.kubelet.log_skew = 0
         cluster.kubelet.split_streams = False
         self.serve_operators(["jobset", "volcano", "mcad", "kueue"])
         self._capacity(cluster.capacity)
+        ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+        self.set_status(NODES.key, "", NODE, {"conditions": ready})
         if not cluster.front.is_up:
             cluster.front.up()
         kept = {"nodes", "queues.scheduling.volcano.sh"}

@@ -297,16 +297,42 @@ def test_concurrent_requests_read_a_rotated_token_once(
 def test_all_objects_are_checked_before_the_first_is_created(api: ApiDouble) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, created)
+    api.answer("PATCH", "-main", {})
     app_id = submit()
     assert re.match(r"team:app-[a-z0-9]+\Z", app_id)
-    kinds = [(request.body["kind"], request.query.get("dryRun")) for request in api.requests]
+    posts = [request for request in api.requests if request.method == "POST"]
+    kinds = [(request.body["kind"], request.query.get("dryRun")) for request in posts]
     assert kinds == [("Job", "All"), ("Service", "All"), ("Job", None), ("Service", None)]
-    assert all(request.query["fieldValidation"] == "Strict" for request in api.requests)
-    (owner,) = api.requests[-1].body["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"]) == ("Job", api.requests[0].body["metadata"]["name"])
+    assert all(request.query["fieldValidation"] == "Strict" for request in posts)
+    (owner,) = posts[-1].body["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Job", posts[0].body["metadata"]["name"])
     api.requests.clear()
     submit(validate_spec=False)
-    assert [request.query.get("dryRun") for request in api.requests] == [None, None]
+    assert [request.query.get("dryRun") for request in api.requests] == [None] * 4
+
+
+def test_a_job_starts_when_all_objects_exist(api: ApiDouble) -> None:
+    api.answer("POST", JOBS, created)
+    api.answer("POST", SERVICES, created)
+    api.answer("PATCH", "-main", {})
+    submit(validate_spec=False)
+    methods = [request.method for request in api.requests]
+    assert methods == ["GET", "POST", "POST", "PATCH"]
+    assert (
+        api.requests[0]
+        .query["labelSelector"]
+        .endswith("torchx.pytorch.org/unfinished,torchx.pytorch.org/app-name=app")
+    )
+    job, patch = api.requests[1].body, api.requests[3].body
+    assert job["spec"]["suspend"] is True
+    assert job["metadata"]["labels"]["torchx.pytorch.org/unfinished"] == "true"
+    assert patch == {
+        "spec": {"suspend": False},
+        "metadata": {
+            "labels": {"torchx.pytorch.org/unfinished": None},
+            "annotations": {"torchx.pytorch.org/submission": None},
+        },
+    }
 
 
 def test_a_failed_submission_deletes_its_objects(api: ApiDouble) -> None:
@@ -341,6 +367,7 @@ def test_a_webhook_without_dry_runs_does_not_fail_the_check(api: ApiDouble) -> N
 
     api.answer("POST", JOBS, hook)
     api.answer("POST", SERVICES, created)
+    api.answer("PATCH", "-main", {})
     assert submit()
     hook_words = 'admission webhook "old.example.com" denied the request: no'
     api.answer("POST", JOBS, lambda a: (403, status(403, "Forbidden", hook_words)))
@@ -366,10 +393,11 @@ def test_a_lost_response_does_not_create_a_second_job(api: ApiDouble) -> None:
     api.answer("POST", JOBS, make)
     api.answer("POST", SERVICES, created)
     api.answer("GET", "-main", lambda request: made[0])
+    api.answer("PATCH", "-main", {})
     submit(validate_spec=False)
-    assert (
-        api.requests[-1].body["metadata"]["ownerReferences"][0]["uid"] == made[0]["metadata"]["uid"]
-    )
+    service = next(one for one in api.requests if one.path.endswith(SERVICES))
+    (owner,) = service.body["metadata"]["ownerReferences"]
+    assert owner["uid"] == made[0]["metadata"]["uid"]
 
 
 @pytest.mark.parametrize(
@@ -448,7 +476,10 @@ def test_an_event_says_why_no_pod_can_be_created(api: ApiDouble) -> None:
     api.answer("GET", EVENTS, {"items": [new, old]})
     found = create_scheduler("t").describe("team:app-x")
     assert found is not None
-    assert (found.state, found.msg) == (AppState.SUBMITTED, "FailedCreate: exceeded quota")
+    assert (found.state, found.msg) == (
+        AppState.SUBMITTED,
+        "main/0: FailedCreate: exceeded quota",
+    )
     assert "involvedObject.name=app-x-main," in api.requests[-1].query["fieldSelector"]
     assert len(api.requests) == 3
 

@@ -111,11 +111,16 @@ def test_since_and_until_are_exact_to_the_nanosecond(api: ApiDouble) -> None:
     assert list(reader(since=since, until=until).read(follow=False)) == [b"b\n", b"c\n"]
 
 
-def test_messages_of_a_node_are_shown(api: ApiDouble) -> None:
+def test_a_message_of_the_node_is_a_warning_and_no_line(
+    api: ApiDouble, caplog: pytest.LogCaptureFixture
+) -> None:
     api.answer("GET", LOG, (200, b"unable to retrieve container logs for containerd://abc"))
-    assert list(reader().read(follow=False)) == [
-        b"unable to retrieve container logs for containerd://abc"
-    ]
+    log = reader()
+    assert list(log.read(follow=False)) == []
+    assert list(log.read(follow=False)) == []
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "unable to retrieve container logs for containerd://abc" in record.getMessage()
 
 
 @pytest.mark.parametrize("rest", ["rest of a long line", "2024 is no time", ""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.scheduler import create_scheduler
-from torchx_specs import AppDef, Role
+from torchx_specs import AppDef, Role, macros
 from torchx_specs.errors import RequestError
 from torchx_specs.overlays import JOIN, set_overlay
 
@@ -114,3 +115,58 @@ def test_mcad_pods_have_the_host_variable_of_the_first_role(name: str, variable:
     item = wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]
     env = item["spec"]["containers"][0]["env"]
     assert [one["value"] for one in env if one["name"] == variable] == ["mine"]
+
+
+HOST_FOLDER = {"name": "data", "hostPath": {"path": f"/data/{macros.replica_id}"}}
+OWN_FOLDER = {"name": "data", "mountPath": "/data", "subPathExpr": f"r{macros.replica_id}"}
+
+
+@pytest.mark.parametrize("api", ["batch", "jobset"])
+@pytest.mark.parametrize(
+    ("overlay", "where"),
+    [
+        ({"spec": {"volumes": [HOST_FOLDER]}}, "spec.volumes[1].hostPath.path"),
+        ({"spec": {"priorityClassName": f"p{macros.replica_id}"}}, "spec.priorityClassName"),
+        ({"metadata": {"annotations": {"a": f"{macros.replica_id}"}}}, "metadata.annotations.a"),
+    ],
+)
+def test_a_replica_id_that_all_replicas_would_share_is_refused(
+    api: str, overlay: dict[str, Any], where: str
+) -> None:
+    one = role(num_replicas=2)
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    with pytest.raises(RequestError, match=re.escape(where)) as caught:
+        create_scheduler("t").submit_dryrun(AppDef("app", [one]), {"job_api": api})
+    assert "${replica_id}" in str(caught.value)
+    assert "\0" not in str(caught.value)
+
+
+def test_a_replica_id_in_an_overlay_of_jobs_is_refused() -> None:
+    one = role()
+    annotations = {"a": f"{macros.replica_id}"}
+    set_overlay(one, "kubernetes", "V1Job", {"metadata": {"annotations": annotations}})
+    with pytest.raises(RequestError, match=re.escape("overlay V1Job: `metadata.annotations.a`")):
+        create_scheduler("t").submit_dryrun(AppDef("app", [one]), {"job_api": "batch"})
+
+
+def test_a_replica_id_is_a_variable_where_nodes_expand_variables() -> None:
+    one = role(name="main", num_replicas=2)
+    sidecar = {"name": "side", "image": "i", "args": [f"--id={macros.replica_id}"]}
+    main = {"name": "main", "volumeMounts": [OWN_FOLDER]}
+    overlay = {"spec": {"initContainers": [sidecar], JOIN("containers", on="name"): [main]}}
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    info = create_scheduler("t").submit_dryrun(AppDef("app", [one]), {"job_api": "batch"})
+    spec = info.request.objects[1]["spec"]["template"]["spec"]
+    assert spec["initContainers"][0]["args"] == ["--id=$(TORCHX_REPLICA_ID)"]
+    assert spec["initContainers"][0]["env"][0]["name"] == "TORCHX_REPLICA_ID"
+    assert spec["containers"][0]["volumeMounts"][-1]["subPathExpr"] == "r$(TORCHX_REPLICA_ID)"
+    assert [e["name"] for e in spec["containers"][0]["env"]].count("TORCHX_REPLICA_ID") == 1
+
+
+def test_volcano_substitutes_the_replica_id_in_every_field() -> None:
+    one = role(num_replicas=2)
+    set_overlay(one, "kubernetes", "V1Pod", {"spec": {"volumes": [HOST_FOLDER]}})
+    info = create_scheduler("t").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
+    pods = [task["template"]["spec"] for task in info.request.resource["spec"]["tasks"]]
+    paths = [pod["volumes"][-1]["hostPath"]["path"] for pod in pods]
+    assert paths == ["/data/0", "/data/1"]

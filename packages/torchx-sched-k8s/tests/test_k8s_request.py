@@ -180,7 +180,6 @@ def test_a_role_is_one_indexed_job() -> None:
                 }
             ]
         },
-        "successPolicy": {"rules": [{"succeededCount": 2}]},
     }
     labels = template["metadata"]["labels"]
     assert labels == {
@@ -306,6 +305,12 @@ def test_affinity_from_a_file(tmp_path: Path) -> None:
         ({"image_pull_policy": "always"}, "did you mean 'Always'"),
         ({"retry_policy": "replica"}, "did you mean 'REPLICA'"),
         ({"service_account": "A b"}, "service_account"),
+        ({"succeeded_count": 0}, "role 'main' needs a number from 1 to 1"),
+        ({"succeeded_count": 2, "succeeded_indexes": "0"}, "from 1 to 1 (indexes in"),
+        ({"succeeded_indexes": "1-2"}, "role 'main' has 1 replicas; use indexes 0 to 0"),
+        ({"succeeded_indexes": "0,a"}, "'a' is neither an index nor a range"),
+        ({"succeeded_indexes": "3-1"}, "contains no index"),
+        ({"succeeded_count": 1, "queue": "q"}, "Volcano has no success policy"),
     ],
 )
 def test_invalid_options_are_refused(cfg: dict[str, Any], words: str) -> None:
@@ -497,10 +502,11 @@ def test_retries_are_fields_of_each_api(
 ) -> None:
     found = objects(role(**fields), job_api=api)[-1]["spec"]
     if api == "jobset":
-        assert found["failurePolicy"] == {"maxRestarts": 3}
+        assert found["failurePolicy"]["maxRestarts"] == 3
         found = found["replicatedJobs"][0]["template"]["spec"]
     assert {key: found[key] for key in found if key.startswith(("backoff", "maxF"))} == expected
-    assert found["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    action = "FailJob" if api == "jobset" else "Ignore"
+    assert found["podFailurePolicy"]["rules"][0]["action"] == action
 
 
 def test_plain_jobs_warn_that_one_replica_restarts(caplog: pytest.LogCaptureFixture) -> None:
@@ -519,8 +525,74 @@ def test_a_role_without_retries_fails_a_jobset() -> None:
     (found,) = objects(role(name="a", max_retries=2), role(name="b"), job_api="jobset")
     assert found["spec"]["failurePolicy"] == {
         "maxRestarts": 2,
-        "rules": [{"action": "FailJobSet", "targetReplicatedJobs": ["b"]}],
+        "rules": [
+            {
+                "action": "RestartJobSetAndIgnoreMaxRestarts",
+                "onJobFailureReasons": ["PodFailurePolicy"],
+                "targetReplicatedJobs": ["a", "b"],
+            },
+            {"action": "FailJobSet", "targetReplicatedJobs": ["b"]},
+        ],
     }
+
+
+def test_an_own_pod_failure_policy_gets_no_unlimited_restarts() -> None:
+    """A user's rule may fail a Job for an exit code; the JobSet must not restart after it."""
+    own = role(name="own", max_retries=1)
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+    set_overlay(own, "kubernetes", "V1Job", {"spec": {"podFailurePolicy": {"rules": [rule]}}})
+    (found,) = objects(own, role(name="other", max_retries=1), job_api="jobset")
+    assert [one["targetReplicatedJobs"] for one in found["spec"]["failurePolicy"]["rules"]] == [
+        ["other"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"num_replicas": 1}, {"num_replicas": 2, "retry_policy": RetryPolicy.REPLICA}]
+)
+def test_a_pod_that_restarts_alone_is_replaced_after_a_disruption(fields: dict[str, Any]) -> None:
+    (found,) = objects(role(**fields), job_api="jobset")
+    assert "failurePolicy" not in found["spec"]
+    job = found["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+
+
+@pytest.mark.parametrize(
+    ("roles", "actions", "most", "warned"),
+    [
+        ([{"num_replicas": 2}], ["RestartJob"], 3, ""),
+        ([{"num_replicas": 2, "retry_policy": RetryPolicy.ROLE}], ["RestartJob"], 3, ""),
+        ([{"retry_policy": RetryPolicy.REPLICA}], ["RestartJob"], 3, ""),
+        (
+            [{"num_replicas": 2, "retry_policy": RetryPolicy.REPLICA}],
+            ["RestartPod"],
+            3,
+            "REPLICA is Volcano's RestartPod",
+        ),
+        (
+            [{"name": "a", "retry_policy": RetryPolicy.ROLE}, {"name": "b", "max_retries": 0}],
+            ["RestartTask"],
+            3,
+            "ROLE is Volcano's RestartTask",
+        ),
+        ([{"name": "a"}, {"name": "b", "max_retries": 1}], ["RestartJob", "RestartJob"], 2, ""),
+        ([{"max_retries": 0}], [], 0, ""),
+    ],
+)
+def test_retries_of_volcano(
+    roles: list[dict[str, Any]],
+    actions: list[str],
+    most: int,
+    warned: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (found,) = objects(*(role(**{"max_retries": 2, **fields}) for fields in roles), queue="q")
+    policies = [task["policies"] for task in found["spec"]["tasks"] if "policies" in task]
+    assert [one[1] for one in policies] == [
+        {"event": "PodFailed", "action": action} for action in actions
+    ]
+    assert found["spec"]["maxRetry"] == most
+    assert (warned in caplog.text) if warned else not caplog.text
 
 
 def test_a_queue_suspends_the_job_for_kueue() -> None:
@@ -560,7 +632,7 @@ def test_a_queue_selects_volcano() -> None:
     assert spec == {
         "schedulerName": "volcano",
         "queue": "default",
-        "maxRetry": 0,
+        "maxRetry": 3,
         "plugins": {"svc": ["--publish-not-ready-addresses"], "env": []},
         "priorityClassName": "high",
     }
@@ -810,3 +882,25 @@ def test_a_dry_run_imports_no_client_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("api", ["batch", "jobset"])
+@pytest.mark.parametrize(
+    ("cfg", "expected"),
+    [
+        ({}, None),
+        ({"succeeded_count": 2}, {"succeededCount": 2}),
+        ({"succeeded_indexes": "0"}, {"succeededIndexes": "0"}),
+        (
+            {"succeeded_count": 1, "succeeded_indexes": "0,2-3"},
+            {"succeededCount": 1, "succeededIndexes": "0,2-3"},
+        ),
+    ],
+)
+def test_only_the_options_set_a_success_policy(
+    api: str, cfg: dict[str, Any], expected: dict[str, Any] | None
+) -> None:
+    found = objects(role(num_replicas=4, min_replicas=2), job_api=api, **cfg)[-1]["spec"]
+    if api == "jobset":
+        found = found["replicatedJobs"][0]["template"]["spec"]
+    assert found.get("successPolicy") == (expected and {"rules": [expected]})

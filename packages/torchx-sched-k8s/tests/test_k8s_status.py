@@ -174,6 +174,37 @@ def test_the_index_of_a_pod(
     assert read_pod({"metadata": metadata}).index == index
 
 
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, "proxy"),
+        ({"kubectl.kubernetes.io/default-container": "main"}, "main"),
+        ({"kubectl.kubernetes.io/default-container": "deleted"}, "proxy"),
+        (
+            {
+                "kubectl.kubernetes.io/default-container": "proxy",
+                "torchx.pytorch.org/container": "main",
+            },
+            "main",
+        ),
+    ],
+)
+def test_the_container_of_a_role_is_found_by_name(
+    annotations: dict[str, str], expected: str
+) -> None:
+    found = pod(
+        "Failed",
+        containerStatuses=[
+            {"name": "proxy", "state": {"terminated": {"exitCode": 0}}},
+            {"name": "main", "state": {"terminated": {"exitCode": 3}}},
+        ],
+    )
+    found["metadata"]["annotations"] = annotations
+    found["spec"]["containers"].insert(0, {"name": "proxy"})
+    assert read_pod(found).container == expected
+    assert read_pod(found).exit_code == {"main": 3, "proxy": 0}[expected]
+
+
 def test_attempts_are_sorted() -> None:
     first, second = pod("Failed"), pod("Running", **container(running={}))
     second["metadata"]["name"] = "a-main-3-aaaaa"  # created in the same second

@@ -88,6 +88,15 @@ class KubernetesOpts(StructuredOpts):
     """retry policy of all roles: REPLICA, APPLICATION or ROLE; with job_api=batch, APPLICATION adds
     a supervisor pod to the app, which restarts or ends the whole app when a role fails"""
 
+    succeeded_count: int | None = None
+    """number of replicas of each role after whose success the cluster ends the role's other
+    replicas; the role has then succeeded (Kubernetes 1.31, job_api=batch or jobset); unset: all
+    replicas run to their end"""
+
+    succeeded_indexes: str | None = None
+    """indexes of the replicas that succeeded_count counts, such as 0 or 0,2-4; without
+    succeeded_count, all of them must succeed; unset: any replicas"""
+
     restarts_image: str | None = None
     """image of the supervisor, with python3 (3.7 or later) on its PATH; unset: the first role's
     image"""
@@ -159,6 +168,11 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         value = getattr(opts, name)
         if value is not None and not SUBDOMAIN.accepts(value):
             yield f"option {name}={value!r} is not a valid name; {NAME_RULE}"
+    if opts.succeeded_indexes is not None:
+        try:
+            index_set(opts.succeeded_indexes)
+        except RequestError as e:
+            yield from e.problems
     if opts.restarts_image is not None and not re.fullmatch(r"[\x21-\x7e]+", opts.restarts_image):
         image = opts.restarts_image
         yield f"option restarts_image={image!r} contains a space or a control character"
@@ -176,6 +190,29 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
             make(opts)
         except RequestError as e:
             yield from e.problems
+
+
+def index_set(text: str) -> set[int]:
+    """Return the indexes in the value of the option ``succeeded_indexes``.
+
+    >>> sorted(index_set("0,3-5"))
+    [0, 3, 4, 5]
+
+    Raises:
+        RequestError: The value is not a list of indexes and ranges.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise RequestError(
+                f"option succeeded_indexes={text!r}: {part!r} is neither an index nor a range;"
+                " use a list such as 0,2-4"
+            )
+        found.update(range(int(first), int(last or first) + 1))
+    if not found:
+        raise RequestError(f"option succeeded_indexes={text!r} contains no index")
+    return found
 
 
 def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:

@@ -379,6 +379,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             # clusters before Kubernetes 1.28 store the index only in an annotation
             pods = list_pods(self._cluster, namespace, role_selector, action)
         pods = latest(pod for pod in pods if pod.index == k)
+        if view.runs_again:
+            return pods, True  # a restart of the app also runs replicas that have succeeded
         state = role.state if role.state is not None else view.state
         more = not is_terminal(state) and k not in role.failed and k not in role.succeeded
         return pods, more and not (pods and pods[-1].state == AppState.SUCCEEDED)

@@ -26,6 +26,8 @@ ANNOTATION_ISTIO_SIDECAR = "sidecar.istio.io/inject"
 #: Names as in the AppDef. They are annotations too, because label values allow few characters.
 ANNOTATION_APP_NAME = "torchx.pytorch.org/app-name"
 ANNOTATION_ROLE_NAME = "torchx.pytorch.org/role-name"
+#: The role's ``min_replicas``, on its pods.
+ANNOTATION_MIN_REPLICAS = "torchx.pytorch.org/min-replicas"
 #: JSON of ``AppDef.metadata``.
 ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
 #: Time of the app's cancellation.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -72,6 +73,7 @@ class PodLog:
         self._previous_lines: list[int] = []
         self._zone = b"Z"
         self._restarts = -1
+        self._node_messages: set[str] = set()
 
     def read_previous(self, pod: Pod) -> Iterator[bytes]:
         """Yield the lines that the container wrote before its last restart.
@@ -161,8 +163,10 @@ class PodLog:
         """
         time, _, text = entry.partition(b" ")
         if not (time[:4].isdigit() and time[4:5] == b"-" and time[10:11] == b"T"):
-            # a node's own messages have no time either, but are not left out
-            return None if may_be_rest and not entry.startswith(_NODE_MESSAGES) else entry
+            if entry.startswith(_NODE_MESSAGES):
+                self._warn(entry.decode("utf-8", "replace"))
+                return None
+            return None if may_be_rest else entry
         key = hash(entry)
         if read_lines and read_lines[key] > 0:
             read_lines[key] -= 1
@@ -180,3 +184,11 @@ class PodLog:
             if self._until is not None and nanoseconds >= self._until:
                 return None
         return text
+
+    def _warn(self, message: str) -> None:
+        """Log a message that the node wrote in place of the container's output, once."""
+        if message not in self._node_messages:
+            self._node_messages.add(message)
+            logging.getLogger(__name__).warning(
+                "cannot %s: the pod's node has no log to read: %s", self._action, message.strip()
+            )

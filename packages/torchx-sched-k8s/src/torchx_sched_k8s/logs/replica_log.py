@@ -99,11 +99,11 @@ class ReplicaLog:
         while True:
             try:
                 pods, more = self._find_pods()
-                unfinished = [pod for pod in pods if pod.name not in finished]
+                unfinished = [pod for pod in pods if pod.uid not in finished]
                 for pod in unfinished:
                     if not pod.started:
                         break
-                    log = logs.setdefault(pod.name, self._pod_log(pod))
+                    log = logs.setdefault(pod.uid, self._pod_log(pod))
                     for line in log.read_previous(pod):
                         backoff.reset()
                         yield line
@@ -112,16 +112,16 @@ class ReplicaLog:
                         yield line
                     if not pod.ended:
                         break  # the container ended or the connection was lost: query the pod again
-                    finished.add(pod.name)
-                    logs.pop(pod.name)
+                    finished.add(pod.uid)
+                    logs.pop(pod.uid)
                 if self._until is not None and time.time_ns() >= self._until:
                     return
-                if not more and all(pod.name in finished for pod in pods):
+                if not more and all(pod.uid in finished for pod in pods):
                     return
             except ApiError as e:
                 if e.status == 404:
                     # the pod was deleted, and another pod may replace it
-                    finished.update(pod.name for pod in unfinished if pod.name in logs)
+                    finished.update(pod.uid for pod in unfinished if pod.uid in logs)
                     backoff.pause_after(e)
                 else:
                     self._pause_after(e, backoff)

@@ -8,8 +8,8 @@ from typing import Any
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import DNS_SERVICE, fit_name
+from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
-    ANNOTATION_ROLE_NAME,
     LABEL_ROLE_INDEX,
     labels_of,
     object_labels,
@@ -69,8 +69,8 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
             labels = pod_labels(app, role_idx, role, k, app_id)
             if opts.coscheduler_name:
                 labels[LABEL_POD_GROUP] = f"{app_id}-pg{role_idx}"
-            annotations = {ANNOTATION_ROLE_NAME: role.name}
             name = pod_name(app_id, role_idx, k)
+            annotations = pod_annotations(role, name)
             place = Place(app_id, namespace, labels, annotations, rank0, replica=k)
             pod = complete_pod(maker.make(name, place), name, app_id, opts)
             env = pod["spec"]["containers"][0]["env"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
-    ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
     LABEL_ORGANIZATION,
     LABEL_QUEUE,
@@ -23,6 +23,7 @@ from torchx_sched_k8s.request.overlays import (
     overlay_job,
     overlay_of,
     overlay_pod,
+    set_replica_ids,
     substituted,
 )
 from torchx_sched_k8s.request.pods import Place, PodMaker
@@ -58,7 +59,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
             names.app_id,
             opts.namespace,
             labels,
-            {ANNOTATION_ROLE_NAME: role.name},
+            pod_annotations(role, names.roles[role.name]),
             rank0,
             index_path=INDEX_PATH,
             subdomain=service,
@@ -99,7 +100,13 @@ def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, An
 
 
 def job_spec(
-    role: Role, container: str, place: Place, opts: KubernetesOpts, *, together: bool
+    role: Role,
+    container: str,
+    place: Place,
+    opts: KubernetesOpts,
+    *,
+    together: bool,
+    gang: bool = False,
 ) -> dict[str, Any]:
     """Return the spec of an Indexed Job whose pods are a role's replicas.
 
@@ -109,6 +116,7 @@ def job_spec(
         place: The labels and host names of the pods.
         opts: The scheduler's options.
         together: Whether a supervisor or a JobSet restarts the Job as a whole.
+        gang: Whether a disruption of one pod must fail the Job, because a JobSet restarts all pods.
 
     Raises:
         RequestError: The overlay of the pods is not valid.
@@ -118,11 +126,13 @@ def job_spec(
         pod["spec"]["priorityClassName"] = opts.priority_class
     overlay = substituted(overlay_of(role, POD), place.values())
     overlay_pod(pod, overlay, known_only=opts.validate_spec, fixed=True)
+    if overlay:
+        set_replica_ids(pod, place.index_path)
     return {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
-        **job_retries(role, opts, together=together),
+        **job_retries(role, opts, together=together, gang=gang),
         "template": pod,
     }
 

@@ -15,7 +15,7 @@ from torchx_kit.role_checks import (
 )
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts, problems_of
 from torchx_sched_k8s.request.pods import SHARED_MEMORY
-from torchx_sched_k8s.request.retries import problems_of_retries
+from torchx_sched_k8s.request.retries import problems_of_retries, problems_of_success
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import MISSING, NONE
@@ -40,6 +40,7 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
     problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
     if not problems:
         problems += problems_of_retries(app, opts, opts.api)
+        problems += problems_of_success(app, opts)
     if problems:
         raise RequestError(problems)
 

@@ -1,4 +1,12 @@
-"""Rules for failed pods of a Job (``podFailurePolicy``): ignore, count, or fail the Job."""
+"""Rules for failed pods of a Job (``podFailurePolicy``): ignore, count, or fail the Job.
+
+A rule can match a pod's condition only by its type and status
+(https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy). The condition
+``DisruptionTarget`` marks preemption, drain, a lost node, and eviction when a node lacks memory
+(https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions). It does
+not mark a container that exceeded its own memory limit, or a pod that exceeded its own limit of
+ephemeral storage: those failures count as retries.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +18,8 @@ IGNORE_DISRUPTIONS: dict[str, Any] = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
+#: Fail the Job after a disruption of one of its pods, so that a JobSet restarts all its Jobs.
+FAIL_ON_DISRUPTION: dict[str, Any] = {**IGNORE_DISRUPTIONS, "action": "FailJob"}
 #: Fail the Job when a container fails. The Job's condition keeps the exit code even after the pods
 #: are deleted.
 FAIL_JOB: dict[str, Any] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ROLE_NAME, object_labels, role_labels
 from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
@@ -18,7 +20,7 @@ from torchx_sched_k8s.request.overlays import (
     substituted,
 )
 from torchx_sched_k8s.request.pods import Place
-from torchx_sched_k8s.request.retries import jobset_retries
+from torchx_sched_k8s.request.retries import is_gang, jobset_retries
 from torchx_specs.model.app import AppDef
 
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
@@ -40,16 +42,17 @@ def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
     names = app_names(app.name, [role.name for role in app.roles], len(_TAIL % (most - 1)))
     app_id = names.app_id
     rank0 = f"{app_id}-{names.roles[app.roles[0].name]}-0-0.{app_id}"
-    failure_policy = jobset_retries(app, opts, names.roles)
     jobs = []
+    disrupted = []
     place: Place | None = None
     for role_idx, role in enumerate(app.roles):
         labels = role_labels(app, role_idx, role, app_id)
+        gang = is_gang(app, role, opts)
         place = Place(
             app_id,
             opts.namespace,
             labels,
-            {ANNOTATION_ROLE_NAME: role.name},
+            pod_annotations(role, names.roles[role.name]),
             rank0,
             index_path=INDEX_PATH,
         )
@@ -58,17 +61,22 @@ def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
                 "labels": dict(labels),
                 "annotations": {ANNOTATION_ROLE_NAME: role.name},
             },
-            "spec": job_spec(role, names.roles[role.name], place, opts, together=True),
+            "spec": job_spec(role, names.roles[role.name], place, opts, together=True, gang=gang),
         }
+        pod_failures = copy.deepcopy(job["spec"]["podFailurePolicy"])
         for target in (app, role):
             overlay = substituted(overlay_of(target, JOB), place.values())
             overlay_job(job, overlay, known_only=opts.validate_spec)
+        # a user's own rule may fail the Job for another reason, after which it must not restart
+        if gang and job["spec"].get("podFailurePolicy") == pod_failures:
+            disrupted.append(names.roles[role.name])
         jobs.append({"name": names.roles[role.name], "replicas": 1, "template": job})
     spec: dict[str, Any] = {
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All"},
         "replicatedJobs": jobs,
     }
+    failure_policy = jobset_retries(app, opts, names.roles, disrupted)
     if failure_policy:
         spec["failurePolicy"] = failure_policy
     if opts.ttl_seconds is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torchx_sched_k8s.request.pods import marked
+from torchx_sched_k8s.request.pods import ENV_REPLICA_ID, REPLICA_MARK, index_variable, marked
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.templates import is_template, macros
@@ -113,14 +113,68 @@ def _check_kinds(whose: str, kinds: list[str], known: tuple[str, ...]) -> None:
 
 
 def substituted(overlay: Any, values: macros.Values) -> Any:
-    """Return an overlay with its macros substituted."""
+    """Return an overlay with its macros substituted.
+
+    The index of a replica becomes a mark if one template makes all replicas of a role;
+    :func:`set_replica_ids` replaces the marks.
+    """
     if isinstance(overlay, str):
-        return marked(values.substitute(overlay)) if is_template(overlay) else overlay
+        return values.substitute(overlay) if is_template(overlay) else overlay
     if isinstance(overlay, Mapping):
         return {key: substituted(value, values) for key, value in overlay.items()}
     if isinstance(overlay, (list, tuple)):
         return type(overlay)(substituted(value, values) for value in overlay)
     return overlay
+
+
+def set_replica_ids(pod: dict[str, Any], index_path: str) -> None:
+    """Replace the marks of ``${replica_id}`` in a pod template in place.
+
+    Nodes expand variables in arguments, values of variables and ``subPathExpr``
+    (https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath-expanded-environment), so a
+    mark there becomes a variable with the replica's index. In any other field all replicas would
+    have the same text.
+
+    Args:
+        pod: Metadata and spec of the pods, after all overlays.
+        index_path: Path of the pod's field that holds the replica's index.
+
+    Raises:
+        RequestError: A mark is in another field.
+    """
+    spec = pod["spec"]
+    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+        before = copy.deepcopy(container)
+        for key in ("command", "args"):
+            if container.get(key):
+                container[key] = [marked(str(text)) for text in container[key]]
+        for key, field in (("env", "value"), ("volumeMounts", "subPathExpr")):
+            for item in container.get(key) or ():
+                if isinstance(item.get(field), str):
+                    item[field] = marked(item[field])
+        names = [one.get("name") for one in container.get("env") or ()]
+        if container != before and ENV_REPLICA_ID not in names:
+            # a value can refer only to earlier variables
+            container["env"] = [index_variable(index_path), *(container.get("env") or ())]
+    for where, text in _marks(pod, ""):
+        raise RequestError(
+            f"overlay {POD}: `{where}` is {text.replace(REPLICA_MARK, '${replica_id}')!r}, but all"
+            " replicas of a role have one template; use ${replica_id} in command, args, env or"
+            " `volumeMounts[].subPathExpr` (a folder of its own below one volume), or"
+            " job_api=volcano"
+        )
+
+
+def _marks(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each string with a mark."""
+    if isinstance(value, str) and REPLICA_MARK in value:
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _marks(item, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _marks(item, f"{where}[{i}]")
 
 
 def overlay_pod(
@@ -187,6 +241,11 @@ def _apply(
     fixed: tuple[str, ...],
     known_only: bool | None = None,
 ) -> None:
+    for where, text in _marks(overlay, "") if kind != POD else ():
+        raise RequestError(
+            f"overlay {kind}: `{where}` is {text.replace(REPLICA_MARK, '${replica_id}')!r}, but a"
+            f" {kind} is one object for all replicas; use ${{replica_id}} in the overlay {POD}"
+        )
     metadata = base["metadata"]
     kept = {field: copy.copy(metadata.get(field)) for field in ("name", "namespace")}
     labels = dict(metadata.get("labels") or {})

@@ -185,6 +185,11 @@ def marked(text: str) -> str:
     return text.replace(REPLICA_MARK, f"$({ENV_REPLICA_ID})") if "\0" in text else text
 
 
+def index_variable(path: str) -> dict[str, Any]:
+    """Return the environment variable of the replica's index, which is the pod's field ``path``."""
+    return {"name": ENV_REPLICA_ID, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
 def _env(
     env: dict[str, str], image: str, place: Place, references: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -192,8 +197,7 @@ def _env(
     found: list[dict[str, Any]] = []
     if place.replica is None:
         # a value can refer only to earlier variables, so this variable must be the first
-        source = {"fieldRef": {"fieldPath": place.index_path}}
-        found.append({"name": ENV_REPLICA_ID, "valueFrom": source})
+        found.append(index_variable(place.index_path))
         env.pop(ENV_REPLICA_ID, None)
     for name, value in env.items():
         value = str(value)

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.options import KubernetesOpts, index_set
 from torchx_sched_k8s.request.failure_policy import (
     FAIL_JOB,
+    FAIL_ON_DISRUPTION,
     IGNORE_DISRUPTIONS,
     pod_failure_policy,
 )
 from torchx_sched_k8s.supervisor import is_supervised
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 
-#: Policies of a Volcano task, by the retry policy of the task's role.
+#: Policies of a Volcano task, by the retry policy of the task's role. Volcano knows ``RestartPod``
+#: since version 1.11 (https://volcano.sh/en/docs/vcjob/#policies).
 RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
-    RetryPolicy.REPLICA: [],
-    RetryPolicy.APPLICATION: [
-        {"event": "PodEvicted", "action": "RestartJob"},
-        {"event": "PodFailed", "action": "RestartJob"},
-    ],
-    RetryPolicy.ROLE: [
-        {"event": "PodEvicted", "action": "RestartTask"},
-        {"event": "PodFailed", "action": "RestartTask"},
-    ],
+    policy: [{"event": event, "action": action} for event in ("PodEvicted", "PodFailed")]
+    for policy, action in (
+        (RetryPolicy.REPLICA, "RestartPod"),
+        (RetryPolicy.APPLICATION, "RestartJob"),
+        (RetryPolicy.ROLE, "RestartTask"),
+    )
 }
+
+
+def volcano_policies(app: AppDef, role: Role, opts: KubernetesOpts) -> list[dict[str, str]]:
+    """Return the policies of a role's Volcano task.
+
+    If the whole Job has the same pods as the role or the replica to restart, the whole Job is
+    restarted: Volcano counts these restarts exactly.
+    """
+    policy = policy_of(role, opts)
+    if len(app.roles) == 1 and (role.num_replicas == 1 or policy == RetryPolicy.ROLE):
+        policy = RetryPolicy.APPLICATION
+    return [dict(one) for one in RETRY_POLICIES[policy]]
+
+
+def volcano_max_retry(app: AppDef) -> int:
+    """Return the field ``maxRetry`` of a Volcano Job: one more than the number of its restarts.
+
+    Volcano adds 1 to ``retryCount`` at each failure that restarts the Job, and fails the Job when
+    ``retryCount`` has reached ``maxRetry`` (``restartingState`` of its job controller). 0 means the
+    default, 3; no policy restarts such a Job.
+    """
+    restarts = [role.max_retries for role in app.roles if role.max_retries > 0]
+    return min(restarts) + 1 if restarts else 0
 
 
 def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
@@ -65,11 +87,23 @@ def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable
         return
     for role in app.roles:
         policy = policy_of(role, opts)
-        if role.max_retries > 0 and policy == RetryPolicy.APPLICATION and _restarts_alone(app, api):
+        if role.max_retries < 1:
+            continue
+        if policy == RetryPolicy.APPLICATION and _restarts_alone(app, api):
             yield (
                 f"role {role.name}: with plain Jobs a retry restarts the failed replica alone (as"
                 " torchrun needs); -cfg retry_policy=APPLICATION restarts the whole app, and so do"
                 " job_api=jobset and job_api=volcano"
+            )
+        if api != "volcano":
+            continue
+        action = volcano_policies(app, role, opts)[0]["action"]
+        if action != "RestartJob":
+            yield (
+                f"role {role.name}: RetryPolicy.{policy.value} is Volcano's {action} (version 1.11"
+                " or later), and Volcano counts these restarts for all roles and replicas together;"
+                f" all of them may restart {volcano_max_retry(app) - 1} times, or fewer;"
+                " job_api=batch counts them exactly"
             )
 
 
@@ -77,13 +111,16 @@ def _restarts_alone(app: AppDef, api: str) -> bool:
     return api == "batch" and sum(role.num_replicas for role in app.roles) > 1
 
 
-def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str, Any]:
+def job_retries(
+    role: Role, opts: KubernetesOpts, *, together: bool, gang: bool = False
+) -> dict[str, Any]:
     """Return the fields of a Job's spec that control retries.
 
     Args:
         role: The Job's role.
         opts: The scheduler's options.
         together: Whether a supervisor or a JobSet restarts the Job as a whole.
+        gang: Whether a disruption of one pod must fail the Job, because a JobSet restarts all pods.
     """
     least = role.num_replicas if role.min_replicas is None else role.min_replicas
     elastic = 0 < least < role.num_replicas
@@ -94,23 +131,78 @@ def job_retries(role: Role, opts: KubernetesOpts, *, together: bool) -> dict[str
         fields["maxFailedIndexes"] = role.num_replicas - least if elastic else 0
     else:
         fields["backoffLimit"] = 0 if together else role.max_retries
-    rules = [IGNORE_DISRUPTIONS]
+    rules = [FAIL_ON_DISRUPTION if gang else IGNORE_DISRUPTIONS]
     if together and policy == RetryPolicy.APPLICATION and opts.api == "batch":
         rules.append(FAIL_JOB)
     fields["podFailurePolicy"] = pod_failure_policy(*rules)
-    if elastic:
-        # pending replicas need not run once enough of the others have succeeded
-        fields["successPolicy"] = {"rules": [{"succeededCount": least}]}
+    if opts.succeeded_count is not None or opts.succeeded_indexes is not None:
+        rule: dict[str, Any] = {}
+        if opts.succeeded_indexes is not None:
+            rule["succeededIndexes"] = opts.succeeded_indexes
+        if opts.succeeded_count is not None:
+            rule["succeededCount"] = opts.succeeded_count
+        fields["successPolicy"] = {"rules": [rule]}
     return fields
 
 
-def jobset_retries(app: AppDef, opts: KubernetesOpts, names: dict[str, str]) -> dict[str, Any]:
-    """Return the field ``failurePolicy`` of a JobSet; empty if there are no retries.
+def problems_of_success(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
+    """Yield an error text for each role that cannot have the success policy of the options.
+
+    The rules are those of the Job API:
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#success-policy
+    """
+    count, indexes = opts.succeeded_count, opts.succeeded_indexes
+    if count is None and indexes is None:
+        return
+    if opts.api == "volcano":
+        yield (
+            "options succeeded_count and succeeded_indexes: Volcano has no success policy for one"
+            " role; use job_api=batch or jobset, or set `spec.minSuccess`, the number of pods of"
+            " all roles, in an overlay V1Job on the AppDef"
+        )
+        return
+    for role in app.roles:
+        most = role.num_replicas
+        if indexes is not None:
+            chosen = sorted(index_set(indexes))
+            if chosen[-1] >= role.num_replicas:
+                yield (
+                    f"option succeeded_indexes={indexes!r}: role '{role.name}' has"
+                    f" {role.num_replicas} replicas; use indexes 0 to {role.num_replicas - 1}"
+                )
+            most = len(chosen)
+        if count is not None and not 1 <= count <= most:
+            limit = "num_replicas" if indexes is None else "indexes in succeeded_indexes"
+            yield (
+                f"option succeeded_count={count}: role '{role.name}' needs a number from 1 to"
+                f" {most} ({limit})"
+            )
+
+
+def is_gang(app: AppDef, role: Role, opts: KubernetesOpts) -> bool:
+    """Return whether a JobSet restarts the whole app after a disruption of one pod of a role.
+
+    Replicas that restart alone (``REPLICA``), and the only replica of an app, are replaced alone.
+    """
+    several = sum(one.num_replicas for one in app.roles) > 1
+    return several and policy_of(role, opts) != RetryPolicy.REPLICA
+
+
+def jobset_retries(
+    app: AppDef, opts: KubernetesOpts, names: dict[str, str], disrupted: Sequence[str]
+) -> dict[str, Any]:
+    """Return the field ``failurePolicy`` of a JobSet; empty if nothing restarts the JobSet.
+
+    The first rule that matches a failed Job applies. A Job that no rule matches restarts the JobSet
+    at most ``maxRestarts`` times (JobSet 0.6 or later, KEP-262 "Configurable Failure Policy";
+    https://jobset.sigs.k8s.io/docs/tasks/failure_policy/).
 
     Args:
         app: The app.
         opts: The scheduler's options.
         names: Maps each role's name to the name of the role's replicated Job.
+        disrupted: Names of the replicated Jobs whose pod failure policy fails them only after a
+            disruption.
     """
     together = {
         role.name: role.max_retries
@@ -118,10 +210,21 @@ def jobset_retries(app: AppDef, opts: KubernetesOpts, names: dict[str, str]) -> 
         if policy_of(role, opts) != RetryPolicy.REPLICA
     }
     most = max(together.values(), default=0)
-    if most < 1:
-        return {}
+    rules: list[dict[str, Any]] = []
+    if disrupted:
+        rules.append(
+            {
+                "action": "RestartJobSetAndIgnoreMaxRestarts",
+                "onJobFailureReasons": ["PodFailurePolicy"],
+                "targetReplicatedJobs": list(disrupted),
+            }
+        )
     never = [names[role.name] for role in app.roles if not together.get(role.name)]
+    if most > 0 and never:
+        rules.append({"action": "FailJobSet", "targetReplicatedJobs": never})
+    if most < 1 and not rules:
+        return {}
     policy: dict[str, Any] = {"maxRestarts": most}
-    if never:
-        policy["rules"] = [{"action": "FailJobSet", "targetReplicatedJobs": never}]
+    if rules:
+        policy["rules"] = rules
     return policy

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
-    ANNOTATION_ROLE_NAME,
     LABEL_REPLICA_ID,
     object_labels,
     role_labels,
@@ -28,7 +28,7 @@ from torchx_sched_k8s.request.overlays import (
     substituted,
 )
 from torchx_sched_k8s.request.pods import REPLICA_MARK, Place, PodMaker
-from torchx_sched_k8s.request.retries import RETRY_POLICIES, policy_of
+from torchx_sched_k8s.request.retries import policy_of, volcano_max_retry, volcano_policies
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
@@ -50,7 +50,7 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
     most = max(role.num_replicas for role in app.roles)
     # reserve space for the longest pod name: <app>-<role>-<replica>-0 for a task of one replica
     names = normalized_app_names(app.name, [role.name for role in app.roles], len(f"-{most - 1}-0"))
-    roles = [_RoleTasks(role, opts, names) for role in app.roles]
+    roles = [_RoleTasks(app, role, opts, names) for role in app.roles]
     for role in app.roles:
         if overlay_of(role, JOB):
             logging.getLogger(__name__).warning(
@@ -67,7 +67,7 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         "schedulerName": "volcano",
         "queue": opts.queue,
         "tasks": tasks,
-        "maxRetry": min(role.max_retries for role in app.roles),
+        "maxRetry": volcano_max_retry(app),
         "plugins": {"svc": ["--publish-not-ready-addresses"], "env": []},
     }
     if opts.priority_class:
@@ -89,7 +89,7 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
 class _RoleTasks:
     """Makes the tasks of a role."""
 
-    def __init__(self, role: Role, opts: KubernetesOpts, names: AppNames) -> None:
+    def __init__(self, app: AppDef, role: Role, opts: KubernetesOpts, names: AppNames) -> None:
         self.role = role
         self._opts = opts
         self._app_id = names.app_id
@@ -97,6 +97,7 @@ class _RoleTasks:
         self._template = RoleTemplate(role)
         self._maker = PodMaker(self._template, opts, plain=True)
         self._overlay = overlay_of(role, POD)
+        self._policies = volcano_policies(app, role, opts)
         self.equal = self._is_equal()
 
     def _is_equal(self) -> bool:
@@ -138,7 +139,8 @@ class _RoleTasks:
             if role.min_replicas is not None:
                 task["minAvailable"] = role.min_replicas
             return [task]
-        if role.max_retries > 0 and policy_of(role, self._opts) == RetryPolicy.ROLE:
+        alone = len(app.roles) == 1
+        if role.max_retries > 0 and policy_of(role, self._opts) == RetryPolicy.ROLE and not alone:
             raise RequestError(
                 f"role '{role.name}': RetryPolicy.ROLE restarts its replicas together, which"
                 " Volcano cannot do if they differ (a macro or an overlay depends on the replica);"
@@ -162,7 +164,7 @@ class _RoleTasks:
             self._app_id,
             opts.namespace,
             labels,
-            {ANNOTATION_ROLE_NAME: role.name},
+            pod_annotations(role, name),
             rank0,
             replica=replica,
         )
@@ -173,7 +175,7 @@ class _RoleTasks:
         task: dict[str, Any] = {"replicas": replicas, "name": name, "template": pod}
         if role.max_retries > 0:
             task["maxRetry"] = role.max_retries
-            task["policies"] = [dict(p) for p in RETRY_POLICIES[policy_of(role, opts)]]
+            task["policies"] = [dict(policy) for policy in self._policies]
         return task
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
 from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, KUEUE, VOLCANO, object_path
 from torchx_sched_k8s.request.pods import unescape
+from torchx_sched_k8s.status.lost_pods import LostPods, find_lost_pods
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import AppView, RoleView, batch_view, jobset_view, volcano_view
 from torchx_sched_k8s.supervisor import read_missing_jobs, restart_message
@@ -86,18 +88,28 @@ def describe(
 
     Args:
         cluster: Queried for Kueue's workload or for an event if the app waits and ``view`` and
-            ``pods`` do not contain the reason.
+            ``pods`` do not contain the reason, and for events if a pod is missing.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
         view: The app's view, read from its Jobs.
         pods: All pods of the app.
     """
-    statuses = [_role_status(role, view, _pods_of(role, pods)) for role in view.roles]
+    by_role = {role.index: _pods_of(role, pods) for role in view.roles}
+    lost = find_lost_pods(cluster, namespace, view, by_role)
+    statuses = [
+        _role_status(role, view, by_role[role.index], lost.get(role.index) or LostPods())
+        for role in view.roles
+    ]
     replicas = [replica for status in statuses for replica in status.replicas]
     state, message = view.state, view.message
     if not is_terminal(state) and state != AppState.UNKNOWN:
-        if any(replica.state == AppState.RUNNING for replica in replicas):
+        states = {replica.state for replica in replicas}
+        if AppState.RUNNING in states:
             state, message = AppState.RUNNING, _first_reason(replicas, AppState.PENDING)
+            message = message or _first_reason(replicas, AppState.RUNNING)
+        elif states == {AppState.SUCCEEDED}:
+            # the controller has not completed the Jobs yet
+            state, message = AppState.RUNNING, ""
         else:
             if state == AppState.SUBMITTED and pods:
                 state = AppState.PENDING
@@ -107,7 +119,9 @@ def describe(
     elif state == AppState.FAILED:
         why = _first_reason(replicas, AppState.FAILED)
         message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
-    if view.supervision is not None:
+    if view.unfinished and not is_terminal(state):
+        message = view.unfinished
+    elif view.supervision is not None:
         message = restart_message(
             cluster, namespace, view.supervision, pods, message, ended=is_terminal(view.state)
         )
@@ -130,20 +144,23 @@ def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
     return {index: latest(attempts) for index, attempts in found.items()}
 
 
-def _role_status(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> RoleStatus:
+def _role_status(
+    role: RoleView, view: AppView, pods: Mapping[int, list[Pod]], lost: LostPods
+) -> RoleStatus:
     ended = role.state if role.state is not None else view.state
-    broken = role.ended_for or next(
-        (f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED),
-        "its role failed",
-    )
+    failed = [f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED]
+    failed += [f"replica {i} was {lost.reasons[i]}" for i in sorted(lost.reasons)]
+    broken = role.ended_for or next(iter(failed), "its role failed")
     replicas = []
     for index in range(role.replicas):
         attempts = pods.get(index) or []
         pod = attempts[-1] if attempts else None
         state = _replica_state(role, ended, index, pod)
         reason = pod.reason if pod is not None else ""
-        if not reason and len(attempts) > 1 and attempts[-2].reason and not is_terminal(state):
-            reason = f"restarted after {attempts[-2].reason}"
+        if not is_terminal(state):
+            reason = reason or _reason_of_attempt(attempts, index, lost)
+        elif state == AppState.FAILED and pod is None:
+            reason = lost.reasons.get(index, "")
         if state == AppState.FAILED and (pod is None or not pod.ended) and not reason:
             reason = f"ended because {broken}"
         replicas.append(
@@ -156,10 +173,30 @@ def _role_status(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -
                 reason=reason,
                 exit_code=pod.exit_code if pod else None,
                 node=pod.node if pod else None,
-                restarts=_restarts(attempts),
+                restarts=_restarts(attempts) + lost.counts.get(index, 0),
             )
         )
     return RoleStatus(role.name, replicas)
+
+
+def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> str:
+    """Return why a replica has its present pod, or why it has none; empty for its first pod.
+
+    Args:
+        attempts: The replica's existing pods.
+        index: Index of the replica.
+        lost: The lost pods of the replica's role.
+    """
+    if not attempts and lost.refusal:
+        return lost.refusal
+    if len(attempts) > 1 and attempts[-2].reason:
+        reason = attempts[-2].reason
+        if attempts[-2].disrupted:
+            return f"{reason[0].lower()}{reason[1:]}, replaced"
+        return f"restarted after {reason}"
+    if index in lost.reasons:
+        return f"{lost.reasons[index]}, {'replaced' if attempts else 'not yet replaced'}"
+    return ""
 
 
 def _restarts(attempts: Sequence[Pod]) -> int:
@@ -221,7 +258,15 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
 
 
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
-    """Return the last warning event of a Job without pods, or of a waiting pod; may be empty."""
+    """Return the last warning event of a Job without pods, or of a waiting pod; may be empty.
+
+    Volcano reports why a gang waits in events of the PodGroup that it creates for the Job.
+    """
+    if view.api == "volcano":
+        group = f"{view.app_id}-{view.objects[0]['metadata'].get('uid')}"
+        warning = last_warning(cluster, namespace, group)
+        if warning:
+            return warning
     about = ""
     for role in view.roles:
         own_pods = [pod for index in _pods_of(role, pods).values() for pod in index]
@@ -238,8 +283,7 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
 
 def described_role(role: RoleView) -> Role:
     """Return the role that a pod template describes; the other fields have their defaults."""
-    spec = role.template.get("spec") or {}
-    main = (spec.get("containers") or [{}])[0]
+    main = main_container(role.template)
     command = [unescape(str(argument)) for argument in main.get("command") or ()]
     env = {
         str(one["name"]): unescape(str(one["value"]))
@@ -250,7 +294,7 @@ def described_role(role: RoleView) -> Role:
     return Role(
         role.name,
         str(main.get("image") or UNKNOWN),
-        min_replicas=role.least,
+        min_replicas=role.min_replicas,
         entrypoint=command[0] if command else MISSING,
         args=command[1:],
         env=env,

@@ -49,7 +49,10 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
         return AppState.RUNNING, ""
     if status.get("active"):
         return AppState.PENDING, ""
-    return (AppState.RUNNING if status.get("succeeded") else AppState.SUBMITTED), ""
+    if status.get("succeeded"):
+        return AppState.RUNNING, ""
+    # a Job that was started has no active pod while a lost pod is being replaced
+    return (AppState.PENDING if status.get("startTime") else AppState.SUBMITTED), ""
 
 
 def true_conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.signals import exit_signal, signal_name
+from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
@@ -41,8 +42,13 @@ _PHASES = {
 }
 #: Reasons for which every starting pod waits; they are not shown to users.
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
-_DISRUPTIONS = {"PreemptionByScheduler": "Preempted", "EvictionByEvictionAPI": "Evicted"}
-_INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0)?\Z")
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "Preempted",
+    "EvictionByEvictionAPI": "Evicted",
+    "DeletionByTaintManager": "Evicted",
+}
+#: The names of a Job's pods end with the index and random text, Volcano's with the index.
+_INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0|-[a-z0-9]{5})?\Z")
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,12 @@ class Pod:
         host: Host name by which other replicas reach the pod.
         address: IP address of the pod; None if unknown.
         restarts: How many times the container was restarted.
-        container: Name of the role's container: the first container of the pod.
+        container: Name of the role's container.
         started: Whether the container may have written to its log.
         leaving: Whether the pod is being deleted.
         attempt: How many times JobSet had restarted the app when the pod was created.
+        uid: Unique id of the pod; a later pod may have the same name.
+        disrupted: Whether the pod was evicted or preempted, or its node was lost.
     """
 
     name: str
@@ -84,6 +92,8 @@ class Pod:
     started: bool
     leaving: bool
     attempt: int
+    uid: str = ""
+    disrupted: bool = False
 
     @property
     def ended(self) -> bool:
@@ -97,8 +107,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     labels = labels_of(pod)
     name = str(metadata["name"])
-    containers = spec.get("containers") or [{}]
-    container = str(containers[0].get("name") or "")
+    container = str(main_container(pod).get("name") or "")
     main = _status_of(container, status.get("containerStatuses") or ())
     state = _PHASES.get(str(status.get("phase")), AppState.UNKNOWN)
     now = main.get("state") or {}
@@ -110,6 +119,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     host = spec.get("hostname") or name
     if spec.get("subdomain"):
         host = f"{host}.{spec['subdomain']}"
+    conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     return Pod(
         name=name,
         role=str(annotations_of(pod).get(ANNOTATION_ROLE_NAME) or labels.get(LABEL_ROLE_NAME, "")),
@@ -117,7 +127,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         index=_index_of(pod, name),
         created=str(metadata.get("creationTimestamp") or ""),
         state=state,
-        reason=_reason(state, status, main, now),
+        reason=_reason(state, status, main, now) or _node_problem(state, spec, conditions),
         exit_code=last.get("exitCode"),
         node=spec.get("nodeName"),
         host=host,
@@ -127,6 +137,8 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         started=bool("running" in now or last or state in (AppState.SUCCEEDED, AppState.FAILED)),
         leaving=bool(metadata.get("deletionTimestamp")),
         attempt=int(labels.get("jobset.sigs.k8s.io/restart-attempt") or 0),
+        uid=str(metadata.get("uid") or name),
+        disrupted=conditions.get("DisruptionTarget") == "True",
     )
 
 
@@ -167,8 +179,26 @@ def _index_of(pod: Mapping[str, Any], name: str) -> int:
         for key in (LABEL_REPLICA_ID, COMPLETION_INDEX, VOLCANO_INDEX):
             if str(held.get(key, "")).isdigit():
                 return int(held[key])
+    return index_of_name(name)
+
+
+def index_of_name(name: str) -> int:
+    """Return the index of the replica in the name of a pod; 0 if the name contains none."""
     found = _INDEX_OF_NAME.search(name)
     return int(found[1]) if found else 0
+
+
+def _node_problem(state: AppState, spec: Mapping[str, Any], conditions: Mapping[Any, Any]) -> str:
+    """Return that the node of a running pod is not ready; empty if it is.
+
+    The control plane then sets the pod's condition ``Ready`` to false. Only the node itself could
+    update ``ContainersReady``, so that condition stays true.
+    """
+    if state != AppState.RUNNING or spec.get("readinessGates"):
+        return ""
+    if conditions.get("Ready") != "False" or conditions.get("ContainersReady") != "True":
+        return ""
+    return f"node {spec.get('nodeName')} is not ready: it no longer answers the cluster"
 
 
 def _reason(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_sched_k8s.cluster.containers import min_replicas_of
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_APP_NAME,
     ANNOTATION_CANCELLED,
@@ -24,8 +25,12 @@ from torchx_sched_k8s.status.job_states import (
     suspension_reason,
     true_conditions,
 )
+from torchx_sched_k8s.submission import unfinished_message
 from torchx_sched_k8s.supervisor import Supervision
 from torchx_specs.model.status import AppState, is_terminal
+
+#: Action of a JobSet's failure policy; such restarts do not count towards ``maxRestarts``.
+_UNLIMITED_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
 
 
 @dataclass
@@ -39,13 +44,15 @@ class RoleView:
         template: Template of the role's pods; if their templates differ, the first one.
         state: State of the role; None if the API reports only the state of the app.
         owner: Name of the object that creates the role's pods.
-        least: How many replicas must succeed; None for all.
+        min_replicas: The role's ``min_replicas``; None if the role has none.
         retries: The role's ``max_retries``, as far as the objects contain it.
         succeeded: Indices of replicas that have succeeded, even if their pods were deleted.
         failed: Indices of replicas that have failed for good.
         wants_pods: Whether the role's pods should exist by now.
         ended_for: Reason for which the supervisor ended the role, which had not failed; otherwise
             empty.
+        started: When the role's Job started, as text in the form of the API; empty if unknown.
+        failures: How many failed pods the role's Job has counted; evicted pods are not counted.
     """
 
     index: int
@@ -54,12 +61,14 @@ class RoleView:
     template: Mapping[str, Any]
     state: AppState | None = None
     owner: str = ""
-    least: int | None = None
+    min_replicas: int | None = None
     retries: int = 0
     succeeded: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()
     wants_pods: bool = False
     ended_for: str = ""
+    started: str = ""
+    failures: int = 0
 
 
 @dataclass
@@ -77,6 +86,9 @@ class AppView:
         restarts: How many times the whole app was restarted.
         metadata: Metadata of the AppDef.
         supervision: The app's Jobs and their supervisor; None if the app has no supervisor.
+        unfinished: What is known of the app's submission if it is not finished; otherwise empty.
+        runs_again: Whether the whole app may be restarted, so that replicas that have succeeded run
+            again.
     """
 
     api: str
@@ -89,6 +101,8 @@ class AppView:
     restarts: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
     supervision: Supervision | None = None
+    unfinished: str = ""
+    runs_again: bool = False
 
 
 def batch_view(
@@ -112,7 +126,6 @@ def batch_view(
         states.append(state)
         if message:
             messages.append((state, f"{role_name_of(job)}: {message}" if several else message))
-        success = (spec.get("successPolicy") or {}).get("rules") or [{}]
         retries = supervision.max_restarts(job)
         replaced = supervision.is_replaced(job)
         roles.append(
@@ -123,12 +136,14 @@ def batch_view(
                 spec["template"],
                 state,
                 str(job["metadata"]["name"]),
-                success[0].get("succeededCount"),
+                min_replicas_of(spec["template"]),
                 int(retries or spec.get("backoffLimitPerIndex") or spec.get("backoffLimit") or 0),
                 frozenset() if replaced else frozenset(indices(status.get("completedIndexes"))),
                 frozenset() if replaced else frozenset(indices(status.get("failedIndexes"))),
                 wants_pods=not (is_terminal(state) or spec.get("suspend") or replaced),
                 ended_for=annotations_of(job).get(ANNOTATION_ENDED, ""),
+                started=str(status.get("startTime") or ""),
+                failures=int(status.get("failed") or 0),
             )
         )
     state = combined([*states, *[supervision.missing_state] * supervision.missing])
@@ -140,6 +155,8 @@ def batch_view(
     view = app_view("batch", app_id, state, message, roles, supervision.objects)
     view.restarts = supervision.restarts
     view.supervision = supervision if supervision.supervisor is not None else None
+    view.unfinished = unfinished_message(jobs)
+    view.runs_again = supervision.may_restart and not is_terminal(state)
     return view
 
 
@@ -172,7 +189,6 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
     for i, one in enumerate(spec.get("replicatedJobs") or ()):
         job = one["template"]
         inner = job["spec"]
-        success = (inner.get("successPolicy") or {}).get("rules") or [{}]
         roles.append(
             RoleView(
                 i,
@@ -180,14 +196,23 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
                 int(inner.get("completions") or 1),
                 inner["template"],
                 owner=f"{app_id}-{one['name']}-0",
-                least=success[0].get("succeededCount"),
+                min_replicas=min_replicas_of(inner["template"]),
                 retries=int(inner.get("backoffLimitPerIndex") or policy.get("maxRestarts") or 0),
                 wants_pods=not is_terminal(state) and not spec.get("suspend"),
             )
         )
     view = app_view("jobset", app_id, state, message, roles, [jobset])
     view.restarts = int(status.get("restarts") or 0)
+    view.runs_again = not is_terminal(state) and _jobset_restarts(policy, status)
     return view
+
+
+def _jobset_restarts(policy: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Return whether the failure policy of a JobSet may restart the JobSet once more."""
+    if any(r.get("action") == _UNLIMITED_RESTARTS for r in policy.get("rules") or ()):
+        return True
+    counted = status.get("restartsCountTowardsMax", status.get("restarts"))
+    return int(counted or 0) < int(policy.get("maxRestarts") or 0)
 
 
 def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
@@ -207,18 +232,28 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
     if state not in (AppState.SUCCEEDED, AppState.RUNNING):
         message = condition_reason(condition)
     roles: dict[int, RoleView] = {}
-    for task in spec.get("tasks") or ():
+    tasks = spec.get("tasks") or ()
+    for task in tasks:
         template = task["template"]
         name = role_name_of(template) or str(task["name"]).rpartition("-")[0] or str(task["name"])
         index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
         role = roles.setdefault(index, RoleView(index, name, 0, template, owner=app_id))
+        role.min_replicas = min_replicas_of(template)
         role.replicas += int(task.get("replicas") or 1)
         role.retries = int(task.get("maxRetry") or 0)
         role.wants_pods = not is_terminal(state)
     ordered = [roles[index] for index in sorted(roles)]
     view = app_view("volcano", app_id, state, message, ordered, [job])
-    view.restarts = int(status.get("retryCount") or 0)
+    # the failure after which Volcano gives up is also counted in `retryCount`
+    most = int(spec.get("maxRetry") or 3) - 1
+    view.restarts = min(int(status.get("retryCount") or 0), most)
+    view.runs_again = not is_terminal(state) and any(map(_restarts_job, [spec, *tasks]))
     return view
+
+
+def _restarts_job(part: Mapping[str, Any]) -> bool:
+    """Return whether the policies of a Volcano Job or task may restart the whole Job."""
+    return any(one.get("action") == "RestartJob" for one in part.get("policies") or ())
 
 
 def is_ours(volcano_job: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchx_sched_k8s import options
+from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ISTIO_SIDECAR,
     object_labels,
@@ -164,7 +165,7 @@ def _job_spec(
 ) -> dict[str, Any]:
     # overlays were already applied to this pod
     first_pod = jobs[0]["spec"]["template"]["spec"]
-    main = first_pod["containers"][0]
+    main = main_container(jobs[0]["spec"]["template"])
     container: dict[str, Any] = {
         "name": PART_SUPERVISOR,
         "image": opts.restarts_image or main.get("image") or "",

@@ -6,10 +6,10 @@ import time
 from datetime import datetime, timezone
 from typing import Any
 
-from k8s_double.api import Api
+from k8s_double.controllers.scheduling import set_condition
 from k8s_double.errors import ApiError
 from k8s_double.kinds import JOBS, PODS
-from k8s_double.scheduling import set_condition
+from k8s_double.server.api import Api
 from k8s_double.store import Object, controlled_by, copied, now
 
 INDEX = "batch.kubernetes.io/job-completion-index"

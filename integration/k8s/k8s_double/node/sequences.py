@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from k8s_double.controllers.scheduling import SCHEDULER, set_condition
 from k8s_double.kinds import PODS
-from k8s_double.scheduling import SCHEDULER, set_condition
 from k8s_double.store import Object
 
 if TYPE_CHECKING:
-    from k8s_double.pod_worker import Worker
+    from k8s_double.node.pod_worker import Worker
 
 # Sequences of pods that have no node yet.
 BEFORE_BINDING = frozenset({"unschedulable", "unscheduled", "gated"})

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
-from k8s_double.api import Api
+from k8s_double.controllers.scheduling import set_condition
 from k8s_double.errors import ApiError
 from k8s_double.kinds import BY_KEY, JOBS, PODS, SERVICES, Kind
-from k8s_double.scheduling import set_condition
+from k8s_double.server.api import Api
 from k8s_double.store import Change, Object, controlled_by, copied, now
 
 VOLCANO = BY_KEY["jobs.batch.volcano.sh"]
@@ -50,6 +51,12 @@ SEQUENCES: dict[str, dict[str, list[str]]] = {
     },
 }
 
+#: The double stores no PodGroups of Volcano, only their events.
+_POD_GROUP = Kind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", "")
+
+#: Label of a JobSet's Jobs and pods: how many times the JobSet had been restarted.
+_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+
 _PHASE_OF = {
     "Pending": "Pending",
     "Inqueue": "Pending",
@@ -76,6 +83,8 @@ class Operators:
 
     def add(self, row: dict[str, Any]) -> None:
         """Add a row: ``kind`` (its key), ``sequence``, ``pods``.
+
+        With ``gang``, Volcano reports this text in events of the Job's PodGroup.
 
         Raises:
             ValueError: There is no such sequence.
@@ -105,7 +114,8 @@ class Operators:
             if obj is None:
                 self._steps.pop(uid)
                 continue
-            if row.get("pods") and not self.store.owned(uid):
+            restarted = kind is VOLCANO and (obj.get("status") or {}).get("retryCount")
+            if row.get("pods") and not self.store.owned(uid) and not restarted:
                 self._make(kind, obj)
             if steps:
                 self._show(kind, obj, steps.pop(0), row)
@@ -128,10 +138,17 @@ class Operators:
                 _appwrapper_status(found, phase)
 
         self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
+        if kind is VOLCANO and row.get("gang"):
+            metadata = {**obj["metadata"], "name": f"{_name(obj)}-{obj['metadata']['uid']}"}
+            group = {"metadata": metadata}
+            self.store.event(
+                _POD_GROUP, group, "Unschedulable", row["gang"], "Warning", component="volcano"
+            )
 
     # -- pods
 
-    def _make(self, kind: Kind, obj: Object) -> None:
+    def _make(self, kind: Kind, obj: Object, present: Collection[str] = ()) -> None:
+        """Create the pods and other objects of an object, except those that are present."""
         if kind is VOLCANO:
             made = _volcano_pods(obj)
         elif kind is JOBSET:
@@ -147,6 +164,8 @@ class Operators:
             "blockOwnerDeletion": True,
         }
         for child_kind, child in made:
+            if _name(child) in present:
+                continue
             child["metadata"]["ownerReferences"] = [owner]
             try:
                 self.api.create(child_kind, obj["metadata"]["namespace"], child)
@@ -158,7 +177,7 @@ class Operators:
         owned = self.store.owned(obj["metadata"]["uid"])
         if kind is JOBSET:
             jobs = [found for key, found in owned if key == JOBS.key]
-            if not jobs:
+            if self._jobset_restarts(obj, jobs):
                 return
             ends = [_end_of(job) for job in jobs]
             if "Failed" in ends:
@@ -167,6 +186,10 @@ class Operators:
                 self._show(kind, obj, "Completed", {})
             else:
                 self._show(kind, obj, "Running", {})
+            return
+        if kind is VOLCANO and self._volcano_restarts(
+            obj, [found for key, found in owned if key == PODS.key]
+        ):
             return
         phases = [found["status"].get("phase") for key, found in owned if key == PODS.key]
         if not phases:
@@ -195,6 +218,90 @@ class Operators:
                 _appwrapper_status(found, phase)
 
         self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
+
+    def _jobset_restarts(self, jobset: Object, jobs: list[Object]) -> bool:
+        """Restart a JobSet as its failure policy says; return whether a restart is going on.
+
+        Jobs of an earlier attempt are deleted; when their pods are gone, new Jobs are created.
+        """
+        status = jobset.get("status") or {}
+        restarts = int(status.get("restarts") or 0)
+        attempts = [int(job["metadata"]["labels"][_ATTEMPT]) for job in jobs]
+        old = [job for job, attempt in zip(jobs, attempts, strict=True) if attempt < restarts]
+        if old:
+            for job in old:
+                if "deletionTimestamp" not in job["metadata"]:
+                    options = {"propagationPolicy": "Foreground"}
+                    self.api.delete(JOBS, job["metadata"]["namespace"], _name(job), options)
+            return True
+        if not jobs:
+            self._make(JOBSET, jobset)
+            return True
+        failed = [job for job in jobs if _end_of(job) == "Failed"]
+        policy = jobset["spec"].get("failurePolicy") or {}
+        if not failed or not policy:
+            return False
+        action = _jobset_action(policy, failed[0])
+        counted = int(status.get("restartsCountTowardsMax") or 0)
+        limited = action == "RestartJobSet"
+        if action == "FailJobSet" or (limited and counted >= int(policy.get("maxRestarts") or 0)):
+            return False
+
+        def restart(found: Object) -> None:
+            found["status"]["restarts"] = restarts + 1
+            found["status"]["restartsCountTowardsMax"] = counted + limited
+
+        self.store.mutate(JOBSET, jobset["metadata"]["namespace"], _name(jobset), restart)
+        return True
+
+    def _volcano_restarts(self, job: Object, pods: list[Object]) -> bool:
+        """Restart pods of a Volcano Job by its policies; return whether a restart is going on.
+
+        As in Volcano's ``runningState`` and ``restartingState``: each restart adds 1 to
+        ``retryCount``, and the Job fails when ``retryCount`` has reached ``maxRetry``.
+        """
+        status = job.get("status") or {}
+        phase = (status.get("state") or {}).get("phase")
+        leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods)
+        if phase == "Restarting":
+            if leaving:
+                return True
+            if int(status.get("retryCount") or 0) >= int(job["spec"].get("maxRetry") or 3):
+                self._show(VOLCANO, job, "Failed", {})
+                return True
+            self._make(VOLCANO, job, {_name(pod) for pod in pods})
+            self._show(VOLCANO, job, "Pending", {})
+            return True
+        if phase in ("Failed", "Completed", "Aborted", "Aborting", "Terminated"):
+            return phase != "Completed"
+        present = {_name(pod): pod for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+        for _, wanted in _volcano_pods(job):
+            pod = present.get(_name(wanted))
+            if pod is not None and pod["status"].get("phase") != "Failed":
+                continue
+            task = wanted["metadata"]["labels"]["volcano.sh/task-spec"]
+            event = "PodEvicted" if pod is None else "PodFailed"
+            action = _volcano_action(job, task, event)
+            if action is None:
+                continue
+            of_task = [
+                name
+                for name, one in present.items()
+                if one["metadata"]["labels"]["volcano.sh/task-spec"] == task
+            ]
+            doomed = {"RestartJob": list(present), "RestartTask": of_task}.get(
+                action, [_name(pod)] if pod is not None else []
+            )
+            for name in doomed:
+                self.api.delete(PODS, job["metadata"]["namespace"], name, {})
+
+            def count(found: Object) -> None:
+                found["status"]["retryCount"] = int(found["status"].get("retryCount") or 0) + 1
+
+            self.store.mutate(VOLCANO, job["metadata"]["namespace"], _name(job), count)
+            self._show(VOLCANO, job, "Restarting", {})
+            return True
+        return False
 
     # -- Kueue
 
@@ -284,6 +391,29 @@ class Operators:
                 self.store.mutate(WORKLOAD, namespace, _name(workload), change)
                 count += 1
         return count
+
+
+def _jobset_action(policy: dict[str, Any], job: Object) -> str:
+    """Return the action of the first rule of a failure policy that matches a failed Job."""
+    reasons = [c.get("reason") for c in job["status"]["conditions"] if c["type"] == "Failed"]
+    part = job["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]
+    for rule in policy.get("rules") or []:
+        if rule.get("targetReplicatedJobs") and part not in rule["targetReplicatedJobs"]:
+            continue
+        if rule.get("onJobFailureReasons") and reasons[0] not in rule["onJobFailureReasons"]:
+            continue
+        return str(rule["action"])
+    return "RestartJobSet"
+
+
+def _volcano_action(job: Object, task: str, event: str) -> str | None:
+    """Return the action of the first policy of a task, or of the Job, for an event."""
+    tasks = [one for one in job["spec"]["tasks"] if one["name"] == task]
+    for part in (*tasks, job["spec"]):
+        for policy in part.get("policies") or []:
+            if event in (policy.get("event"), *(policy.get("events") or [])):
+                return str(policy["action"])
+    return None
 
 
 def _name(obj: Object) -> str:
@@ -409,7 +539,9 @@ def _volcano_pods(obj: Object) -> list[tuple[Kind, Object]]:
                         "volcano.sh/job-name": name,
                         "volcano.sh/task-spec": task["name"],
                         "volcano.sh/task-index": str(i),
-                        "volcano.sh/job-retry-count": "0",
+                        "volcano.sh/job-retry-count": str(
+                            (obj.get("status") or {}).get("retryCount") or 0
+                        ),
                     },
                 },
                 "spec": spec,
@@ -429,7 +561,7 @@ def _jobset_jobs(obj: Object) -> list[tuple[Kind, Object]]:
                 "jobset.sigs.k8s.io/replicatedjob-name": part["name"],
                 "jobset.sigs.k8s.io/replicatedjob-replicas": str(part["replicas"]),
                 "jobset.sigs.k8s.io/job-index": str(i),
-                "jobset.sigs.k8s.io/restart-attempt": "0",
+                _ATTEMPT: str((obj.get("status") or {}).get("restarts") or 0),
             }
             spec = template["spec"]
             spec.pop("selector", None)

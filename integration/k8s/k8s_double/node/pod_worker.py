@@ -15,15 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8s_double import identity, sequences
-from k8s_double.container_logs import ContainerLog
-from k8s_double.environment import PATH, ConfigError, expanded, variables
+from k8s_double import identity
+from k8s_double.controllers.scheduling import set_condition
 from k8s_double.kinds import PODS, SERVICE_ACCOUNTS
-from k8s_double.scheduling import set_condition
+from k8s_double.node import sequences
+from k8s_double.node.container_logs import ContainerLog
+from k8s_double.node.environment import PATH, ConfigError, expanded, variables
 from k8s_double.store import Object, copied, now
 
 if TYPE_CHECKING:
-    from k8s_double.kubelet import Kubelet
+    from k8s_double.node.kubelet import Kubelet
 
 Status = dict[str, Any]
 

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from k8s_double import defaults, errors, rules, schemas
-from k8s_double.admission import Admission
+from k8s_double import errors
 from k8s_double.errors import ApiError, bad_request, conflict
 from k8s_double.kinds import BY_KEY, JOBS, NAMESPACES, OPERATORS, PODS, SERVICES, Kind
-from k8s_double.patches import json_patch, merge_patch, strategic_patch
 from k8s_double.selectors import field_selector, label_selector
+from k8s_double.server import defaults, rules, schemas
+from k8s_double.server.admission import Admission
+from k8s_double.server.patches import json_patch, merge_patch, strategic_patch
 from k8s_double.store import Object, Store, copied, now
 
 #: The largest request body of the server, and the largest object of etcd, in bytes.

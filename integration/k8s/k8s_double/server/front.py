@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from k8s_double import errors
-from k8s_double.admission import Fault
-from k8s_double.api import BODY_LIMIT
+from k8s_double.controllers.scheduling import set_condition
 from k8s_double.errors import ApiError
 from k8s_double.kinds import KINDS, PODS, ROLE_BINDINGS, ROLES, Kind
-from k8s_double.scheduling import set_condition
+from k8s_double.server.admission import Fault
+from k8s_double.server.api import BODY_LIMIT
 from k8s_double.store import Change, Object
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 from k8s_double import errors
 from k8s_double.errors import ApiError, Cause, bad_request
 from k8s_double.kinds import Kind
-from k8s_double.operator_schemas import DEFINITIONS
+from k8s_double.server.operator_schemas import DEFINITIONS
 
 VERSION = "1.32"
 

@@ -11,7 +11,7 @@ from k8s_double import quantities
 from k8s_double.errors import ApiError, forbidden, not_found, qualified
 from k8s_double.identity import ACCOUNT
 from k8s_double.kinds import BY_KEY, JOBS, NAMESPACES, PODS, ROLE_BINDINGS, ROLES, Kind
-from k8s_double.store import Object, Store
+from k8s_double.store import Object, Store, copied
 
 
 @dataclass
@@ -81,7 +81,13 @@ class Admission:
         self.faults: list[Fault] = []
         self.webhooks: list[Webhook] = []
         self.denials: list[Denial] = []
+        self.sidecars: list[Object] = []
         self._lock = threading.Lock()
+
+    def inject(self, kind: Kind, obj: Object) -> None:
+        """Insert the sidecars before the containers of a new pod, as a mutating webhook does."""
+        if kind is PODS:
+            obj["spec"]["containers"] = [*copied(self.sidecars), *obj["spec"]["containers"]]
 
     def fault(self, method: str, target: str) -> Fault | None:
         """Return the fault that applies to a request, and count it."""

@@ -1,0 +1,1 @@
+"""The controllers: Jobs, operators, and the scheduler of pods."""

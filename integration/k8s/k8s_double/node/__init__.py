@@ -1,0 +1,1 @@
+"""The node: a kubelet that runs pods as processes, and their logs."""

@@ -1,0 +1,1 @@
+"""The API server: requests, validation, defaults, patches, admission."""

@@ -1,0 +1,174 @@
+"""Status of apps that lose pods: evictions, preemptions, deletions, quotas and lost nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from double_client import Client
+from k8s_apps import app, described, running, shell
+from k8s_double.handle import Double
+
+from torchx_sched_k8s.scheduler import KubernetesScheduler
+from torchx_specs import AppState, RetryPolicy
+from torchx_specs.overlays import set_overlay
+from torchx_specs.schedulers import DescribeAppResponse
+
+Until = Callable[..., Any]
+SLEEP = "exec sleep 60"
+
+
+def name_of_pod(double: Double, text: str) -> str:
+    """Return the name of the pod whose name contains a text."""
+    (name,) = [n for p in double.objects("pods") if text in (n := p["metadata"]["name"])]
+    return str(name)
+
+
+def evict(double: Double, name: str) -> None:
+    """Evict a pod through the eviction API, as ``kubectl drain`` does."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    path = f"/api/v1/namespaces/default/pods/{name}/eviction"
+    assert Client(str(double.path)).raw("POST", path, body)[0] == 201
+
+
+def reasons(found: DescribeAppResponse) -> list[str]:
+    """Return the reasons of the first role's replicas."""
+    return [str(replica.reason or "") for replica in found.roles_statuses[0].replicas]
+
+
+def test_a_drained_replica_is_counted_and_named(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    role = shell("trap 'sleep 3; exit 1' TERM; sleep 60 & wait", num_replicas=2)
+    app_id = scheduler.submit(app(role), {})
+    described(scheduler, app_id, running)
+    name = name_of_pod(double, "-main-1-")
+    evict(double, name)
+    states = set()
+
+    def replaced(found: DescribeAppResponse) -> bool:
+        states.add(found.state)
+        return running(found) and "replaced" in found.msg
+
+    found = described(scheduler, app_id, replaced)
+    assert found.num_restarts == 1
+    assert reasons(found)[1].startswith(f"evicted: pod {name} was removed")
+    assert found.msg == f"main/1: {reasons(found)[1]}"
+    assert found.roles_statuses[0].replicas[0].restarts == 0
+    assert states <= {AppState.RUNNING, AppState.PENDING}
+
+
+def test_status_while_a_drained_pod_is_replaced(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    app_id = scheduler.submit(app(SLEEP), {})
+    described(scheduler, app_id, running)
+    # the new pod cannot be created at first
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    double.create("resourcequotas", "default", {**body, "spec": {"hard": {"pods": "0"}}})
+    evict(double, name_of_pod(double, "-main-0-"))
+    found = described(scheduler, app_id, lambda d: "exceeded quota" in d.msg)
+    assert found.state == AppState.PENDING
+    assert found.num_restarts == 1
+    assert scheduler.list()[0].state == AppState.PENDING
+
+
+@pytest.mark.parametrize(
+    ("sequence", "words"), [("evicted", "evicted: The node was low"), ("preempted", "preempted: ")]
+)
+def test_a_disruption_is_shown_after_the_pod_was_replaced(
+    scheduler: KubernetesScheduler, double: Double, sequence: str, words: str
+) -> None:
+    double.play(sequence, count=1, seconds=3)
+    app_id = scheduler.submit(app(SLEEP), {})
+    found = described(scheduler, app_id, lambda d: running(d) and "replaced" in d.msg)
+    assert reasons(found)[0].startswith(words)
+    assert reasons(found)[0].endswith(", replaced")
+    assert (found.state, found.num_restarts) == (AppState.RUNNING, 1)
+
+
+def test_one_replica_runs_and_a_quota_refuses_the_other(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one"}}
+    double.create("resourcequotas", "default", {**body, "spec": {"hard": {"pods": "1"}}})
+    app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {})
+    found = described(
+        scheduler, app_id, lambda d: d.state == AppState.RUNNING and "exceeded quota" in d.msg
+    )
+    assert "exceeded quota: one" in reasons(found)[1]
+    assert found.msg == f"main/1: {reasons(found)[1]}"
+    assert found.num_restarts == 0
+
+
+@pytest.mark.parametrize("job_api", ["batch", "jobset"])
+def test_a_deleted_pod_is_the_reason_of_the_failure(
+    scheduler: KubernetesScheduler, double: Double, until: Until, job_api: str
+) -> None:
+    double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
+    app_id = scheduler.submit(app(shell(SLEEP, num_replicas=3)), {"job_api": job_api})
+    described(scheduler, app_id, running)
+    name = name_of_pod(double, "-1-")
+    path = f"/api/v1/namespaces/default/pods/{name}"
+    assert Client(str(double.path)).raw("DELETE", path, {})[0] == 200
+    found = described(
+        scheduler, app_id, lambda d: d.state == AppState.FAILED and "deleted" in reasons(d)[1]
+    )
+    deleted = f"deleted: pod {name} was deleted by somebody, not by its Job"
+    because = f"ended because replica 1 was {deleted}"
+    until(lambda: reasons(scheduler.describe(app_id)) == [because, deleted, because])  # type: ignore[arg-type]
+    found = described(scheduler, app_id)
+    assert f"main/1: {deleted}" in found.msg or because in found.msg
+
+
+def test_a_deleted_pod_that_is_replaced_is_named(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    role = shell(SLEEP, num_replicas=2, max_retries=3, retry_policy=RetryPolicy.REPLICA)
+    set_overlay(role, "kubernetes", "V1Pod", {"spec": {"terminationGracePeriodSeconds": 3}})
+    app_id = scheduler.submit(app(role), {})
+    described(scheduler, app_id, running)
+    name = name_of_pod(double, "-main-0-")
+    path = f"/api/v1/namespaces/default/pods/{name}"
+    assert Client(str(double.path)).raw("DELETE", path, {})[0] == 200
+    found = described(scheduler, app_id, lambda d: "deleted: " in d.msg)
+    assert found.num_restarts == 1
+    assert reasons(found)[0].startswith(f"deleted: pod {name} was deleted by somebody")
+
+
+def test_a_node_that_does_not_answer_is_named(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    app_id = scheduler.submit(app(SLEEP), {})
+    described(scheduler, app_id, running)
+    double.lose_node()
+    found = described(scheduler, app_id, lambda d: "not ready" in d.msg)
+    assert found.state == AppState.RUNNING
+    assert found.msg == "main/0: node double-node is not ready: it no longer answers the cluster"
+
+
+def test_an_app_whose_pods_have_ended_is_running_until_its_job_completes(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    app_id = scheduler.submit(app("sleep 2"), {})
+    described(scheduler, app_id, running)
+    double.pause_jobs()
+    found = described(
+        scheduler,
+        app_id,
+        lambda d: [r.state for r in d.roles_statuses[0].replicas] == [AppState.SUCCEEDED],
+    )
+    assert found.state == AppState.RUNNING
+    double.pause_jobs(False)
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+def test_a_gang_that_waits_in_volcano_shows_why(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    why = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
+    double.play_operator("jobs.batch.volcano.sh", "pending", gang=why)
+    app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {"queue": "default"})
+    found = described(scheduler, app_id, lambda d: why in d.msg)
+    assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {why}")

@@ -1,0 +1,143 @@
+"""Find pods that no longer exist, and pods that cannot be created, in the events of a role's Job.
+
+A pod that is evicted through the API, preempted or deleted leaves no trace but events, which a
+cluster keeps for an hour. Events are queried only for roles that may have lost a pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
+from torchx_sched_k8s.status.pod_states import Pod, index_of_name
+from torchx_sched_k8s.status.views import AppView, RoleView
+from torchx_specs.errors import one_line
+from torchx_specs.model.status import AppState
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+
+#: How long a Job takes to create its pods, in seconds: at least, and for each replica.
+_PROMPT_SECONDS = 2.0
+_SECONDS_PER_REPLICA = 0.1
+#: How many roles are examined, and how many lost pods of each role.
+_MOST_ROLES = 4
+_MOST_PODS = 4
+_POD_OF_EVENT = re.compile(r"(?:Created|Deleted) pod: (\S+)")
+#: Reasons of a pod's events that explain its end, and the words for them.
+_DISRUPTIONS = {"Preempted": "preempted", "Evicted": "evicted", "TaintManagerEviction": "evicted"}
+
+
+@dataclass(frozen=True)
+class LostPods:
+    """The pods of one role that no longer exist or cannot be created.
+
+    Attributes:
+        counts: Maps the index of a replica to the number of its lost pods.
+        reasons: Maps the index of a replica to the reason for which its latest pod was lost.
+        refusal: Why the role's Job cannot create a pod; empty if it can, or if this is unknown.
+    """
+
+    counts: Mapping[int, int] = field(default_factory=dict)
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    refusal: str = ""
+
+
+def find_lost_pods(
+    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, list[Pod]]]
+) -> dict[int, LostPods]:
+    """Return the lost pods of the roles that may have lost one, by the index of the role.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        view: The app's view.
+        pods: The pods by the index of the role and the index of the replica.
+    """
+    if view.api not in ("batch", "jobset"):
+        return {}
+    suspects = [role for role in view.roles if _may_have_lost_pods(role, view, pods[role.index])]
+    return {
+        role.index: _lost_pods(cluster, namespace, role, _state(role, view), pods[role.index])
+        for role in suspects[:_MOST_ROLES]
+    }
+
+
+def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> bool:
+    if _state(role, view) == AppState.FAILED:
+        # a Job keeps its failed pods, so without one the role failed because of a missing pod
+        failed = any(pod.state == AppState.FAILED for found in pods.values() for pod in found)
+        return not failed and not role.ended_for
+    if not role.wants_pods:
+        return False
+    if any(not pods.get(index) and index not in role.succeeded for index in range(role.replicas)):
+        return True
+    if not role.started:
+        return False
+    latest = _PROMPT_SECONDS + _SECONDS_PER_REPLICA * role.replicas
+    return any(
+        len(attempts) == 1 and _seconds_between(role.started, attempts[0].created) > latest
+        for attempts in pods.values()
+    )
+
+
+def _state(role: RoleView, view: AppView) -> AppState:
+    return role.state if role.state is not None else view.state
+
+
+def _lost_pods(
+    cluster: Cluster, namespace: str, role: RoleView, state: AppState, pods: Mapping[int, list[Pod]]
+) -> LostPods:
+    created: dict[str, str] = {}
+    deleted: set[str] = set()
+    warnings: list[tuple[str, str]] = []
+    for event in list_events(cluster, namespace, role.owner, kind="Job"):
+        found = _POD_OF_EVENT.search(str(event.get("message") or ""))
+        if event.get("reason") == "SuccessfulCreate" and found:
+            created[found[1]] = event_time(event)
+        elif event.get("reason") == "SuccessfulDelete" and found:
+            deleted.add(found[1])
+        elif event.get("reason") == "FailedCreate":
+            warnings.append((event_time(event), event_text(event)))
+    present = {pod.name for attempts in pods.values() for pod in attempts}
+    lost: dict[int, list[str]] = {}
+    for name in sorted(created.keys() - deleted - present, key=lambda name: created[name]):
+        lost.setdefault(index_of_name(name), []).append(name)
+    failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
+    # a Job counts a deleted pod as a failure, but not an evicted one
+    counted = state == AppState.FAILED or role.failures > failed
+    reasons = {}
+    for index in sorted(lost)[:_MOST_PODS]:
+        name = lost[index][-1]
+        reasons[index] = _reason_of_loss(cluster, namespace, name, counted=counted)
+    last_warning = max(warnings, default=("", ""))
+    refused = last_warning[0] >= max(created.values(), default="")
+    return LostPods(
+        {index: len(names) for index, names in lost.items()},
+        reasons,
+        last_warning[1] if refused else "",
+    )
+
+
+def _reason_of_loss(cluster: Cluster, namespace: str, name: str, *, counted: bool) -> str:
+    for event in list_events(cluster, namespace, name, kind="Pod"):
+        words = _DISRUPTIONS.get(str(event.get("reason")))
+        message = one_line(event.get("message") or "")
+        # the taint manager reports a cancelled eviction under the same reason
+        if words and not message.startswith("Cancelling"):
+            return f"{words}: {message}"
+    if counted:
+        return f"deleted: pod {name} was deleted by somebody, not by its Job"
+    return f"evicted: pod {name} was removed through the eviction API (as kubectl drain does)"
+
+
+def _seconds_between(first: str, second: str) -> float:
+    try:
+        times = [datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (first, second)]
+        return (times[1] - times[0]).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
