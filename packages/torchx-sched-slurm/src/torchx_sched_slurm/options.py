@@ -53,7 +53,7 @@ class SlurmOpts(StructuredOpts):
     hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds"""
 
     comment: str | None = None
-    """set the job's comment; TorchX appends an id of the submission"""
+    """set the job's comment"""
 
     constraint: str | None = None
     """require these features of the nodes, as for sbatch --constraint"""

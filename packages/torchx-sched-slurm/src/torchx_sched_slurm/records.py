@@ -16,10 +16,7 @@ from functools import partial
 
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_kit.jobs.records import JobRecord
-from torchx_sched_slurm.script import RECORDS
-
-#: Name, in the record, of the script that sbatch reads. The running job adds a copy, ``script``.
-SCRIPT = "torchx-sbatch.sh"
+from torchx_sched_slurm.script import RECORDS, SCRIPT
 
 # A line of the script's table of roles: replicas, restarts, name.
 _ROLE = re.compile(r'    "(\d+) (\d+) (\S+)"')
@@ -54,7 +51,7 @@ class Entry:
 
     Attributes:
         app_id: The job's id.
-        mark: The mark of the submission: a random id, which is also in the job's comment.
+        mark: The mark of the submission: a random id, which is part of the script's path.
         name: Name of the app.
         folder: The job's working directory, which also contains the logs.
         record: Directory of the job's record.
@@ -129,13 +126,18 @@ class SlurmRecord(JobRecord):
         text = self.text("srun")
         return next((name for name, pattern in _CAUSES.items() if re.search(pattern, text)), "")
 
+    def folder(self) -> str:
+        """Return the directory that contains the record and the logs."""
+        return posixpath.dirname(posixpath.dirname(self.path))
+
     def end_files(self, role: int, k: int) -> list[str]:
         """Return the paths of the files that change when a replica or the job ends."""
         return [posixpath.join(self.path, "outcome"), self.replica_path(role, k)]
 
     def roles(self) -> list[RoleEntry]:
         """Return the roles in the script's table, for jobs that are not in the index."""
-        rows = _ROLE.findall(self.text("script").partition("\n)")[0])
+        text = self.text("script") or self.text(SCRIPT)  # a pending job has no copy yet
+        rows = _ROLE.findall(text.partition("\n)")[0])
         return [RoleEntry(name, name, int(count)) for count, _, name in rows]
 
 

@@ -96,6 +96,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         self._accounting = Accounting(self._slurm)
         self._index = Index()
         self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
+        # the entries of described jobs; those of other machines are not in the index
+        self._entries: dict[str, Entry] = {}
 
     # -- submission
 
@@ -181,7 +183,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         if job_id is None or (entry is not None and entry.deleted):
             return None
         outcome = SlurmRecord(self._host, entry.record).outcome() if entry else None
-        if outcome is not None and outcome.state == "SUCCEEDED":
+        if entry is not None and outcome is not None and outcome.state == "SUCCEEDED":
+            self._entries[app_id] = entry
             return describe.describe(self._host, app_id, entry, None)
         job, warning = None, ""
         try:
@@ -197,6 +200,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             if job is None:
                 return None
             entry = describe.entry_from_record(self._host, app_id, job)
+        if entry is not None:
+            self._entries[app_id] = entry
         description = describe.describe(self._host, app_id, entry, job, warning)
         self._save_final_state(entry, job)
         return description
@@ -289,8 +294,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
 
         warn_if_limited_by_time("slurm", since, until)
         number = app_id.partition(";")[0]
-        entry = self._index.get(app_id) if JobId.parse(app_id) else None
         description = self._recent_description(app_id)
+        entry = self._entries.get(app_id)
         if description is None and app_id not in _get_job_dirs():
             raise BackendError(f"job {app_id} does not exist")
         if entry is not None and entry.roles:
@@ -355,7 +360,7 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
 
 def _entry_of_job(entry: Entry | None, job: Job | None) -> Entry | None:
     """Return the entry, or None if it belongs to an earlier job with the same number."""
-    if entry is None or job is None or not job[0].comment:
+    if entry is None or job is None or job[0].command is None:
         return entry
     return entry if job[0].mark == entry.mark else None
 

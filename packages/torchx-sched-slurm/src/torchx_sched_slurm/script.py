@@ -28,6 +28,8 @@ from torchx_specs.model.templates import macros
 
 #: Name of the directory that contains the records of jobs, in the directory of the logs.
 RECORDS = ".torchx-slurm"
+#: Name, in the record, of the script that sbatch reads. The running job adds a copy, ``script``.
+SCRIPT = "torchx-sbatch.sh"
 
 # Placeholders for values that only the running job knows. They contain a NUL character, which no
 # argument can contain.

@@ -11,8 +11,9 @@ from torchx_kit.names.ids import random_id
 from torchx_kit.retry import Backoff, retry
 from torchx_sched_slurm import job_dirs, queries
 from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError
-from torchx_sched_slurm.records import SCRIPT, SlurmRecord, record_path
+from torchx_sched_slurm.records import SlurmRecord, record_path
 from torchx_sched_slurm.request import SlurmBatchRequest
+from torchx_sched_slurm.script import SCRIPT
 from torchx_specs.errors import BackendError, RequestError
 
 _MEMORY_MESSAGE = "memory specification can not be satisfied"
@@ -43,7 +44,7 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
     request = replace(request, record=record_path(folder, mark))
     record = SlurmRecord(host, record_path(folder, mark))
     path = record.create(SCRIPT, request.materialize(), option="job_dir")
-    argv = [*_argv(request, folder, mark), path]
+    argv = [*request.cmd, f"--chdir={folder}", path]
     try:
         try:
             job_id = _submit_once(slurm, argv, mark)
@@ -77,22 +78,11 @@ def _working_dir(host: Host, request: SlurmBatchRequest) -> str:
     return folder
 
 
-def _argv(request: SlurmBatchRequest, folder: str, mark: str) -> list[str]:
-    comment = None
-    argv = []
-    for argument in request.cmd:
-        if argument.startswith("--comment="):
-            comment = argument.partition("=")[2]
-        else:
-            argv.append(argument)
-    return [*argv, f"--comment={queries.comment_with_mark(comment, mark)}", f"--chdir={folder}"]
-
-
 def _submit_once(slurm: Slurm, argv: list[str], mark: str) -> str:
     """Submit a job exactly once, and return the job's id.
 
     If sbatch gets no answer, the controller may still have accepted the job. So search the queue
-    for the mark, and submit the job again only if no job has this mark.
+    for a script's path with the mark, and submit the job again only if no job has this mark.
     """
     backoff = Backoff(slurm.patience, longest_pause=_LONGEST_PAUSE, sleep=slurm.sleep)
     try:
@@ -109,7 +99,7 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str) -> str:
     except UnreachableError as e:
         raise UnreachableError(
             f"{e}; retried for {slurm.patience:g} s. Slurm may have accepted the job: then"
-            f" squeue -o '%i %k' lists it with the comment torchx:{mark}"
+            f" squeue -o '%i %o' lists it with a path that contains {mark}"
         ) from None
     lines = [line.strip() for line in output.split("\n") if line.strip()]
     if not lines or queries.JobId.parse(lines[-1]) is None:
@@ -119,9 +109,9 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str) -> str:
 
 def _job_with_mark(slurm: Slurm, mark: str) -> str:
     """Return the id of the job with a mark, an empty string if there is none."""
-    output = slurm.run("squeue", "-h", "-t", "all", "-u", slurm.host.user(), "-o", "%i %k")
+    output = slurm.run("squeue", "-h", "-t", "all", "-u", slurm.host.user(), "-o", "%i %o")
     for line in output.split("\n"):
-        if line.endswith(f"torchx:{mark}"):
+        if queries.mark_of_script(line.rstrip()) == mark:
             return line.split()[0].partition("+")[0]
     return ""
 
