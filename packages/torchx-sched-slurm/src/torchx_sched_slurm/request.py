@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.names.limits import BATCH_JOB, fit_name
-from torchx_kit.scripts.containers import apptainer_command, bind_mounts
+from torchx_kit.scripts.containers import apptainer_command, bind_mounts, enroot_image
 from torchx_kit.scripts.shell import join, quote, quote_around
 from torchx_sched_slurm import script
 from torchx_sched_slurm.options import DIRECTIVES, SlurmOpts, directive
@@ -150,7 +150,7 @@ class SlurmReplicaRequest:
 
     def _use_pyxis(self, role: Role, image: str) -> None:
         self.img_root = ""
-        self.srun_opts["container-image"] = image
+        self.srun_opts["container-image"] = enroot_image(image)
         # the container needs the job's directory, because the record and the logs are there
         mounts = [script.WORK_FOLDER, *bind_mounts(role, "Pyxis")]
         self.srun_opts["container-mounts"] = ",".join(mounts)
