@@ -65,7 +65,7 @@ class TestContainers:
         job = role(image="nvcr.io#pytorch:1", mounts=[BindMount("/data", "/d", read_only=True)])
         made = script_text(scheduler, job, container="pyxis")
         assert "--container-image=nvcr.io#pytorch:1" in made
-        assert '--container-mounts="$PWD:$PWD",/data:/d:ro' in made
+        assert '--container-mounts="$tx_base:$tx_base",/data:/d:ro' in made
 
     def test_apptainer_runs_the_image(self, scheduler: SlurmScheduler) -> None:
         job = role(

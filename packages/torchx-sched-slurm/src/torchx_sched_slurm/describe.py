@@ -101,6 +101,8 @@ def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
         return AppState.PENDING, f"requeued: attempt {outcome.attempt + 1} has failed"
     if outcome.state == "SUCCEEDED":
         return AppState.SUCCEEDED, ""
+    if line := record.setup_failure():
+        return AppState.FAILED, f"setup failed with exit code {outcome.exit_code} at: {line}"
     if cause := record.cause():
         return _state_and_reason(cause)
     ending = record.ending()

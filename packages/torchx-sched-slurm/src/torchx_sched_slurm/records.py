@@ -14,9 +14,12 @@ import re
 from dataclasses import dataclass, field
 from functools import partial
 
+from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.script import RECORDS, SCRIPT
+
+_TAIL_CHARACTERS = 4000
 
 # A line of the script's table of roles: replicas, restarts, name.
 _ROLE = re.compile(r'    "(\d+) (\d+) (\S+)"')
@@ -127,7 +130,30 @@ class SlurmRecord(JobRecord):
         return next((name for name, pattern in _CAUSES.items() if re.search(pattern, text)), "")
 
     def folder(self) -> str:
-        """Return the directory that contains the record and the logs."""
+        """Return the directory with the logs."""
+        return self.text("folder").rstrip("\n") or self._submission_folder()
+
+    def setup_failure(self) -> str:
+        """Return the line of the option ``setup`` that failed, or an empty string."""
+        return self.text("setup").partition("\n")[0]
+
+    def batch_log_hint(self, job_number: str) -> str:
+        """Return the path and the last line of the batch script's log.
+
+        Return an empty string if the log is missing or empty.
+
+        Args:
+            job_number: The job's number.
+        """
+        path = posixpath.join(self._submission_folder(), f"slurm-{job_number}.out")
+        try:
+            text = self.host.read_text(path)
+        except HostFileError:
+            return ""
+        lines = [line.strip() for line in text[-_TAIL_CHARACTERS:].split("\n") if line.strip()]
+        return f"{path} ends with: {lines[-1]}" if lines else ""
+
+    def _submission_folder(self) -> str:
         return posixpath.dirname(posixpath.dirname(self.path))
 
     def end_files(self, role: int, k: int) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
+from torchx_kit.hosts.local import LocalHost
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.role_checks import (
     app_problems,
@@ -17,11 +18,13 @@ from torchx_kit.role_checks import (
     entrypoint_problems,
     replica_count_problems,
 )
+from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_slurm.client import Slurm as Slurm
 from torchx_sched_slurm.client import SlurmError as SlurmError
 from torchx_sched_slurm.client import UnreachableError as UnreachableError
 from torchx_sched_slurm.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
+from torchx_sched_slurm.job_dirs import JobDirBuilder, image_and_copy, is_snapshot
 from torchx_sched_slurm.job_dirs import _get_job_dirs as _get_job_dirs
 from torchx_sched_slurm.job_dirs import _save_job_dir as _save_job_dir
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
@@ -49,6 +52,8 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Sc
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from torchx_specs.workspace.builder import WorkspaceBuilder
 
 # Maximum age of a description that the followers of an app's logs share.
 _MAX_AGE_SECONDS = 2.0
@@ -101,6 +106,12 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
 
     # -- submission
 
+    def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
+        builders = super()._workspace_builders()
+        if type(builders.get("dir")) is DirBuilder:  # no plugin has replaced the builder
+            builders["dir"] = JobDirBuilder(snapshots=isinstance(self._host, LocalHost))
+        return builders
+
     def _validate(self, app: AppDef, scheduler: str, cfg: SlurmOpts | None = None) -> None:
         """Accept roles without a resource: they get the partition's defaults."""
 
@@ -115,11 +126,16 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         names = fit_names([role.name for role in app.roles], BATCH_JOB)
         docker = cfg.get("workspace_type") == "docker" and not cfg.container
         roles = {}
+        copies = [copy for role in app.roles if is_snapshot(copy := image_and_copy(role)[1])]
+        if len(set(copies)) > 1 and cfg.job_dir:
+            raise RequestError(f"roles have different workspaces, but one job_dir: '{cfg.job_dir}'")
         for role in app.roles:
             request = SlurmReplicaRequest.from_role(
                 names[role.name], role, cfg, container_image=role.image if docker else None
             )
             request.num_replicas = role.num_replicas
+            if copies and not request.snapshot:
+                request.snapshot = copies[0]  # as with job_dir, all roles run in one directory
             if role.retry_policy == RetryPolicy.REPLICA:
                 request.max_retries = role.max_retries
             roles[role.name] = request
@@ -132,6 +148,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             job_dir=cfg.job_dir,
             max_retries=min((role.max_retries for role in requeued), default=0),
             job_name=fit_name(app.name, BATCH_JOB),
+            setup=list(cfg.setup or ()),
+            inherit_env=cfg.inherit_env,
         )
         batch.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(batch, repr)
@@ -290,7 +308,6 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             UnknownReplicaError: The job has no such role or replica.
         """
         from torchx_kit.jobs.logs import replica_log, warn_if_limited_by_time
-        from torchx_sched_slurm.logs import batch_log_hint
 
         warn_if_limited_by_time("slurm", since, until)
         number = app_id.partition(";")[0]
@@ -311,7 +328,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             is_running=description is not None and not is_terminal(description.state),
             is_finished=lambda: self._has_ended(app_id, record),
             watch=record.end_files(role, k) if record else (),
-            missing_hint=lambda: batch_log_hint(self._host, folder, number),
+            missing_hint=lambda: record.batch_log_hint(number) if record else "",
         )
 
     def _log_location(
