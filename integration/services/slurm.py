@@ -57,12 +57,24 @@ KillWait=3
 MessageTimeout=5
 SlurmdTimeout=300
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+JobSubmitPlugins=lua
 {accounting}
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} \
 RealMemory={memory} Feature=cpu,small
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 PartitionName=two Nodes=n[1-2] MaxTime=10 MaxNodes=2 State=UP
 PartitionName=closed Nodes=n{nodes} AllowAccounts=nobody State=UP
+"""
+
+# Sites edit comments in plugins like this one; slurmctld reads the file beside slurm.conf.
+JOB_SUBMIT_LUA = """\
+function slurm_job_submit(job, partitions, uid)
+    job.comment = "site=test " .. (job.comment or "")
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+    return slurm.SUCCESS
+end
 """
 
 SLURMDBD_CONF = """\
@@ -139,6 +151,7 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
             "JobAcctGatherType=jobacct_gather/none"
         )
     _write(folder / "slurm.conf", SLURM_CONF.format_map(values), 0o644)
+    _write(folder / "job_submit.lua", JOB_SUBMIT_LUA, 0o644)
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}
     _start_munge(folder)
     if accounting:

@@ -323,7 +323,7 @@ class TestController:
     def test_submission_fails_if_the_controller_stays_down(self, own: Cluster) -> None:
         scheduler = create_scheduler("test", timeout=10.0, patience=3.0)
         service.kill_controller(own.folder)
-        with pytest.raises(UnreachableError, match="torchx:") as caught:
+        with pytest.raises(UnreachableError, match="squeue -o '%i %o' lists it") as caught:
             submit(scheduler, app("true"))
         assert "\n" not in str(caught.value)
         assert caught.value.exit_code == 3
@@ -372,7 +372,7 @@ class TestRefused:
             text=True,
         ).stdout
         comment, features, limit, _shared = out.strip().rsplit("|", 3)
-        assert comment.startswith('it\'s "mine" & $HOME % #1 torchx:')
+        assert comment == 'site=test it\'s "mine" & $HOME % #1'
         assert (features, limit) == ("cpu&small", "1:00:00")
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
 

@@ -45,6 +45,10 @@ class HostConformance:
     def test_run_passes_arguments_unchanged(self, host: Host, argument: str) -> None:
         assert host.run(["printf", "%s", argument, "--"]).stdout == f"{argument}--"
 
+    def test_run_removes_variables_from_the_environment(self, host: Host) -> None:
+        show = 'echo "${HOME-unset}" "${PATH:+path}"'
+        assert host.run(["sh", "-c", show], env={"HOME": None}).stdout == "unset path\n"
+
     def test_run_adds_variables_to_the_environment(self, host: Host) -> None:
         result = host.run(["sh", "-c", 'echo "$MORE" "${PATH:+path}"'], env={"MORE": "it's 1"})
         assert result.stdout == "it's 1 path\n"

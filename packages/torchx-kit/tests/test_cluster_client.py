@@ -26,14 +26,14 @@ class ScriptedHost(LocalHost):
 
     def __init__(self, *answers: CommandResult | Exception) -> None:
         self.answers = list(answers)
-        self.calls: list[tuple[list[str], float | None, dict[str, str]]] = []
+        self.calls: list[tuple[list[str], float | None, dict[str, str | None]]] = []
 
     def run(
         self,
         argv: Sequence[str],
         *,
         stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
         self.calls.append((list(argv), timeout, dict(env or {})))

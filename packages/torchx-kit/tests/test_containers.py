@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchx_kit.scripts.containers import apptainer_command, bind_mounts
+from torchx_kit.scripts.containers import apptainer_command, bind_mounts, enroot_image
 from torchx_specs import BindMount, Resource, Role, VolumeMount
 from torchx_specs.errors import RequestError
 
@@ -48,3 +48,45 @@ def test_options() -> None:
 def test_unsupported_mount_is_an_error(mount: object, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         bind_mounts(role(mounts=[mount]), "Pyxis")
+
+
+DIGEST = "sha256:" + "0a" * 32
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        # Docker Hub is the default registry
+        ("ubuntu", "ubuntu"),
+        ("ubuntu:22.04", "ubuntu:22.04"),
+        ("pytorch/pytorch:2.5.1", "pytorch/pytorch:2.5.1"),
+        ("docker.io/library/ubuntu:22.04", "library/ubuntu:22.04"),
+        ("index.docker.io/pytorch/pytorch", "pytorch/pytorch"),
+        # other registries
+        ("ghcr.io/pytorch/torchx:0.7.0", "ghcr.io#pytorch/torchx:0.7.0"),
+        ("nvcr.io/nvidia/pytorch:24.10-py3", "nvcr.io#nvidia/pytorch:24.10-py3"),
+        ("$oauthtoken@nvcr.io/nvidia/cuda", "$oauthtoken@nvcr.io#nvidia/cuda"),
+        ("docker://ghcr.io/a/b:1", "docker://ghcr.io#a/b:1"),
+        # ports
+        ("localhost:5000/team/image:1", "localhost:5000#team/image:1"),
+        ("localhost/team/image", "localhost#team/image"),
+        ("registry:5000/image", "registry:5000#image"),
+        # digests; Enroot reads a tag or a digest, not both
+        (f"ubuntu@{DIGEST}", f"ubuntu@{DIGEST}"),
+        (f"ghcr.io/a/b@{DIGEST}", f"ghcr.io#a/b@{DIGEST}"),
+        (f"host:5000/a/b:1.2@{DIGEST}", f"host:5000#a/b@{DIGEST}"),
+        # names that Enroot reads as they are
+        ("ghcr.io#pytorch/torchx:0.7.0", "ghcr.io#pytorch/torchx:0.7.0"),
+        ("docker://ghcr.io#a/b", "docker://ghcr.io#a/b"),
+        ("dockerd://ghcr.io/a/b", "dockerd://ghcr.io/a/b"),
+        ("podman://ghcr.io/a/b", "podman://ghcr.io/a/b"),
+        # paths
+        ("/images/pytorch.sqsh", "/images/pytorch.sqsh"),
+        ("./pytorch.sqsh", "./pytorch.sqsh"),
+        ("images.d/pytorch.sqsh", "images.d/pytorch.sqsh"),
+        ("/roots/ghcr.io/unpacked", "/roots/ghcr.io/unpacked"),
+        ("", ""),
+    ],
+)
+def test_enroot_image(image: str, name: str) -> None:
+    assert enroot_image(image) == name

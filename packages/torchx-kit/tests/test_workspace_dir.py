@@ -179,9 +179,14 @@ class TestCopy:
         with pytest.raises(FileExistsError):
             copy_workspace(Workspace({str(project): ""}), str(job_dir))
 
-    def test_missing_parent_folder_is_an_error(self, project: Path, tmp_path: Path) -> None:
-        with pytest.raises(WorkspaceError, match=r"its parent folder .*/no does not exist"):
-            copy_workspace(Workspace({str(project): ""}), str(tmp_path / "no/job"))
+    def test_missing_parent_folders_are_created(self, project: Path, tmp_path: Path) -> None:
+        copy_workspace(Workspace({str(project): ""}), str(tmp_path / "no/parent/job"))
+        assert (tmp_path / "no/parent/job/run.sh").exists()
+
+    def test_parent_that_is_a_file_is_an_error(self, project: Path, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(WorkspaceError, match=r"file is not a folder"):
+            copy_workspace(Workspace({str(project): ""}), str(tmp_path / "file/job"))
 
     def test_missing_workspace_leaves_nothing(self, project: Path, job_dir: Path) -> None:
         with pytest.raises(WorkspaceError, match="does not exist: /no/such"):

@@ -29,7 +29,7 @@ class TestQueueAndAccounting:
             ("9", AppState.CANCELLED, "CANCELLED"),
             ("1", AppState.SUCCEEDED, ""),
             ("2", AppState.FAILED, ""),
-            ("6", AppState.PENDING, "PartitionConfig: the job exceeds a limit"),
+            ("6", AppState.PENDING, "PartitionNodeLimit: the job requests more nodes"),
             ("8", AppState.PENDING, "DependencyNeverSatisfied: a job that this job waits for"),
             (
                 "10",

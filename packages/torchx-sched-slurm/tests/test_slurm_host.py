@@ -21,16 +21,16 @@ def test_job_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
     monkeypatch.chdir(tmp_path)
     state = "RUNNING"
-    comment = ""
+    path = ""
 
     def command(argv: list[str]) -> str:
-        nonlocal comment
+        nonlocal path
         if argv[0] == "sbatch":
-            comment = next(arg for arg in argv if arg.startswith("--comment="))
+            path = argv[-1]
             return "17\n"
         if argv[0] == "squeue":
             row = ["17", state, "", "", "n1", "", "/cluster/home/job", "app"]
-            return "\x1f".join([*row, comment.removeprefix("--comment=")])
+            return "\x1f".join([*row, path])
         return ""
 
     host = FakeHost(str(tmp_path / "remote"), command)

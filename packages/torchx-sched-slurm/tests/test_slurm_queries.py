@@ -23,13 +23,18 @@ class TestParsers:
     def test_squeue(self) -> None:
         jobs = queries.parse_squeue(SQUEUE)
         assert list(jobs) == ["9", "1", "2", "3", "6", "8", "10", "7", "4"]
-        assert jobs["1"][0].comment == "mine | x torchx:bcdfghjklmnp"
         assert jobs["1"][0].mark == "bcdfghjklmnp"
+        assert (jobs["2"][0].command, jobs["2"][0].mark) == ("", "")
         assert [part.name for part in jobs["4"]] == ["trainer-0", "reader-0"]
+
+    def test_sacct(self) -> None:
+        jobs = queries.parse_sacct((HERE / "recorded" / "sacct-22.05.8.txt").read_text())
+        assert jobs["1"][0].mark == "bcdfghjklmnp"
+        assert (jobs["2"][0].mark, jobs["2"][0].exit_code) == ("", "3:0")
 
     def test_sacct_with_few_columns(self) -> None:
         text = (HERE / "written" / "sacct-21.08-brief.txt").read_text()
-        [(number, job)] = queries.parse_sacct(text, queries._SACCT_OLD).items()
+        [(number, job)] = queries.parse_sacct(text, queries._SACCT_BRIEF).items()
         assert (number, job[0].state, len(job)) == ("77", "OUT_OF_MEMORY", 1)
 
 

@@ -53,11 +53,19 @@ class TestRetries:
 
 
 class TestContainers:
+    def test_pyxis_gets_enroots_name_of_an_image_in_a_registry(
+        self, scheduler: SlurmScheduler
+    ) -> None:
+        job = role(image="ghcr.io/pytorch/torchx:0.7.0")
+        name = "--container-image=ghcr.io#pytorch/torchx:0.7.0"
+        assert name in script_text(scheduler, job, container="pyxis")
+        assert name in script_text(scheduler, job, workspace_type="docker")
+
     def test_pyxis_mounts_the_working_directory(self, scheduler: SlurmScheduler) -> None:
         job = role(image="nvcr.io#pytorch:1", mounts=[BindMount("/data", "/d", read_only=True)])
         made = script_text(scheduler, job, container="pyxis")
         assert "--container-image=nvcr.io#pytorch:1" in made
-        assert '--container-mounts="$PWD:$PWD",/data:/d:ro' in made
+        assert '--container-mounts="$tx_base:$tx_base",/data:/d:ro' in made
 
     def test_apptainer_runs_the_image(self, scheduler: SlurmScheduler) -> None:
         job = role(

@@ -30,15 +30,14 @@ class TestSubmit:
     def test_job_that_slurm_accepted_without_an_answer_is_not_submitted_again(
         self, command_double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:  # type: ignore[no-untyped-def]
-        """The mark in the comment shows the job in the queue."""
+        """The mark in the script's path shows the job in the queue."""
         monkeypatch.chdir(tmp_path)
         message = "sbatch: error: Socket timed out on send/recv operation"
         calls = command_double(
             "sbatch",
-            'for w in "$@"; do case $w in --comment=*) echo "42+0 ${w#*=}" > comment;; esac; done\n'
-            f"echo '{message}' >&2; exit 1",
+            f'for w in "$@"; do echo "42+0 $w" > queue; done\necho \'{message}\' >&2; exit 1',
         )
-        command_double("squeue", "cat comment")
+        command_double("squeue", "cat queue")
         app = AppDef("x", [Role("r", image="", entrypoint="true")])
         scheduler = create_scheduler("x")
         monkeypatch.setattr(scheduler._slurm, "sleep", lambda seconds: None)

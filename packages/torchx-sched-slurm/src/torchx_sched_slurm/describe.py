@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.records import ReplicaRecord
 from torchx_kit.signals import describe_exit
@@ -26,12 +28,17 @@ def entry_from_record(host: Host, app_id: str, job: Job) -> Entry | None:
         job: The job as the queue or accounting lists it.
     """
     lead = job[0]
-    for mark in (lead.mark, lead.number):
-        path = record_path(lead.folder, mark) if mark and lead.folder else ""
-        if path and host.exists(path):
-            roles = SlurmRecord(host, path).roles()
-            return Entry(app_id, mark, lead.name, lead.folder, path, roles=roles)
-    return None
+    if lead.mark and lead.command and lead.command.startswith("/"):
+        path = posixpath.dirname(lead.command)
+    elif lead.folder:
+        path = record_path(lead.folder, lead.mark or lead.number)
+    else:
+        return None
+    if not host.exists(path):
+        return None
+    record = SlurmRecord(host, path)
+    mark = posixpath.basename(path)
+    return Entry(app_id, mark, lead.name, record.folder(), path, roles=record.roles())
 
 
 def app_state(host: Host, entry: Entry | None, job: Job | None) -> tuple[AppState, str]:
@@ -94,6 +101,8 @@ def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
         return AppState.PENDING, f"requeued: attempt {outcome.attempt + 1} has failed"
     if outcome.state == "SUCCEEDED":
         return AppState.SUCCEEDED, ""
+    if line := record.setup_failure():
+        return AppState.FAILED, f"setup failed with exit code {outcome.exit_code} at: {line}"
     if cause := record.cause():
         return _state_and_reason(cause)
     ending = record.ending()

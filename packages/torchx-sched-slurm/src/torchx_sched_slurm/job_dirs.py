@@ -1,11 +1,39 @@
-"""The file ``.torchxslurmjobdirs``, in which upstream's TorchX looks up the directories of jobs.
+"""The directories of jobs, as the user's machine sees them.
 
-The file is in the current directory of the user's machine, not on the cluster.
+:class:`JobDirBuilder` copies workspaces to them. In the file ``.torchxslurmjobdirs`` in the current
+directory of the user's machine, upstream's TorchX looks up the directories of jobs.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torchx_kit.workspace.dir_builder import DirBuilder, copy_workspace
+from torchx_kit.workspace.ignore import IgnoreRules
+from torchx_kit.workspace.tree import WorkspaceFile, tree_digest, workspace_files
+from torchx_sched_slurm.script import RECORDS
+from torchx_specs.errors import WorkspaceError
+from torchx_specs.model.templates import macros
+from torchx_specs.options.run_options import CfgVal
+from torchx_specs.workspace.builder import METADATA_KEY, Built, BuiltReference
+from torchx_specs.workspace.spec import Workspace
+
+if TYPE_CHECKING:
+    from torchx_specs.model.app import Role
+
+#: Name of the directory that contains the snapshots of workspaces, beside the records of jobs.
+SNAPSHOTS = "workspaces"
+#: A snapshot that was not requested by ``job_dir`` has at most this size, in bytes.
+MAX_SNAPSHOT_SIZE = 1 << 30
+
+# Files that jobs and submissions write. A copy of them would be useless, or reveal the variables of
+# earlier jobs.
+_FILES_OF_JOBS = IgnoreRules.parse(
+    f"{RECORDS}\n*/{RECORDS}\n.torchxslurmjobdirs\n*/.torchxslurmjobdirs\n"
+    "slurm-[0-9]*.out\n*/slurm-[0-9]*.out\nslurm-[0-9]*.err\n*/slurm-[0-9]*.err\n"
+)
 
 #: Name of the file; each line is ``<job id> = <directory>``.
 SLURM_JOB_DIRS = ".torchxslurmjobdirs"
@@ -46,3 +74,156 @@ def _save_job_dir(job_id: str, job_dir: str) -> None:
         os.write(fd, line)
     finally:
         os.close(fd)
+
+
+class JobDirBuilder(DirBuilder):
+    """Copies the workspace to ``job_dir``, or to a snapshot if ``job_dir`` is not set.
+
+    A snapshot is a directory below the current one, named by a digest of the files. Submissions of
+    equal workspaces share a snapshot, and later changes of the workspace do not reach it. If
+    ``job_dir`` contains ``${app_id}``, the running job copies its snapshot to ``job_dir``.
+
+    Args:
+        snapshots: Whether to make snapshots; otherwise the workspace is copied only to ``job_dir``.
+    """
+
+    def __init__(self, snapshots: bool = True) -> None:
+        self._snapshots = snapshots
+
+    def plan(
+        self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
+    ) -> BuiltReference | None:
+        """Return the reference to ``job_dir`` or to a snapshot; None if neither is possible.
+
+        Raises:
+            WorkspaceError: The workspace cannot be read, or is too large for a snapshot.
+            FolderExistsError: ``job_dir`` exists.
+        """
+        job_dir = str(cfg.get("job_dir") or "")
+        if job_dir and macros.app_id not in job_dir:
+            return super().plan(role_image, workspace, cfg)
+        if not self._snapshots:
+            return None
+        if not job_dir and (broad := _too_broad(workspace)):
+            import logging  # not at start-up
+
+            logging.getLogger(__name__).warning(
+                "%s is not copied: the job runs in the current directory, where it sees later"
+                " changes of its files",
+                broad,
+            )
+            return None
+        files = _files(workspace)
+        if not job_dir:
+            _check_size(workspace, files)
+        folder = os.path.join(local_path(fixed_part(job_dir)), RECORDS, SNAPSHOTS)
+        digest = _digest(workspace, files)
+        return BuiltReference(_snapshot(folder, files, digest), workspace)
+
+    def build(self, plan: BuiltReference, cfg: Mapping[str, CfgVal]) -> Built:
+        """Copy the workspace, unless the snapshot exists.
+
+        Raises:
+            WorkspaceError: The workspace cannot be read or has changed since it was planned, or the
+                copy cannot be written.
+        """
+        files = _files(plan.workspace)
+        if is_snapshot(plan.image):
+            digest = _digest(plan.workspace, files, save=True)
+            if _snapshot(os.path.dirname(plan.image), files, digest, save=True) != plan.image:
+                raise WorkspaceError(
+                    f"{plan.workspace} has changed since the dry run that planned {plan.image};"
+                    " submit again"
+                )
+            if os.path.isdir(plan.image):
+                return Built(ready=True)
+        try:
+            copy_workspace(plan.workspace, plan.image, bool(cfg.get("job_dir_links")), files)
+        except FileExistsError:
+            if not is_snapshot(plan.image):
+                raise  # otherwise a concurrent submission made the same snapshot
+        return Built(ready=True)
+
+
+def fixed_part(job_dir: str) -> str:
+    """Return the directory above the first component of a path that contains ``${app_id}``.
+
+    >>> fixed_part("/scratch/runs/job-${app_id}/out"), fixed_part("/scratch")
+    ('/scratch/runs', '/scratch')
+
+    Args:
+        job_dir: The path; an empty path is the current directory.
+    """
+    before, macro, _ = job_dir.partition(macros.app_id)
+    return os.path.dirname(before) if macro else before
+
+
+def local_path(path: str) -> str:
+    """Return the absolute path of a path on the user's machine."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def is_snapshot(folder: str) -> bool:
+    """Return whether a directory is the snapshot of a workspace."""
+    return os.path.dirname(folder).endswith(f"{os.sep}{RECORDS}{os.sep}{SNAPSHOTS}")
+
+
+def image_and_copy(role: Role) -> tuple[str, str]:
+    """Return the image of a role, and the directory to which its workspace is copied.
+
+    The directory is empty if the workspace is not copied to a directory.
+    """
+    planned = role.metadata.get(METADATA_KEY)
+    if not isinstance(planned, Mapping):
+        return role.image, ""
+    if planned.get("type") != "dir" or planned.get("image") != role.image:
+        return role.image, ""
+    return str(planned.get("base", "")), role.image
+
+
+def _files(workspace: Workspace) -> list[WorkspaceFile]:
+    return workspace_files(workspace, last_rules=_FILES_OF_JOBS)
+
+
+def _digest(workspace: Workspace, files: list[WorkspaceFile], save: bool = False) -> str:
+    from torchx_kit.workspace.digests import FileDigests
+
+    digests = FileDigests.for_workspace(workspace)
+    digest = tree_digest(files, digests, trust_listing=True)
+    if save:
+        digests.save()
+    return digest[:32]
+
+
+def _snapshot(parent: str, files: list[WorkspaceFile], digest: str, save: bool = False) -> str:
+    """Return the path of the first snapshot that does not exist, or that no job has changed."""
+    number = 1
+    while True:
+        folder = os.path.join(parent, digest if number == 1 else f"{digest}-{number}")
+        if not os.path.isdir(folder):
+            return folder
+        paths = {entry.path for entry in files}
+        copy = Workspace({folder: ""})
+        copied = [entry for entry in workspace_files(copy, ignore_name=()) if entry.path in paths]
+        if _digest(copy, copied, save) == digest:
+            return folder
+        number += 1
+
+
+def _too_broad(workspace: Workspace) -> str:
+    """Return the project that is the home directory or the root directory, or an empty string."""
+    broad = {os.path.realpath(os.path.expanduser("~")), os.path.realpath(os.sep)}
+    for source in workspace.projects:
+        if "://" not in source and os.path.realpath(os.path.expanduser(source)) in broad:
+            return source
+    return ""
+
+
+def _check_size(workspace: Workspace, files: list[WorkspaceFile]) -> None:
+    size = sum(entry.size for entry in files)
+    if size > MAX_SNAPSHOT_SIZE:
+        raise WorkspaceError(
+            f"workspace {workspace} has {size / 1e9:.1f} GB; a snapshot has at most"
+            f" {MAX_SNAPSHOT_SIZE / 1e9:.1f} GB. List its data in .torchxignore, copy it all by the"
+            " option job_dir, or pass --workspace='' to run in the current directory"
+        )

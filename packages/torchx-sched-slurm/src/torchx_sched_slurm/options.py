@@ -53,7 +53,7 @@ class SlurmOpts(StructuredOpts):
     hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds"""
 
     comment: str | None = None
-    """set the job's comment; TorchX appends an id of the submission"""
+    """set the job's comment"""
 
     constraint: str | None = None
     """require these features of the nodes, as for sbatch --constraint"""
@@ -65,9 +65,10 @@ class SlurmOpts(StructuredOpts):
     """notify of these events: BEGIN, END, FAIL, ALL and others"""
 
     job_dir: str | None = None
-    """run in this directory, which also gets the logs (default: the current directory); it must be
-    on a file system that all nodes share, and is created if missing. With a workspace, the
-    directory must not exist; the workspace is copied to it"""
+    """run in this directory, which also gets the logs and a copy of the workspace; it must be on a
+    file system that all nodes share. The directory and its parents are created; with a workspace,
+    it must not exist. ${app_id} becomes the job's number. Default: the logs are in the current
+    directory, and the job runs in a snapshot of the workspace below it"""
 
     qos: str | None = None
     """use this quality of service"""
@@ -107,6 +108,14 @@ class SlurmOpts(StructuredOpts):
 
     srun: list[str] | None = None
     """add options of srun: --mpi=pmix;--cpu-bind=cores"""
+
+    setup: list[str] | None = None
+    """run these lines of bash on the first node before the program: module load cuda/12.4;conda
+    activate train. Their variables reach all replicas; if a line fails, the job fails"""
+
+    inherit_env: bool = False
+    """pass variables of a surrounding Slurm job (SBATCH_*, SLURM_MEM_PER_* and other SLURM_*) to
+    sbatch and to the new job"""
 
     extra: list[str] | None = None
     """add directives of sbatch: nice=100;begin=now+1hour"""

@@ -7,20 +7,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torchx_sched_slurm.client import Slurm, SlurmError
+from torchx_sched_slurm.script import RECORDS, SCRIPT
 from torchx_sched_slurm.states import base_state
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
 
-# Separator of columns: not printable, because names and comments may contain printable ones.
+# Separator of columns: not printable, because names and paths may contain printable ones.
 _SEPARATOR = "\x1f"
-_SQUEUE = ("%i", "%T", "%r", "%S", "%N", "%V", "%Z", "%j", "%k")
-_SACCT = (
+_SQUEUE = ("%i", "%T", "%r", "%S", "%N", "%V", "%Z", "%j", "%o")
+_SACCT_BRIEF = ("JobID", "State", "JobName", "ExitCode")
+_SACCT_20 = (
     *("JobID", "State", "Reason", "Start", "NodeList", "Submit", "WorkDir"),
-    *("JobName", "Comment", "ExitCode"),
+    *("JobName", "ExitCode"),
 )
-_SACCT_OLD = ("JobID", "State", "JobName", "ExitCode")
+# SubmitLine exists since Slurm 21.08.
+_SACCT = (*_SACCT_20, "SubmitLine")
 
 _JOB_ID = re.compile(r"(\d+)(?:;([A-Za-z0-9_.-]+))?")
-_MARK = re.compile(r"\btorchx:([a-z0-9]{8,20})\b")
+_SCRIPT_PATH = re.compile(
+    rf"(?:^|[/ ]){re.escape(RECORDS)}/([a-z0-9]{{8,20}})/{re.escape(SCRIPT)}$"
+)
 _NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
 
 
@@ -59,8 +64,9 @@ class Component:
         submitted: Time of the submission.
         folder: Working directory of the job.
         name: Name of the job; upstream's TorchX gives each component its own name.
-        comment: Comment of the job.
         exit_code: Exit code and signal, in the form ``code:signal``.
+        command: Path of the job's script, or the command line of sbatch, which ends with this path.
+            Empty if the job has no script file; None if the query does not show it.
     """
 
     number: str
@@ -72,28 +78,33 @@ class Component:
     submitted: str = ""
     folder: str = ""
     name: str = ""
-    comment: str = ""
     exit_code: str = ""
+    command: str | None = None
 
     @property
     def mark(self) -> str:
-        """The mark of the submission; empty if TorchX did not submit the job."""
-        match = _MARK.search(self.comment)
-        return match[1] if match else ""
+        """The mark of the submission; empty if TorchX did not submit the job.
+
+        The mark is part of the script's path. Job comments belong to users and sites.
+        """
+        return mark_of_script(self.command or "")
 
 
 #: The components of a job.
 Job = tuple[Component, ...]
 
 
-def comment_with_mark(comment: str | None, mark: str) -> str:
-    """Return a job's comment with the mark of its submission.
+def mark_of_script(command: str) -> str:
+    """Return the mark in the path of a job's script, or an empty string.
+
+    >>> mark_of_script("/home/me/.torchx-slurm/bcdfghjklmnp/torchx-sbatch.sh")
+    'bcdfghjklmnp'
 
     Args:
-        comment: The user's comment, None or empty for none.
-        mark: The mark of the submission.
+        command: The path, or a command line that ends with the path.
     """
-    return f"{comment} torchx:{mark}" if comment else f"torchx:{mark}"
+    match = _SCRIPT_PATH.search(command)
+    return match[1] if match else ""
 
 
 def queued_job(slurm: Slurm, job_id: JobId) -> Job | None:
@@ -148,7 +159,7 @@ class Accounting:
         return self._query(("-u", self._slurm.host.user(), "-S", f"now-{days}days"), brief=True)
 
     def _query(self, selection: tuple[str, ...], brief: bool = False) -> dict[str, Job]:
-        columns = (_SACCT_OLD,) if brief else (_SACCT, _SACCT_OLD)
+        columns = (_SACCT_BRIEF,) if brief else (_SACCT, _SACCT_20, _SACCT_BRIEF)
         for names in columns if self._is_available else ():
             try:
                 output = self._slurm.run(
@@ -182,7 +193,7 @@ def parse_squeue(output: str) -> dict[str, Job]:
             submitted=values[5],
             folder=values[6],
             name=values[7],
-            comment="" if values[8] == "(null)" else values[8],
+            command="" if values[8] == "(null)" else values[8],
         )
         for values in _rows(output, len(_SQUEUE))
     )
@@ -210,8 +221,8 @@ def parse_sacct(output: str, columns: tuple[str, ...] = _SACCT) -> dict[str, Job
                 submitted=row.get("Submit", ""),
                 folder=row.get("WorkDir", ""),
                 name=row["JobName"],
-                comment=row.get("Comment", ""),
                 exit_code=row["ExitCode"],
+                command=row.get("SubmitLine"),
             )
         )
     return _jobs(components)

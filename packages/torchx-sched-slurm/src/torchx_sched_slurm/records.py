@@ -14,12 +14,12 @@ import re
 from dataclasses import dataclass, field
 from functools import partial
 
+from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_kit.jobs.records import JobRecord
-from torchx_sched_slurm.script import RECORDS
+from torchx_sched_slurm.script import RECORDS, SCRIPT
 
-#: Name, in the record, of the script that sbatch reads. The running job adds a copy, ``script``.
-SCRIPT = "torchx-sbatch.sh"
+_TAIL_CHARACTERS = 4000
 
 # A line of the script's table of roles: replicas, restarts, name.
 _ROLE = re.compile(r'    "(\d+) (\d+) (\S+)"')
@@ -54,7 +54,7 @@ class Entry:
 
     Attributes:
         app_id: The job's id.
-        mark: The mark of the submission: a random id, which is also in the job's comment.
+        mark: The mark of the submission: a random id, which is part of the script's path.
         name: Name of the app.
         folder: The job's working directory, which also contains the logs.
         record: Directory of the job's record.
@@ -129,13 +129,41 @@ class SlurmRecord(JobRecord):
         text = self.text("srun")
         return next((name for name, pattern in _CAUSES.items() if re.search(pattern, text)), "")
 
+    def folder(self) -> str:
+        """Return the directory with the logs."""
+        return self.text("folder").rstrip("\n") or self._submission_folder()
+
+    def setup_failure(self) -> str:
+        """Return the line of the option ``setup`` that failed, or an empty string."""
+        return self.text("setup").partition("\n")[0]
+
+    def batch_log_hint(self, job_number: str) -> str:
+        """Return the path and the last line of the batch script's log.
+
+        Return an empty string if the log is missing or empty.
+
+        Args:
+            job_number: The job's number.
+        """
+        path = posixpath.join(self._submission_folder(), f"slurm-{job_number}.out")
+        try:
+            text = self.host.read_text(path)
+        except HostFileError:
+            return ""
+        lines = [line.strip() for line in text[-_TAIL_CHARACTERS:].split("\n") if line.strip()]
+        return f"{path} ends with: {lines[-1]}" if lines else ""
+
+    def _submission_folder(self) -> str:
+        return posixpath.dirname(posixpath.dirname(self.path))
+
     def end_files(self, role: int, k: int) -> list[str]:
         """Return the paths of the files that change when a replica or the job ends."""
         return [posixpath.join(self.path, "outcome"), self.replica_path(role, k)]
 
     def roles(self) -> list[RoleEntry]:
         """Return the roles in the script's table, for jobs that are not in the index."""
-        rows = _ROLE.findall(self.text("script").partition("\n)")[0])
+        text = self.text("script") or self.text(SCRIPT)  # a pending job has no copy yet
+        rows = _ROLE.findall(text.partition("\n)")[0])
         return [RoleEntry(name, name, int(count)) for count, _, name in rows]
 
 

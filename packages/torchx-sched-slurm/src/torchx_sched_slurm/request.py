@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_kit.names.limits import BATCH_JOB, fit_name
-from torchx_kit.scripts.containers import apptainer_command, bind_mounts
-from torchx_kit.scripts.shell import join, quote, quote_around
+from torchx_kit.scripts.containers import apptainer_command, bind_mounts, enroot_image
+from torchx_kit.scripts.shell import join, quote, quote_around, quote_ascii
 from torchx_sched_slurm import script
+from torchx_sched_slurm.job_dirs import image_and_copy, is_snapshot, local_path
 from torchx_sched_slurm.options import DIRECTIVES, SlurmOpts, directive
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
+from torchx_specs.model.templates import macros
 from torchx_specs.version import __version__
 
 # Apptainer passes these variables to the container only if they have the prefix APPTAINERENV_.
@@ -35,6 +37,7 @@ class SlurmReplicaRequest:
         max_retries: How often a failed replica is restarted on its node.
         img_root: Value of the macro ``${img_root}``.
         prefix: Apptainer's command line, which precedes the program; empty without Apptainer.
+        snapshot: Copy of the workspace in which the program runs; empty for the job's directory.
     """
 
     name: str
@@ -48,6 +51,7 @@ class SlurmReplicaRequest:
     max_retries: int = 0
     img_root: str = ""
     prefix: list[str] = field(default_factory=list)
+    snapshot: str = ""
 
     @classmethod
     def from_role(
@@ -91,6 +95,9 @@ class SlurmReplicaRequest:
             sbatch.update(_gpus(opts, resource.gpu))
         sbatch.update(directive(text) for text in opts.extra or ())
         srun.update(directive(text) for text in opts.srun or ())
+        image, copy = image_and_copy(role)
+        job_dir = opts.job_dir or ""
+        moved = is_snapshot(copy) and macros.app_id in job_dir  # the job copies it to job_dir
         request = cls(
             name=name,
             entrypoint=role.entrypoint,
@@ -99,13 +106,14 @@ class SlurmReplicaRequest:
             sbatch_opts=sbatch,
             env=dict(role.env),
             replicas_per_node=per_node,
-            img_root=role.image,
+            img_root=local_path(job_dir) if moved else role.image,
+            snapshot=copy if is_snapshot(copy) else "",
         )
         try:
             if container_image or opts.container == "pyxis":
-                request._use_pyxis(role, container_image or role.image)
+                request._use_pyxis(role, container_image or image)
             elif opts.container == "apptainer":
-                request._use_apptainer(role)
+                request._use_apptainer(replace(role, image=image))
         except RequestError as e:
             raise RequestError(f"role '{role.name}': {e}") from None
         return request
@@ -132,25 +140,27 @@ class SlurmReplicaRequest:
             opts["ntasks"] = str(count)
         return {**opts, **self.sbatch_opts}
 
-    def command_lines(self, mask: bool = False) -> list[str]:
+    def command_lines(self, mask: bool = False, folder: str = "") -> list[str]:
         """Return the lines of the role's function in the script.
 
         Args:
+            folder: Working directory of the program; empty for the job's directory.
             mask: Whether to mask the values of variables whose names look like a secret's.
 
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process.
         """
         try:
-            return script.command_lines(
+            lines = script.command_lines(
                 self.entrypoint, self.args, self.env, self.img_root, self.prefix, mask=mask
             )
         except RequestError as e:
             raise RequestError(f"role '{self.name}': {e}") from None
+        return [f"cd -- {quote_ascii(folder)} || exit", *lines] if folder else lines
 
     def _use_pyxis(self, role: Role, image: str) -> None:
         self.img_root = ""
-        self.srun_opts["container-image"] = image
+        self.srun_opts["container-image"] = enroot_image(image)
         # the container needs the job's directory, because the record and the logs are there
         mounts = [script.WORK_FOLDER, *bind_mounts(role, "Pyxis")]
         self.srun_opts["container-mounts"] = ",".join(mounts)
@@ -174,6 +184,8 @@ class SlurmBatchRequest:
         images_to_push: Ignored; kept for code written for upstream's TorchX.
         job_name: The job's name.
         record: Directory of the job's record; None means a directory named by the job's number.
+        setup: Lines of bash that run before srun.
+        inherit_env: Whether the job gets the variables of a surrounding Slurm job.
     """
 
     cmd: list[str]
@@ -183,9 +195,14 @@ class SlurmBatchRequest:
     images_to_push: tuple[str, Any] | None = None
     job_name: str = ""
     record: str | None = None
+    setup: list[str] = field(default_factory=list)
+    inherit_env: bool = False
 
     def materialize(self, *, mask: bool = False) -> str:
         """Return the batch script.
+
+        Without ``record``, the script does not need the snapshot of a workspace, which only a
+        submission makes.
 
         Args:
             mask: Whether to mask the values of variables whose names look like a secret's.
@@ -200,9 +217,12 @@ class SlurmBatchRequest:
         name = fit_name(name, BATCH_JOB)
         problems: list[str] = []
         commands = []
+        moves = self.record is not None and macros.app_id in (self.job_dir or "")
+        snapshots = list(dict.fromkeys(role.snapshot for role in roles if role.snapshot))
         for role in roles:
+            folder = "" if self.record is None or moves else role.snapshot
             try:
-                commands.append(role.command_lines(mask))
+                commands.append(role.command_lines(mask, folder))
             except RequestError as e:
                 problems += e.problems
         if problems:
@@ -221,6 +241,7 @@ class SlurmBatchRequest:
             header=[
                 f"Generated by TorchX {__version__}",
                 "Run with: " + " ".join(self.cmd),
+                *(f"torchx run copies the workspace to {snapshot}" for snapshot in snapshots),
             ],
             directives="\n#SBATCH hetjob\n".join(components),
             roles=[(role.num_replicas, role.max_retries, role.name) for role in roles],
@@ -228,6 +249,9 @@ class SlurmBatchRequest:
             srun=f'srun --export=ALL --wait=0 --kill-on-bad-exit=1 \\\n    {srun} "$SLURM_JOB_ID"',
             max_retries=self.max_retries,
             record=self.record,
+            job_dir=self.job_dir if moves else None,
+            snapshot=snapshots[0] if snapshots and moves else None,
+            setup=self.setup,
         )
 
     def groups(self) -> list[list[SlurmReplicaRequest]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
+from torchx_kit.hosts.local import LocalHost
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.role_checks import (
     app_problems,
@@ -17,11 +18,13 @@ from torchx_kit.role_checks import (
     entrypoint_problems,
     replica_count_problems,
 )
+from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_slurm.client import Slurm as Slurm
 from torchx_sched_slurm.client import SlurmError as SlurmError
 from torchx_sched_slurm.client import UnreachableError as UnreachableError
 from torchx_sched_slurm.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
+from torchx_sched_slurm.job_dirs import JobDirBuilder, image_and_copy, is_snapshot
 from torchx_sched_slurm.job_dirs import _get_job_dirs as _get_job_dirs
 from torchx_sched_slurm.job_dirs import _save_job_dir as _save_job_dir
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
@@ -49,6 +52,8 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Sc
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from torchx_specs.workspace.builder import WorkspaceBuilder
 
 # Maximum age of a description that the followers of an app's logs share.
 _MAX_AGE_SECONDS = 2.0
@@ -96,8 +101,16 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         self._accounting = Accounting(self._slurm)
         self._index = Index()
         self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
+        # the entries of described jobs; those of other machines are not in the index
+        self._entries: dict[str, Entry] = {}
 
     # -- submission
+
+    def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
+        builders = super()._workspace_builders()
+        if type(builders.get("dir")) is DirBuilder:  # no plugin has replaced the builder
+            builders["dir"] = JobDirBuilder(snapshots=isinstance(self._host, LocalHost))
+        return builders
 
     def _validate(self, app: AppDef, scheduler: str, cfg: SlurmOpts | None = None) -> None:
         """Accept roles without a resource: they get the partition's defaults."""
@@ -113,11 +126,16 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         names = fit_names([role.name for role in app.roles], BATCH_JOB)
         docker = cfg.get("workspace_type") == "docker" and not cfg.container
         roles = {}
+        copies = [copy for role in app.roles if is_snapshot(copy := image_and_copy(role)[1])]
+        if len(set(copies)) > 1 and cfg.job_dir:
+            raise RequestError(f"roles have different workspaces, but one job_dir: '{cfg.job_dir}'")
         for role in app.roles:
             request = SlurmReplicaRequest.from_role(
                 names[role.name], role, cfg, container_image=role.image if docker else None
             )
             request.num_replicas = role.num_replicas
+            if copies and not request.snapshot:
+                request.snapshot = copies[0]  # as with job_dir, all roles run in one directory
             if role.retry_policy == RetryPolicy.REPLICA:
                 request.max_retries = role.max_retries
             roles[role.name] = request
@@ -130,6 +148,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             job_dir=cfg.job_dir,
             max_retries=min((role.max_retries for role in requeued), default=0),
             job_name=fit_name(app.name, BATCH_JOB),
+            setup=list(cfg.setup or ()),
+            inherit_env=cfg.inherit_env,
         )
         batch.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(batch, repr)
@@ -181,7 +201,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         if job_id is None or (entry is not None and entry.deleted):
             return None
         outcome = SlurmRecord(self._host, entry.record).outcome() if entry else None
-        if outcome is not None and outcome.state == "SUCCEEDED":
+        if entry is not None and outcome is not None and outcome.state == "SUCCEEDED":
+            self._entries[app_id] = entry
             return describe.describe(self._host, app_id, entry, None)
         job, warning = None, ""
         try:
@@ -197,6 +218,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             if job is None:
                 return None
             entry = describe.entry_from_record(self._host, app_id, job)
+        if entry is not None:
+            self._entries[app_id] = entry
         description = describe.describe(self._host, app_id, entry, job, warning)
         self._save_final_state(entry, job)
         return description
@@ -285,12 +308,11 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             UnknownReplicaError: The job has no such role or replica.
         """
         from torchx_kit.jobs.logs import replica_log, warn_if_limited_by_time
-        from torchx_sched_slurm.logs import batch_log_hint
 
         warn_if_limited_by_time("slurm", since, until)
         number = app_id.partition(";")[0]
-        entry = self._index.get(app_id) if JobId.parse(app_id) else None
         description = self._recent_description(app_id)
+        entry = self._entries.get(app_id)
         if description is None and app_id not in _get_job_dirs():
             raise BackendError(f"job {app_id} does not exist")
         if entry is not None and entry.roles:
@@ -306,7 +328,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             is_running=description is not None and not is_terminal(description.state),
             is_finished=lambda: self._has_ended(app_id, record),
             watch=record.end_files(role, k) if record else (),
-            missing_hint=lambda: batch_log_hint(self._host, folder, number),
+            missing_hint=lambda: record.batch_log_hint(number) if record else "",
         )
 
     def _log_location(
@@ -355,7 +377,7 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
 
 def _entry_of_job(entry: Entry | None, job: Job | None) -> Entry | None:
     """Return the entry, or None if it belongs to an earlier job with the same number."""
-    if entry is None or job is None or not job[0].comment:
+    if entry is None or job is None or job[0].command is None:
         return entry
     return entry if job[0].mark == entry.mark else None
 

@@ -28,12 +28,14 @@ from torchx_specs.model.templates import macros
 
 #: Name of the directory that contains the records of jobs, in the directory of the logs.
 RECORDS = ".torchx-slurm"
+#: Name, in the record, of the script that sbatch reads. The running job adds a copy, ``script``.
+SCRIPT = "torchx-sbatch.sh"
 
 # Placeholders for values that only the running job knows. They contain a NUL character, which no
 # argument can contain.
 _JOB = "\0job\0"
 _REPLICA = "\0replica\0"
-#: Placeholder in options of srun for a mount of the job's working directory.
+#: Placeholder in options of srun for a mount of the directory with the record and the logs.
 WORK_FOLDER = "\0folder\0"
 
 
@@ -41,9 +43,9 @@ def role_quoting(img_root: str) -> RoleQuoting:
     """Return the quoting of a role's arguments and variables.
 
     Args:
-        img_root: Value of the macro ``${img_root}``.
+        img_root: Value of the macro ``${img_root}``; it may contain the macro ``${app_id}``.
     """
-    values = macros.Values(img_root, _JOB, _REPLICA, ENV_RANK0_HOST)
+    values = macros.Values(img_root.replace(macros.app_id, _JOB), _JOB, _REPLICA, ENV_RANK0_HOST)
     return RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
 
 
@@ -105,7 +107,9 @@ def option(name: str, value: str | None) -> str:
 def srun_options(opts: Mapping[str, str | None]) -> str:
     """Return options of srun, quoted for the script."""
     argv = [f"--{k}" if v is None else f"--{k}={v}" for k, v in opts.items()]
-    return " ".join(quote_around(arg, {WORK_FOLDER: '"$PWD:$PWD"'}, quote_ascii) for arg in argv)
+    return " ".join(
+        quote_around(arg, {WORK_FOLDER: '"$tx_base:$tx_base"'}, quote_ascii) for arg in argv
+    )
 
 
 def render(
@@ -117,6 +121,9 @@ def render(
     srun: str,
     max_retries: int,
     record: str | None,
+    job_dir: str | None = None,
+    snapshot: str | None = None,
+    setup: Iterable[str] = (),
 ) -> str:
     """Return the script.
 
@@ -129,6 +136,13 @@ def render(
         srun: Command line of srun.
         max_retries: How often the job is requeued if it fails.
         record: Directory of the job's record; None means a directory named by the job's number.
+        job_dir: Absolute path of the directory that the job creates and runs in. It contains the
+            macro ``${app_id}``. None means the directory above the one of the records.
+        snapshot: Directory whose content the job copies to ``job_dir``.
+        setup: Lines of bash that run before srun.
+
+    Raises:
+        RequestError: A line of ``setup`` or ``job_dir`` cannot be written to a script.
     """
     roles = list(roles)
     place = quote_ascii(record) if record else f'"$PWD/{RECORDS}/$SLURM_JOB_ID"'
@@ -140,8 +154,64 @@ def render(
         srun=srun,
         max_retries=max_retries,
         place=place,
+        job_dir=_job_dir_lines(job_dir, snapshot) if job_dir else "",
+        setup=_setup_lines(list(setup)),
         run_replica=RUN_REPLICA,
     )
+
+
+def _job_dir_lines(job_dir: str, snapshot: str | None) -> str:
+    path = quote_around(job_dir, {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
+    copy = f"cp -a -- {quote_ascii(snapshot)}/. " if snapshot else "mkdir -- "
+    return _JOB_DIR.format(path=path, copy=copy)
+
+
+def _setup_lines(lines: list[str]) -> str:
+    if not lines:
+        return ""
+    for line in lines:
+        if re.search(r"[\0\r]", line):
+            raise RequestError(f"option setup: {line!r} contains a NUL or a carriage return")
+    return _SETUP.format(lines="\n".join(lines))
+
+
+# The part of the script that creates the directory of the job. A requeued job finds it.
+_JOB_DIR = """
+tx_folder={path}
+if [ ! -e "$tx_record/folder" ]; then
+    if [ -e "$tx_folder" ]; then
+        echo "$tx_folder exists; set the option job_dir to a new directory" >&2
+        exit 1
+    fi
+    rm -rf -- "$tx_folder.new"
+    mkdir -p -- "${{tx_folder%/*}}" && {copy}"$tx_folder.new" \\
+        && mv -T -- "$tx_folder.new" "$tx_folder" && echo "$tx_folder" > "$tx_record/folder" \\
+        || exit 1
+fi
+cd -- "$tx_folder" || exit 1
+"""
+
+# The user's lines run in this shell, so that srun gets the variables that they set.
+_SETUP = """
+tx_setup_failed() {{
+    tx_code=$1
+    trap - ERR EXIT
+    set +e
+    echo "setup failed with exit code $tx_code at: $2" >&2
+    echo "$2" > "$tx_record/setup"
+    tx_end
+}}
+trap 'tx_line=$BASH_COMMAND' ERR
+trap 'tx_setup_failed "$?" "${{tx_line:-exit}}"' EXIT
+set -e
+{lines}
+set +e
+trap - ERR EXIT
+if [ "$tx_ended" ]; then
+    tx_code=143
+    tx_end
+fi
+"""
 
 
 # The script's own variables begin with tx_, so that no variable of the user changes. Replicas trap
@@ -188,15 +258,17 @@ export TORCHX_MAX_RETRIES={max_retries}
 
 tx_record={place}
 tx_start=${{SLURM_RESTART_COUNT:-0}}
-if ! cd -- "${{tx_record%/*/*}}" || ! (umask 077 && mkdir -p "$tx_record" \\
+tx_base=${{tx_record%/*/*}}
+if ! cd -- "$tx_base" || ! (umask 077 && mkdir -p "$tx_record" \\
     && cp -- "$0" "$tx_record/script" \\
     && rm -f "$tx_record"/replica-* "$tx_record"/error-* \\
         "$tx_record"/failed "$tx_record"/outcome "$tx_record"/ending \\
+        "$tx_record"/setup \\
     && echo "$tx_start $SLURM_JOB_ID $(date +%s)" > "$tx_record/started"); then
     echo "cannot write to $tx_record on $(hostname)" >&2
     exit 1
 fi
-
+{job_dir}
 # The node of replica 0 of the first role, by a name that the other nodes can resolve.
 tx_nodes=${{SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}}
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$tx_nodes" | head -n 1)
@@ -208,8 +280,27 @@ export TORCHX_RANK0_HOST
 
 tx_ended=
 tx_query() {{ timeout 10 scontrol -o show job "$SLURM_JOB_ID" > "$tx_record/ending"; }}
+# Requeues a job that failed, or reports its end. tx_code is the exit code.
+tx_end() {{
+    echo "job exited with code $tx_code"
+    tx_outcome=SUCCEEDED
+    if [ "$tx_code" -ne 0 ]; then
+        tx_outcome=FAILED
+        # Slurm signals the tasks before this script, so ask whether the job is to end
+        if [ -z "$tx_ended" ] && tx_query; then
+            grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
+        fi
+        if [ -z "$tx_ended" ] && [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
+            echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+            trap '' TERM # requeue ends scontrol, too
+            scontrol requeue "$SLURM_JOB_ID" && exit "$tx_code"
+        fi
+    fi
+    echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+    exit "$tx_code"
+}}
 trap 'tx_ended=1; tx_query' TERM
-trap 'kill -USR1 "$tx_srun"' USR1
+{setup}trap 'kill -USR1 "$tx_srun"' USR1
 trap 'kill -USR2 "$tx_srun"' USR2
 {srun} \\
     2> >(tee "$tx_record/srun" >&2) &
@@ -220,20 +311,5 @@ if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then # srun may exit with
     IFS=' ' read -r tx_n tx_k tx_node tx_code < "$tx_record/failed"
     echo "replica $tx_k of ${{tx_roles[tx_n]##* }} on $tx_node was the first to fail"
 fi
-echo "job exited with code $tx_code"
-tx_outcome=SUCCEEDED
-if [ "$tx_code" -ne 0 ]; then
-    tx_outcome=FAILED
-    # Slurm signals the tasks before this script, so ask whether the job is to end
-    if [ -z "$tx_ended" ] && tx_query; then
-        grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
-    fi
-    if [ -z "$tx_ended" ] && [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
-        echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
-        trap '' TERM # requeue ends scontrol, too
-        scontrol requeue "$SLURM_JOB_ID" && exit "$tx_code"
-    fi
-fi
-echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
-exit "$tx_code"
+tx_end
 """

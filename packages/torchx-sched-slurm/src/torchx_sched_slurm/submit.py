@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 from torchx_kit.hosts.api import Host
@@ -11,14 +12,20 @@ from torchx_kit.names.ids import random_id
 from torchx_kit.retry import Backoff, retry
 from torchx_sched_slurm import job_dirs, queries
 from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError
-from torchx_sched_slurm.records import SCRIPT, SlurmRecord, record_path
+from torchx_sched_slurm.records import SlurmRecord, record_path
 from torchx_sched_slurm.request import SlurmBatchRequest
+from torchx_sched_slurm.script import SCRIPT
 from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.model.templates import macros
 
 _MEMORY_MESSAGE = "memory specification can not be satisfied"
 # A node with at most this memory has no memory configured; Slurm's default is 1 MB.
 _UNMANAGED_MEMORY_MB = 1000
 _LONGEST_PAUSE = 8.0
+# Variables that configure Slurm's commands, not jobs.
+_CLIENT_VARIABLES = frozenset(
+    {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_TIME_FORMAT"}
+)
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +46,16 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
     """
     host = slurm.host
     mark = random_id(12)
-    folder = _working_dir(host, request)
-    request = replace(request, record=record_path(folder, mark))
-    record = SlurmRecord(host, record_path(folder, mark))
+    tracked = bool(request.job_dir)
+    base, folder = _directories(host, request)
+    request = replace(request, record=record_path(base, mark), job_dir=folder)
+    record = SlurmRecord(host, record_path(base, mark))
     path = record.create(SCRIPT, request.materialize(), option="job_dir")
-    argv = [*_argv(request, folder, mark), path]
+    argv = [*request.cmd, f"--chdir={base}", path]
+    env = {} if request.inherit_env else _surrounding_job(host)
     try:
         try:
-            job_id = _submit_once(slurm, argv, mark)
+            job_id = _submit_once(slurm, argv, mark, env)
         except SlurmError as e:
             if _MEMORY_MESSAGE not in str(e).lower() or not _is_memory_unmanaged(slurm, request):
                 raise
@@ -55,50 +64,60 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
                 " memory; set the option nomem to omit this warning"
             )
             host.write(path, _without_memory(request).materialize())
-            job_id = _submit_once(slurm, argv, mark)
+            job_id = _submit_once(slurm, argv, mark, env)
     except UnreachableError:
         raise  # keep the record: Slurm may have accepted the job
     except BaseException:
         record.remove()
         raise
-    if request.job_dir:
+    folder = folder.replace(macros.app_id, job_id.partition(";")[0])
+    if tracked:
         _save_job_dir(job_id, folder)
     return job_id, folder, record.path
 
 
-def _working_dir(host: Host, request: SlurmBatchRequest) -> str:
+def _directories(host: Host, request: SlurmBatchRequest) -> tuple[str, str]:
+    """Return two absolute paths: the directory above the record, and the one of the logs.
+
+    The paths differ only if ``job_dir`` contains ``${app_id}``: then the job creates the second
+    directory.
+    """
     if not request.job_dir:
-        return host.resolve()
-    folder = host.resolve(request.job_dir)
+        return host.resolve(), host.resolve()
+    base = host.resolve(job_dirs.fixed_part(request.job_dir))
     try:
-        host.make_dirs(folder)
+        host.make_dirs(base)
     except HostFileError as e:
         raise RequestError(f"option job_dir: {e}") from None
-    return folder
+    return base, host.resolve(request.job_dir)
 
 
-def _argv(request: SlurmBatchRequest, folder: str, mark: str) -> list[str]:
-    comment = None
-    argv = []
-    for argument in request.cmd:
-        if argument.startswith("--comment="):
-            comment = argument.partition("=")[2]
-        else:
-            argv.append(argument)
-    return [*argv, f"--comment={queries.comment_with_mark(comment, mark)}", f"--chdir={folder}"]
+def _surrounding_job(host: Host) -> dict[str, None]:
+    """Return the variables with which a surrounding Slurm job would change the new job.
+
+    Outside of a job, the variables are the user's defaults for sbatch.
+    """
+    names = host.variable_names()
+    if "SLURM_JOB_ID" not in names:
+        return {}
+    return dict.fromkeys(
+        name
+        for name in names
+        if name.startswith(("SBATCH_", "SLURM_", "SRUN_")) and name not in _CLIENT_VARIABLES
+    )
 
 
-def _submit_once(slurm: Slurm, argv: list[str], mark: str) -> str:
+def _submit_once(slurm: Slurm, argv: list[str], mark: str, env: Mapping[str, None]) -> str:
     """Submit a job exactly once, and return the job's id.
 
     If sbatch gets no answer, the controller may still have accepted the job. So search the queue
-    for the mark, and submit the job again only if no job has this mark.
+    for a script's path with the mark, and submit the job again only if no job has this mark.
     """
     backoff = Backoff(slurm.patience, longest_pause=_LONGEST_PAUSE, sleep=slurm.sleep)
     try:
         while True:
             try:
-                output = slurm.run(*argv)
+                output = slurm.run(*argv, env=env)
                 break
             except UnreachableError as e:
                 logger.warning("%s; retrying for at most %g s", e, slurm.patience)
@@ -109,7 +128,7 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str) -> str:
     except UnreachableError as e:
         raise UnreachableError(
             f"{e}; retried for {slurm.patience:g} s. Slurm may have accepted the job: then"
-            f" squeue -o '%i %k' lists it with the comment torchx:{mark}"
+            f" squeue -o '%i %o' lists it with a path that contains {mark}"
         ) from None
     lines = [line.strip() for line in output.split("\n") if line.strip()]
     if not lines or queries.JobId.parse(lines[-1]) is None:
@@ -119,9 +138,9 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str) -> str:
 
 def _job_with_mark(slurm: Slurm, mark: str) -> str:
     """Return the id of the job with a mark, an empty string if there is none."""
-    output = slurm.run("squeue", "-h", "-t", "all", "-u", slurm.host.user(), "-o", "%i %k")
+    output = slurm.run("squeue", "-h", "-t", "all", "-u", slurm.host.user(), "-o", "%i %o")
     for line in output.split("\n"):
-        if line.endswith(f"torchx:{mark}"):
+        if queries.mark_of_script(line.rstrip()) == mark:
             return line.split()[0].partition("+")[0]
     return ""
 

@@ -48,7 +48,7 @@ class Host(ABC):
         argv: Sequence[str],
         *,
         stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
         """Run a command without a shell, and return its output, whatever its exit code.
@@ -56,7 +56,8 @@ class Host(ABC):
         Args:
             argv: The program, which is searched on the host's PATH, and its arguments.
             stdin: Standard input of the command; None means empty input.
-            env: Variables to set for the command, in addition to the host's environment.
+            env: Variables to set for the command, in addition to the host's environment. None
+                removes a variable.
             timeout: How long the command may take, in seconds; None for no limit.
 
         Raises:
@@ -65,6 +66,10 @@ class Host(ABC):
                 possible; whether it had an effect is unknown.
             HostError: The program cannot be started.
         """
+
+    def variable_names(self) -> list[str]:
+        """Return the names of the variables that commands inherit, or [] if they are unknown."""
+        return []
 
     @abstractmethod
     def user(self) -> str:

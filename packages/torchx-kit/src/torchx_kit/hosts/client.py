@@ -35,7 +35,7 @@ class ClusterClient:
     #: Parts of error messages, in lower case, that mean that the batch system is unreachable.
     unreachable_messages: ClassVar[tuple[str, ...]]
     #: Variables to set for every command.
-    env: ClassVar[Mapping[str, str]] = {}
+    env: ClassVar[Mapping[str, str | None]] = {}
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class ClusterClient:
         self.sleep = sleep
 
     def run(
-        self, *argv: str, timeout: float | None = None, env: Mapping[str, str] | None = None
+        self, *argv: str, timeout: float | None = None, env: Mapping[str, str | None] | None = None
     ) -> str:
         """Run a command once and return its standard output.
 
         Args:
             argv: The command and its arguments.
             timeout: How long the command may take, in seconds, instead of the client's time limit.
-            env: Variables to set for the command, instead of the client's.
+            env: Variables to set for the command, instead of the client's; None removes a variable.
 
         Raises:
             BackendError: ``error`` if the command fails or does not exist, ``unreachable_error`` if
@@ -100,7 +100,7 @@ class ClusterClient:
         self,
         argv: Sequence[str],
         timeout: float | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         allow_empty: bool = False,
     ) -> str:
         name = argv[0]

@@ -25,7 +25,7 @@ class LocalHost(Host):
         argv: Sequence[str],
         *,
         stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
         # imported here, so that dry runs and start-up do not load it
@@ -40,7 +40,7 @@ class LocalHost(Host):
                 capture_output=True,
                 timeout=timeout,
                 check=False,
-                env={**os.environ, **env} if env else None,
+                env=_environment(env) if env else None,
             )
         except FileNotFoundError:
             raise CommandNotFoundError(f"there is no command {name} on PATH") from None
@@ -53,6 +53,9 @@ class LocalHost(Host):
             done.stdout.decode("utf-8", "surrogateescape"),
             done.stderr.decode("utf-8", "surrogateescape"),
         )
+
+    def variable_names(self) -> list[str]:
+        return list(os.environ)
 
     def user(self) -> str:
         return str(os.getuid())
@@ -119,6 +122,11 @@ class LocalHost(Host):
         from torchx_kit.logs.file_logs import Tail, follow_files
 
         return follow_files(paths, None, Tail(is_finished, watch, check_every))
+
+
+def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**os.environ, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ class FakeHost(LocalHost):
         argv: Sequence[str],
         *,
         stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
         self.commands.append(list(argv))

@@ -6,6 +6,8 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.mounts import BindMount
 
+_DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
+
 
 def bind_mounts(role: Role, runtime: str) -> list[str]:
     """Return the role's mounts as ``source:destination``, with ``:ro`` if read-only.
@@ -26,6 +28,37 @@ def bind_mounts(role: Role, runtime: str) -> list[str]:
             raise RequestError(f"{runtime} cannot mount a path with a comma: {text!r}")
         mounts.append(text)
     return mounts
+
+
+def enroot_image(image: str) -> str:
+    """Return the name of an image in the form that Enroot and Pyxis read: ``REGISTRY#IMAGE:TAG``.
+
+    Enroot separates the registry by ``#``, and reads either a tag or a digest; of an image with
+    both, only the digest is kept. Paths, squashfs files and names that already have a ``#`` stay
+    unchanged.
+
+    >>> enroot_image("ghcr.io/pytorch/torchx:0.7.0"), enroot_image("pytorch/pytorch:2.5.1")
+    ('ghcr.io#pytorch/torchx:0.7.0', 'pytorch/pytorch:2.5.1')
+
+    Args:
+        image: The image as Docker names it, an Enroot URI, or a path.
+    """
+    scheme, separator, name = image.rpartition("://")
+    is_path = name.startswith(("/", "./", "../", "~")) or name.endswith(".sqsh")
+    if is_path or "#" in name or scheme not in ("", "docker"):
+        return image
+    first, slash, rest = name.partition("/")
+    user, at, host = first.rpartition("@")
+    is_host = bool(slash) and ("." in host or ":" in host or host == "localhost")
+    if is_host and host in _DOCKER_HUB:
+        name = f"{user}{at}{rest}"  # Enroot's default registry
+    elif is_host:
+        name = f"{user}{at}{host}#{rest}"
+    repository, digest_mark, digest = name.rpartition("@sha256:")
+    if digest_mark:
+        folder, slash, last = repository.rpartition("/")
+        name = f"{folder}{slash}{last.partition(':')[0]}{digest_mark}{digest}"
+    return f"{scheme}{separator}{name}"
 
 
 def apptainer_command(role: Role, working_dir: str | None = None) -> list[str]:

@@ -135,14 +135,20 @@ class TmpDirWorkspaceMixin(WorkspaceMixin[None]):
         role.image = _copy_to_temporary(Workspace({workspace: ""}))
 
 
-def copy_workspace(workspace: Workspace, folder: str, hard_links: bool = False) -> None:
+def copy_workspace(
+    workspace: Workspace,
+    folder: str,
+    hard_links: bool = False,
+    files: Iterable[WorkspaceFile] | None = None,
+) -> None:
     """Copy a workspace to a new folder, completely or not at all, with file modes and links.
 
     Args:
         workspace: The workspace.
-        folder: The new folder; its parent must exist.
+        folder: The new folder; missing parents are created.
         hard_links: Whether to create hard links to files of the same file system instead of copies.
             A file that is changed in place then changes on both sides.
+        files: The files to copy (default: all files of the workspace that no rule excludes).
 
     Raises:
         WorkspaceError: The workspace cannot be read, or ``folder`` cannot be created.
@@ -153,9 +159,10 @@ def copy_workspace(workspace: Workspace, folder: str, hard_links: bool = False) 
 
     folder = os.path.abspath(folder)
     _check_absent(folder)
-    files = workspace_files(workspace)
+    files = workspace_files(workspace) if files is None else files
     parent, name = os.path.split(folder)
     try:
+        os.makedirs(parent, exist_ok=True)
         partial = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
     except OSError as e:
         raise WorkspaceError(f"cannot create {folder}: {e.strerror or e}") from None
@@ -275,8 +282,10 @@ def _check_absent(folder: str) -> None:
             f"{folder} exists; set job_dir to a new folder, to which the workspace is copied"
         )
     parent = os.path.dirname(folder)
+    while not os.path.lexists(parent) and parent != os.path.dirname(parent):
+        parent = os.path.dirname(parent)
     if not os.path.isdir(parent):
-        raise WorkspaceError(f"cannot create {folder}: its parent folder {parent} does not exist")
+        raise WorkspaceError(f"cannot create {folder}: {parent} is not a folder")
 
 
 def _rename_into_place(partial: str, folder: str) -> None:

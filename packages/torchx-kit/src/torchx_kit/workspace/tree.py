@@ -78,7 +78,9 @@ def _open(entry: WorkspaceFile) -> IO[bytes] | FileIO:
 
 
 def workspace_files(
-    workspace: Workspace, ignore_name: str | Sequence[str] = TORCHX_IGNORE
+    workspace: Workspace,
+    ignore_name: str | Sequence[str] = TORCHX_IGNORE,
+    last_rules: IgnoreRules | None = None,
 ) -> list[WorkspaceFile]:
     """Return the files of a workspace, ordered by path.
 
@@ -94,6 +96,7 @@ def workspace_files(
         workspace: The workspace.
         ignore_name: Name of the ignore file, or several names; their rules apply in this order. A
             missing file has no rules.
+        last_rules: Rules that every project has in addition, after those of its ignore file.
 
     Raises:
         WorkspaceError: A project does not exist, a file cannot be read, or a link leads to a folder
@@ -112,6 +115,8 @@ def workspace_files(
             entries = [_fsspec_file(name, fs, fs.info(root))]
         else:
             rules = read_ignore_rules(fs, root, ignore_name)
+            if last_rules is not None:
+                rules = rules + last_rules
             if not prefix:
                 root_rules = rules
             entries = _local_files(root, rules) if fs is None else _fsspec_files(fs, root, rules)
