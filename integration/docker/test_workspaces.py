@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,6 +78,29 @@ def test_roles_that_share_image_and_workspace_share_a_build(
     submit()
     assert len(images()) == 3
     assert images().items() > first.items()
+
+
+def test_changed_file_becomes_a_layer_on_the_previous_image(
+    scheduler: DockerScheduler,
+    ended: Ended,
+    projects: dict[str, Path],
+    images: Callable[[], dict[str, str]],
+) -> None:
+    project = projects["one"]
+    (project / "large").write_bytes(os.urandom(1 << 20))
+    script = project / "which.txt"
+    counts = []
+    for text in ("first\n", "second\n"):
+        script.write_text(text)
+        app_id = scheduler.submit(
+            AppDef("app", [reader("a", project)]), {"pull": "never", "quiet": True}
+        )
+        assert ended(app_id).state == AppState.SUCCEEDED
+        assert list(scheduler.log_iter(app_id, "a"))[-1] == text
+        api = scheduler._docker_client.api
+        layers = [api.inspect_image(name)["RootFS"]["Layers"] for name in images()]
+        counts.append(sorted(map(len, layers)))
+    assert counts == [[2], [2, 3]]
 
 
 def test_failed_build_starts_no_container(

@@ -1,6 +1,6 @@
 """Start a separate Docker Engine on this machine, with base images made here: no downloads.
 
-    integration/services/docker_engine.py start FOLDER [--python]
+    integration/services/docker_engine.py start FOLDER [OPTION ...]
     export DOCKER_HOST=unix://FOLDER/docker.sock
     integration/services/docker_engine.py stop FOLDER
 
@@ -8,6 +8,10 @@ The engine runs as root and keeps its files in FOLDER. ``integration/install.sh 
 the programs. The images are ``torchx-test/busybox:1`` (busybox-static) and, with ``--python``,
 ``torchx-test/python:1`` (Debian's Python with its libraries). ``stop`` ends the process whose id is
 in FOLDER/docker.pid, and no other.
+
+With ``--containerd-store``, containerd stores the images. With ``--root CHROOT``, the programs are
+those of another Debian release, in a folder that ``integration/chroot.sh`` has made; FOLDER must
+then be in /tmp or /var/tmp.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -31,7 +36,10 @@ from service_process import environment, is_alive, send_signal, spawn
 PATIENCE = 60.0
 BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
-
+#: The packages of an engine in a folder that integration/chroot.sh makes.
+PACKAGES = ("docker.io", "containerd", "iptables")
+#: Folders that an engine in such a folder shares with this machine.
+_SHARED = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp")
 
 # Daemons outlive this process; the list keeps Popen from warning about that.
 _started: list[subprocess.Popen[bytes]] = []
@@ -44,6 +52,8 @@ def start(
     storage_driver: str = "",
     live_restore: bool = False,
     addresses: str = "10.213.0.0/16",
+    root: Path | None = None,
+    containerd_store: bool = False,
 ) -> dict[str, str]:
     """Start an engine in ``folder``, or restart the engine that was stopped there.
 
@@ -53,6 +63,9 @@ def start(
         storage_driver: The storage driver, for example ``overlay2``; empty for the engine's choice.
         live_restore: Whether containers continue while the daemon is stopped.
         addresses: The addresses of the engine's networks, of which each uses 256.
+        root: The folder of another Debian release with the engine's programs; None for this
+            machine's programs.
+        containerd_store: Whether containerd stores the images (``containerd-snapshotter``).
 
     Returns:
         The environment variables by which clients find the engine.
@@ -71,6 +84,8 @@ def start(
     command += ["--config-file", str(folder / "daemon.json"), "--group", "root"]
     if storage_driver:
         command += ["--storage-driver", storage_driver]
+    if root is not None:
+        command = _in_chroot(root.resolve(), command)
     # Addresses of its own keep this engine away from the bridges of other engines.
     settings = {
         "bridge": "none",
@@ -80,6 +95,8 @@ def start(
         "default-address-pools": [{"base": addresses, "size": 24}],
         "shutdown-timeout": 3,
     }
+    if containerd_store:
+        settings["features"] = {"containerd-snapshotter": True}
     (folder / "daemon.json").write_text(json.dumps(settings))
     (folder / "dockerd.pid").unlink(missing_ok=True)
     process = spawn(command, folder / "dockerd.log", "docker", environment({}))
@@ -98,6 +115,39 @@ def start(
     if python and PYTHON not in present.split():
         import_python(variables)
     return variables
+
+
+def make_chroot(release: str) -> Path:
+    """Return a folder with the engine of another Debian release; install it there if it is missing.
+
+    Args:
+        release: The name of the release, for example ``trixie``.
+
+    Raises:
+        ServiceError: The packages cannot be installed.
+    """
+    folder = Path("/var/tmp/torchx-chroots", f"{release}-docker")
+    script = Path(__file__).resolve().parent.parent / "chroot.sh"
+    command = [str(script), release, str(folder), *PACKAGES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment({}))
+    if done.returncode:
+        raise ServiceError(
+            f"cannot install the Docker Engine of Debian {release} in {folder}:"
+            f" {done.stderr.strip() or done.stdout.strip()}"
+        )
+    return folder
+
+
+def _in_chroot(root: Path, command: list[str]) -> list[str]:
+    """Return a command that runs ``command`` in a chroot, with mounts that end with the process."""
+    folder = shlex.quote(str(root))
+    # runc needs a root directory that is a mount point.
+    mounts = [f"mount --bind {folder} {folder}"]
+    mounts += [f"mount --rbind {path} {folder}{path}" for path in _SHARED]
+    script = " && ".join([*mounts, 'exec chroot "$@"'])
+    # Mounts of containers must not reach this machine's namespace, where nobody would remove them.
+    isolated = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+    return [*isolated, str(root), *command]
 
 
 def stop(folder: Path) -> None:
@@ -261,12 +311,19 @@ def main() -> int:
     parser.add_argument("action", choices=("start", "stop"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", action="store_true")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--containerd-store", action="store_true")
     arguments = parser.parse_args()
     if arguments.action == "stop":
         destroy(arguments.folder)
         return 0
     try:
-        variables = start(arguments.folder, python=arguments.python)
+        variables = start(
+            arguments.folder,
+            python=arguments.python,
+            root=arguments.root,
+            containerd_store=arguments.containerd_store,
+        )
     except ServiceError as e:
         stop(arguments.folder)
         print(f"docker: {e}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,10 +17,12 @@ from torchx_workspace_docker.archive import write_tar
 from torchx_workspace_docker.engine.client import (
     connect,
     engine_errors,
+    has_containerd_store,
     read_events,
     registry_login,
 )
 from torchx_workspace_docker.engine.load import load_image
+from torchx_workspace_docker.engine.previous import plan_increment
 from torchx_workspace_docker.image_config import LABEL_BASE, LABEL_VERSION, working_folder
 from torchx_workspace_docker.layer import disk_errors, temporary_folder
 from torchx_workspace_docker.plan import Plan, check_unchanged
@@ -29,7 +31,7 @@ from torchx_workspace_docker.progress import Progress
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-    from torchx_kit.workspace import BuiltReference
+    from torchx_kit.workspace import BuiltReference, WorkspaceFile
 
 DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 
@@ -113,7 +115,13 @@ def _build(
 ) -> str:
     image, workspace = reference.image, str(reference.workspace)
     if plan.has_dockerfile or _needs_docker_build(plan, base):
-        return _docker_build(client, image, plan, base, workspace, cfg)
+        return _docker_build(client, image, plan, plan.base, plan.files, base, workspace, cfg)
+    if has_containerd_store(client, base):
+        increment = plan_increment(client, plan, base, workspace)
+        parent = plan.base if increment.parent is base else str(increment.parent["Id"])
+        built = _docker_build(client, image, plan, parent, increment.files, base, workspace, cfg)
+        increment.remember(built)
+        return built
     with Progress(image, bool(cfg.get("quiet"))) as progress:
         return load_image(client, image, plan, base, workspace, progress)
 
@@ -202,21 +210,39 @@ def _docker_build(
     client: DockerClient,
     image: str,
     plan: Plan,
+    parent: str,
+    files: Sequence[WorkspaceFile],
     base: Mapping[str, Any],
     workspace: str,
     cfg: Mapping[str, CfgVal],
 ) -> str:
+    """Build an image with ``docker build``, and return its id.
+
+    Args:
+        client: The client of the engine.
+        image: The name of the new image.
+        plan: The planned contents of the new image.
+        parent: The image to which files are added.
+        files: The files that are added to ``parent``.
+        base: The engine's description of the base image.
+        workspace: The workspace as a text, for the build argument ``WORKSPACE``.
+        cfg: The options.
+    """
+    build_args = {"IMAGE": parent}
+    if plan.has_dockerfile:
+        # The engine warns of an argument that the Dockerfile does not use.
+        build_args["WORKSPACE"] = workspace
     with temporary_folder() as folder:
         path = os.path.join(folder, "context.tar")
         with disk_errors(path), open(path, "wb+") as context:
-            _write_context(plan, context)
+            _write_context(plan, files, context)
             context.seek(0)
             check_unchanged(plan)
             events = client.api.build(
                 fileobj=context,
                 custom_context=True,
                 dockerfile=TORCHX_DOCKERFILE,
-                buildargs={"IMAGE": plan.base, "WORKSPACE": workspace},
+                buildargs=build_args,
                 pull=False,
                 rm=True,
                 forcerm=True,  # Remove intermediate containers after a failure too.
@@ -228,14 +254,14 @@ def _docker_build(
     return str(client.api.inspect_image(image)["Id"])
 
 
-def _write_context(plan: Plan, out: IO[bytes]) -> None:
+def _write_context(plan: Plan, files: Sequence[WorkspaceFile], out: IO[bytes]) -> None:
     if plan.has_dockerfile:
         # Both ignore files were applied already. With .dockerignore, the engine would remove files
         # that .torchxignore includes.
-        files = [entry for entry in plan.files if entry.path != ".dockerignore"]
+        files = [entry for entry in files if entry.path != ".dockerignore"]
         write_tar(files, "", out)
     else:
-        write_tar(plan.files, _CONTEXT, out, {TORCHX_DOCKERFILE: _COPY_DOCKERFILE})
+        write_tar(files, _CONTEXT, out, {TORCHX_DOCKERFILE: _COPY_DOCKERFILE})
 
 
 def _log_build(image: str, events: Iterable[Mapping[str, Any]], quiet: bool) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: How long one response of the engine may take, in seconds.
 _TIMEOUT = 600
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+#: Storage drivers that only the engine's own image store has.
+_ENGINE_DRIVERS = frozenset({"overlay2", "vfs"})
+_CONTAINERD_STORE = ["driver-type", "io.containerd.snapshotter.v1"]
 
 
 class FullEngineError(BackendError, WorkspaceError):
@@ -87,6 +90,21 @@ def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Ma
             " see what uses it: docker system df"
         )
     raise WorkspaceError(f"cannot {action}: {errors[0]}")
+
+
+def has_containerd_store(client: DockerClient, image: Mapping[str, Any]) -> bool:
+    """Return True if containerd stores the engine's images.
+
+    That store loads only archives that have all layers of an image.
+
+    Args:
+        client: The client of the engine.
+        image: The engine's description of any image.
+    """
+    driver = (image.get("GraphDriver") or {}).get("Name")
+    if driver in _ENGINE_DRIVERS:
+        return False  # Without a query: the engine runs programs to answer it.
+    return _CONTAINERD_STORE in (client.api.info().get("DriverStatus") or ())
 
 
 def registry_login(image: str) -> dict[str, str] | None:

@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from torchx_workspace_docker.archive import tar_chunks, tar_header, tar_size
-from torchx_workspace_docker.build_cache import recall, remember
 from torchx_workspace_docker.engine.client import read_events
+from torchx_workspace_docker.engine.previous import layers_of, plan_increment
 from torchx_workspace_docker.image_config import patched_config, working_folder
-from torchx_workspace_docker.layer import LAYER_FORMAT, layer_contents
 from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.progress import Progress
 
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 #: The smallest size of the blocks that are sent, in bytes.
 _BLOCK = 1 << 20
 _BLOCKS_AHEAD = 4
-#: Maximum number of layers on top of the base; the next build starts again with one layer.
-_MAX_LAYERS = 20
-#: Add only the changed files if the workspace is at least this many times as large as these.
-_MIN_RATIO = 4
 
 
 def load_image(
@@ -56,47 +51,13 @@ def load_image(
     Raises:
         WorkspaceError: The engine refuses the image, or the workspace has changed meanwhile.
     """
-    contents = layer_contents(plan.files, plan.digests)
-    key = json.dumps([LAYER_FORMAT, str(base["Id"]), workspace])
-    parent, files = _previous_image(client, key, base, plan.files, contents) or (base, plan.files)
-    archive = _image_archive(image, plan, files, base, parent, progress)
+    increment = plan_increment(client, plan, base, workspace)
+    archive = _image_archive(image, plan, increment.files, base, increment.parent, progress)
     for _ in read_events(f"load {image}", client.api.load_image(archive, quiet=True)):
         pass
     loaded = str(client.api.inspect_image(image)["Id"])
-    remember("images", key, {"image": loaded, "content": contents})
+    increment.remember(loaded)
     return loaded
-
-
-def _previous_image(
-    client: DockerClient,
-    key: str,
-    base: Mapping[str, Any],
-    files: Sequence[WorkspaceFile],
-    contents: Mapping[str, str],
-) -> tuple[dict[str, Any], Sequence[WorkspaceFile]] | None:
-    """Return the workspace's previous image, and the files that differ from it.
-
-    Return None if there is no such image, if much differs, or if the image has many layers already.
-    Return None also if a file was removed from the workspace: the base image may have a file of the
-    same name, which would have to reappear.
-    """
-    import docker.errors
-
-    cached = recall("images", key)
-    if cached is None or not cached["content"].keys() <= contents.keys():
-        return None
-    try:
-        previous: dict[str, Any] = client.api.inspect_image(cached["image"])
-    except docker.errors.NotFound:
-        return None
-    changed = [
-        entry for entry in files if cached["content"].get(entry.path) != contents[entry.path]
-    ]
-    total, size = (sum(entry.size for entry in some) for some in (files, changed))
-    added_layers = len(_layers(previous)) - len(_layers(base))
-    if added_layers >= _MAX_LAYERS or size * _MIN_RATIO > total:
-        return None
-    return previous, changed
 
 
 def _image_archive(
@@ -132,8 +93,8 @@ def _image_archive(
         yield block
         progress.advance(len(block))
     check_unchanged(plan)
-    layers = [*_layers(parent), f"sha256:{digest.hexdigest()}"]
-    config = patched_config(_config(base), layers[len(_layers(base)) :], str(base["Id"]))
+    layers = [*layers_of(parent), f"sha256:{digest.hexdigest()}"]
+    config = patched_config(_config(base), layers[len(layers_of(base)) :], str(base["Id"]))
     manifest = [
         {
             "Config": "config.json",
@@ -174,13 +135,9 @@ def _read_ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
             pool.shutdown(cancel_futures=True)
 
 
-def _layers(image: Mapping[str, Any]) -> list[str]:
-    return list(image["RootFS"].get("Layers") or [])
-
-
 def _config(image: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the engine's description of an image to an image configuration."""
-    layers = _layers(image)
+    layers = layers_of(image)
     return {
         "architecture": image.get("Architecture") or "amd64",
         "os": image.get("Os") or "linux",

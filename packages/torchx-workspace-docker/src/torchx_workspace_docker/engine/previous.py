@@ -1,0 +1,97 @@
+"""Find the previous image of a workspace, so that a build adds only the changed files to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchx_workspace_docker.build_cache import recall, remember
+from torchx_workspace_docker.layer import LAYER_FORMAT, layer_contents
+from torchx_workspace_docker.plan import Plan
+
+if TYPE_CHECKING:
+    from docker.client import DockerClient
+
+    from torchx_kit.workspace import WorkspaceFile
+
+#: Maximum number of layers on top of the base; the next build starts again with one layer.
+_MAX_LAYERS = 20
+#: Add only the changed files if the workspace is at least this many times as large as these.
+_MIN_RATIO = 4
+
+
+@dataclass(frozen=True)
+class Increment:
+    """The files of a new image, and the image to which they are added.
+
+    Args:
+        parent: The engine's description of the base image, or of the workspace's previous image.
+        files: The files that ``parent`` lacks.
+        key: The cache key of the workspace's last image.
+        contents: For each path of the workspace, the text that :func:`layer_contents` returns.
+    """
+
+    parent: Mapping[str, Any]
+    files: Sequence[WorkspaceFile]
+    key: str
+    contents: Mapping[str, str]
+
+    def remember(self, image: str) -> None:
+        """Write the id of the new image to the cache, so that the next build can add to it."""
+        remember("images", self.key, {"image": image, "content": dict(self.contents)})
+
+
+def plan_increment(
+    client: DockerClient, plan: Plan, base: Mapping[str, Any], workspace: str
+) -> Increment:
+    """Return the files to add to the workspace's previous image, or all files and the base.
+
+    Args:
+        client: The client of the engine.
+        plan: The contents of the new image.
+        base: The engine's description of the base image.
+        workspace: The workspace as a text; part of the cache key.
+    """
+    contents = layer_contents(plan.files, plan.digests)
+    key = json.dumps([LAYER_FORMAT, str(base["Id"]), workspace])
+    parent, files = _previous_image(client, key, base, plan.files, contents) or (base, plan.files)
+    return Increment(parent, files, key, contents)
+
+
+def layers_of(image: Mapping[str, Any]) -> list[str]:
+    """Return the digests of an image's layers before compression."""
+    return list(image["RootFS"].get("Layers") or [])
+
+
+def _previous_image(
+    client: DockerClient,
+    key: str,
+    base: Mapping[str, Any],
+    files: Sequence[WorkspaceFile],
+    contents: Mapping[str, str],
+) -> tuple[dict[str, Any], Sequence[WorkspaceFile]] | None:
+    """Return the workspace's previous image, and the files that differ from it.
+
+    Return None if there is no such image, if much differs, or if the image has many layers already.
+    Return None also if a file was removed from the workspace: the base image may have a file of the
+    same name, which would have to reappear.
+    """
+    import docker.errors
+
+    cached = recall("images", key)
+    if cached is None or not cached["content"].keys() <= contents.keys():
+        return None
+    try:
+        previous: dict[str, Any] = client.api.inspect_image(cached["image"])
+    except docker.errors.NotFound:
+        return None
+    changed = [
+        entry for entry in files if cached["content"].get(entry.path) != contents[entry.path]
+    ]
+    total, size = (sum(entry.size for entry in some) for some in (files, changed))
+    added_layers = len(layers_of(previous)) - len(layers_of(base))
+    if added_layers >= _MAX_LAYERS or size * _MIN_RATIO > total:
+        return None
+    return previous, changed
