@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DOUBLE = Path(__file__).resolve().parent / "lsf_double.py"
-PROGRAMS = ("bsub", "bjobs", "bkill", "bhist", "bhosts")
+PROGRAMS = ("bsub", "bjobs", "bkill", "brequeue", "bresume", "bhist", "bhosts")
 
 
 @pytest.fixture(scope="session")
