@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 DOUBLE = Path(__file__).resolve().parent / "lsf_double.py"
-PROGRAMS = ("bsub", "bjobs", "bkill", "bhist", "bhosts")
+PROGRAMS = ("bsub", "bjobs", "bkill", "brequeue", "bresume", "bhist", "bhosts")
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +41,11 @@ def lsf(real_lsf: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.setenv("LSF_DOUBLE_DIR", str(state))
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     return state
+
+
+@pytest.fixture
+def scheduler(lsf: Path | None, real_lsf: bool) -> LsfScheduler:
+    """A scheduler on the double."""
+    if real_lsf:
+        pytest.skip("bsub is on PATH: this test needs the double")
+    return create_scheduler("test")

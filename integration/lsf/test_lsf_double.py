@@ -2,62 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from lsf_jobs import app, jobs, wait
 
 from torchx_sched_lsf.scheduler import LsfError, LsfScheduler, create_scheduler
-from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
-from torchx_specs.schedulers import DescribeAppResponse, Stream
+from torchx_specs import AppState, macros
+from torchx_specs.schedulers import Stream
 
 pytestmark = pytest.mark.usefixtures("lsf")
 
 
-@pytest.fixture
-def scheduler(lsf: Path | None, real_lsf: bool) -> LsfScheduler:
-    if real_lsf:
-        pytest.skip("bsub is on PATH: this test needs the double")
-    return create_scheduler("test")
-
-
-def app(*args: str, name: str = "app", count: int = 1, **attributes: object) -> AppDef:
-    role = Role(
-        "main",
-        image="",
-        entrypoint="bash",
-        args=["-c", *args],
-        num_replicas=count,
-        resource=Resource(cpu=1, gpu=0, memMB=50),
-    )
-    for key, value in attributes.items():
-        setattr(role, key, value)
-    return AppDef(name, [role])
-
-
-def wait_for(scheduler: LsfScheduler, app_id: str, *states: AppState) -> DescribeAppResponse:
-    deadline = time.monotonic() + 60
-    while True:
-        found = scheduler.describe(app_id)
-        assert found is not None
-        if found.state in states or (not states and is_terminal(found.state)):
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
-
-
-def states_of(folder: Path) -> list[str]:
-    return [json.loads(path.read_text())["stat"] for path in sorted(folder.glob("*.json"))]
+def states_of(folder: Path) -> list[object]:
+    return [job["stat"] for job in jobs(folder)]
 
 
 def test_replicas_start_after_rank_0_and_know_its_host(scheduler: LsfScheduler) -> None:
     job = app(f"echo ${{{macros.rank0_env[2:-1]}}} $0", macros.replica_id, count=3)
     job.roles[0].args[1] = "echo $TORCHX_RANK0_HOST $0"
     app_id = scheduler.submit(job, {})
-    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
     host = os.uname().nodename
     for k in range(3):
         assert list(scheduler.log_iter(app_id, "main", k)) == [f"{host} {k}\n"]
@@ -87,7 +55,7 @@ def test_failed_replica_ends_the_others(scheduler: LsfScheduler) -> None:
     app_id = scheduler.submit(
         app('[ "$0" = 1 ] && exit 4; sleep 300', macros.replica_id, count=3), {}
     )
-    found = wait_for(scheduler, app_id)
+    found = wait(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert "main/1" in found.msg
     assert found.roles_statuses[0].replicas[1].exit_code == 4
@@ -96,13 +64,13 @@ def test_failed_replica_ends_the_others(scheduler: LsfScheduler) -> None:
 @pytest.mark.parametrize("by", ["us", "bkill"])
 def test_cancelled_app(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
     app_id = scheduler.submit(app("sleep 300", count=2), {})
-    wait_for(scheduler, app_id, AppState.RUNNING)
+    wait(scheduler, app_id, AppState.RUNNING)
     if by == "us":
         scheduler.cancel(app_id)
     else:
         ids = [path.stem for path in lsf.glob("*.json")]
         subprocess.run(["bkill", *ids], check=True, capture_output=True)
-    assert wait_for(scheduler, app_id).state == AppState.CANCELLED
+    assert wait(scheduler, app_id).state == AppState.CANCELLED
 
 
 def test_refused_queue_leaves_no_jobs_and_files(scheduler: LsfScheduler, lsf: Path) -> None:
@@ -124,8 +92,8 @@ def test_jobs_are_killed_if_lsf_refuses_a_later_one(
     real.write_text(
         text.replace(
             "exec ",
-            f'[ -e "{tmp_path}/once" ] && {{ echo full >&2; exit 255; }}\n'
-            f'touch "{tmp_path}/once"\nexec ',
+            f'[ "$1" != -V ] && [ -e "{tmp_path}/once" ] && {{ echo full >&2; exit 255; }}\n'
+            f'[ "$1" = -V ] || touch "{tmp_path}/once"\nexec ',
         )
     )
     with pytest.raises(LsfError, match="full"):
@@ -139,7 +107,7 @@ def test_jobs_are_killed_if_lsf_refuses_a_later_one(
 def test_jobdir_with_special_characters(scheduler: LsfScheduler, tmp_path: Path) -> None:
     folder = tmp_path / 'it\'s $HOME `x` "y"'
     app_id = scheduler.submit(app("pwd"), {"jobdir": str(folder)})
-    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == [f"{folder}\n"]
 
 
@@ -147,7 +115,7 @@ def test_app_that_was_submitted_with_another_home(
     scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = scheduler.submit(app("sleep 300"), {})
-    wait_for(scheduler, app_id, AppState.RUNNING)
+    wait(scheduler, app_id, AppState.RUNNING)
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "another home"))
     another = create_scheduler("another")
     found = another.describe(app_id)
@@ -155,7 +123,7 @@ def test_app_that_was_submitted_with_another_home(
     assert (found.state, [r.role for r in found.roles_statuses]) == (AppState.RUNNING, ["main"])
     assert [item.app_id for item in another.list()] == [app_id]
     another.cancel(app_id)
-    wait_for(another, app_id, AppState.FAILED, AppState.CANCELLED)
+    wait(another, app_id, AppState.FAILED, AppState.CANCELLED)
 
 
 def test_missing_lsf_is_reported(scheduler: LsfScheduler, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,13 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobIndex[Entry]:
     return JobIndex("cluster", "jobs", from_dict=lambda data: Entry(**data))
 
 
+def test_removed_entry_is_missing(index: JobIndex[Entry]) -> None:
+    index.put(Entry("a"))
+    index.remove("a")
+    index.remove("a")
+    assert index.get("a") is None
+
+
 def test_entries_are_stored_and_replaced(index: JobIndex[Entry], tmp_path: Path) -> None:
     assert index.get("b") is None
     assert list(index.entries()) == []

@@ -21,10 +21,15 @@ def test_app_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
     monkeypatch.chdir(tmp_path)
 
+    state = "RUN"
+
     def command(argv: list[str]) -> str:
         if argv[0] == "/bin/bash":
-            return "submitted 0 0 101\n"
-        return "101 RUN project name n1\n" if argv[0] == "bjobs" else ""
+            record = posixpath.dirname(argv[1])
+            host.write(f"{record}/jobs", "0 0 101\n")
+            host.write(f"{record}/submitted", "all\n")
+            return ""
+        return f"101 {state} project name n1\n" if argv[0] == "bjobs" else ""
 
     host = FakeHost(str(tmp_path / "remote"), command)
     scheduler = create_scheduler("test", host=host)
@@ -48,6 +53,7 @@ def test_app_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     followed = scheduler.log_iter(app_id, "main", should_tail=True, streams=Stream.STDOUT)
     host.write(f"{record}/replica-0-0", "0 n1 5 6 0\n")
     assert list(followed) == ["one\n"]
+    state = "DONE"
     assert [(item.app_id, item.state) for item in scheduler.list()] == [
         (app_id, AppState.SUCCEEDED)
     ]

@@ -33,14 +33,15 @@ class TestParsers:
             "101     me      PEND  normal     login                   app-main-0 Nov 21 03:00\n"
         )
         [job] = queries.parse_wide(out)
-        assert (job.job_id, job.stat) == ("101", "PEND")
+        assert (job.job_id, job.stat, job.name, job.host) == ("101", "PEND", "app-main-0", "")
+        [job] = queries.parse_wide(out.replace("login                   app", "login 2*node1 app"))
+        assert (job.name, job.host) == ("app-main-0", "node1")
 
     @pytest.mark.parametrize(
         ("lines", "expected"),
         [
             (
                 [
-                    "Job <1>, Status <EXIT>",
                     "Mon: Exited with exit code 137. The CPU",
                     "Mon: Completed <exit>; TERM_MEMLIMIT: job killed after reaching memory limit",
                 ],
@@ -48,7 +49,7 @@ class TestParsers:
             ),
             (
                 ["Mon: Exited by signal 9. Completed <exit>; TERM_RUNLIMIT: job killed"],
-                ("TERM_RUNLIMIT: time limit", None, False),
+                ("TERM_RUNLIMIT: run time limit", None, False),
             ),
             (
                 [
@@ -62,15 +63,18 @@ class TestParsers:
                 [" PENDING REASONS:", " Not enough slots: 3 hosts;", " Load: 1 host;", "", " X"],
                 ("Not enough slots: 3 hosts; Load: 1 host", None, False),
             ),
-            (["Job <1>, Status <RUN>"], ("", None, False)),
+            (["Mon: Started"], ("", None, False)),
         ],
     )
     def test_long_form_of_bjobs(
         self, lines: list[str], expected: tuple[str, int | None, bool]
     ) -> None:
-        reason, code, killed = states.parse_long_form("\n".join([*lines, ""]))
-        assert reason.startswith(expected[0])
-        assert (code, killed) == expected[1:]
+        text = "\n".join(["Job <1>, User <me>", *lines, "", "-----", "Job <2>, Status <RUN>"])
+        found = states.parse_long_form(text)
+        assert list(found) == ["1", "2"]
+        assert found["1"].reason.startswith(expected[0])
+        assert (found["1"].exit_code, found["1"].cancelled) == expected[1:]
+        assert found["2"] == states.Explanation()
 
 
 class TestUpstreamFunctions:

@@ -49,20 +49,21 @@ def text(scheduler: LsfScheduler, *roles: Role, **cfg: object) -> str:
 
 
 def submissions(made: str) -> list[str]:
-    return re.findall(r"^submit .*$", made, re.M)
+    return re.findall(r"^    (submit \d.*)$", made, re.M)
 
 
 class TestScript:
-    def test_each_replica_is_a_job_that_waits_for_the_first(self, scheduler: LsfScheduler) -> None:
+    def test_each_replica_is_a_job(self, scheduler: LsfScheduler) -> None:
         made = text(scheduler, role(num_replicas=2), role("b"), lsf_queue="q", time="1:30")
         app_id = re.findall(r"^tx_app=(\S+)$", made, re.M)[0]
         assert app_id.startswith("myapp-")
-        options = "-q q -W 1:30 -n 2 -R 'span[hosts=1] rusage[mem=64]'"
-        assert submissions(made) == [
-            f"submit 0 0 {options}",
-            f"submit 0 1 {options} -w 'started({app_id}-main-0)'",
-            f"submit 1 0 {options} -w 'started({app_id}-main-0)'",
-        ]
+        options = '-q q -W 1:30 -n 2 -R "span[hosts=1] rusage[mem=$(memory 64)]"'
+        assert submissions(made) == [f"submit {at} {options}" for at in ("0 0", "0 1", "1 0")]
+
+    def test_project_is_the_users(self, scheduler: LsfScheduler) -> None:
+        made = text(scheduler, role(), project="genomics")
+        assert submissions(made)[0].startswith("submit 0 0 -P genomics ")
+        assert "-P" not in text(scheduler, role())
 
     def test_script_is_valid_bash_in_ascii(self, scheduler: LsfScheduler) -> None:
         made = text(scheduler, role("it's\n", args=["x\ny", "'", "é"]), jobdir="/a 'b'")
@@ -76,7 +77,7 @@ class TestScript:
 
     def test_gpus_are_requested(self, scheduler: LsfScheduler) -> None:
         made = text(scheduler, role(resource=Resource(cpu=1, gpu=2, memMB=1)))
-        assert "-gpu num=2:mode=shared:j_exclusive=yes" in made
+        assert '-gpu "num=2$tx_per_host:mode=shared:j_exclusive=yes"' in made
 
     def test_docker_takes_variables_by_name(self, scheduler: LsfScheduler) -> None:
         job = role(

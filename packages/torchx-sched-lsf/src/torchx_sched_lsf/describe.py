@@ -1,145 +1,318 @@
-"""The state of an app, from the app's record and from bjobs."""
+"""The state of apps, from their records and from bjobs."""
 
 from __future__ import annotations
 
-from torchx_kit.jobs.records import JobRecord, ReplicaRecord
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from torchx_kit.jobs.records import ReplicaRecord
 from torchx_kit.signals import describe_exit, process_exit_code
-from torchx_sched_lsf.client import Lsf
+from torchx_sched_lsf.client import Lsf, LsfError
+from torchx_sched_lsf.names import job_name
 from torchx_sched_lsf.queries import (
     Job,
+    all_jobs,
     bjobs_msg_to_describe,
     combined_state,
-    explain_job,
+    explain_jobs,
     jobs_by_id,
 )
-from torchx_sched_lsf.records import Entry
-from torchx_sched_lsf.states import get_job_state
+from torchx_sched_lsf.records import Entry, Index, LsfRecord
+from torchx_sched_lsf.states import Explanation, get_job_state, signal_hint
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
+# After this time without an end of the submission, the submitting process is assumed to be dead.
+_SUBMISSION_SECONDS = 600.0
 
-def describe(lsf: Lsf, entry: Entry) -> DescribeAppResponse:
+_WAITING = frozenset({"PEND", "PSUSP", "WAIT"})
+_ACTIVE = frozenset({"RUN", "USUSP", "SSUSP"})
+
+logger = logging.getLogger(__name__)
+
+
+def describe(lsf: Lsf, index: Index, entry: Entry) -> DescribeAppResponse:
     """Return the description of an app in the index.
 
     Args:
         lsf: The client.
+        index: The index, which keeps the description of an app that has ended.
         entry: The app's index entry.
 
     Raises:
         LsfError: LSF cannot be queried, and not all replicas have recorded their end.
     """
-    return _AppDescription(lsf, entry).describe()
+    if entry.final is not None:
+        return _from_dict(entry.final)
+    refresh(lsf, index, entry)
+    try:
+        jobs = find_jobs(lsf, entry)
+    except LsfError as e:
+        if not _has_recorded_end(lsf, entry):
+            raise
+        logger.warning("this is the app's own record, because LSF did not answer: %s", e)
+        return _AppDescription(lsf, entry, {}).describe({})
+    return describe_all(lsf, index, [entry], jobs)[entry.app_id]
 
 
-def describe_project(app_id: str, jobs: list[Job]) -> DescribeAppResponse | None:
+def describe_all(
+    lsf: Lsf, index: Index, entries: Iterable[Entry], jobs: Mapping[str, Job]
+) -> dict[str, DescribeAppResponse]:
+    """Return the descriptions of apps in the index, by app id, with at most one query.
+
+    Args:
+        lsf: The client.
+        index: The index, which keeps the descriptions of apps that have ended.
+        entries: The apps' index entries.
+        jobs: The apps' jobs, by job id.
+    """
+    apps = [_AppDescription(lsf, entry, jobs) for entry in entries if entry.final is None]
+    unexplained = [job_id for app in apps for job_id in app.unexplained()]
+    explanations = explain_jobs(lsf, unexplained)
+    descriptions = {
+        entry.app_id: _from_dict(entry.final) for entry in entries if entry.final is not None
+    }
+    for app in apps:
+        description = app.describe(explanations)
+        descriptions[app.entry.app_id] = description
+        if is_terminal(description.state):
+            app.entry.final = _to_dict(description)
+            index.put(app.entry)
+    return descriptions
+
+
+def refresh(lsf: Lsf, index: Index, entry: Entry) -> None:
+    """Read the ids of submitted jobs from the app's record, unless the entry has all of them."""
+    if not entry.complete:
+        LsfRecord(lsf.host, entry).read_jobs(entry)
+        if entry.complete:
+            index.put(entry)
+
+
+def find_jobs(lsf: Lsf, entry: Entry) -> dict[str, Job]:
+    """Return the jobs of an app, by id, in one query.
+
+    While the ids of some jobs are unknown, the jobs are found by their names, and their ids are
+    added to the entry.
+
+    Raises:
+        LsfError: The query failed.
+    """
+    if entry.complete:
+        return jobs_by_id(lsf, entry.jobs)
+    return jobs_by_name([entry], all_jobs(lsf))
+
+
+def jobs_by_name(entries: Iterable[Entry], jobs: Iterable[Job]) -> dict[str, Job]:
+    """Return jobs by id, and add the ids of jobs that LSF accepted to the entries of their apps.
+
+    Args:
+        entries: Entries of apps.
+        jobs: Jobs with their names.
+    """
+    by_name = {job.name: job.job_id for job in jobs}
+    for entry in entries:
+        for role in entry.roles:
+            for k, known in enumerate(role.jobs):
+                name = job_name(entry.app_id, role.job_name, k)
+                role.jobs[k] = known or by_name.get(name, "")
+    return {job.job_id: job for job in jobs}
+
+
+def describe_by_names(app_id: str, jobs: list[Job]) -> DescribeAppResponse | None:
     """Return the description of an app that is not in the index.
 
     Roles and replicas come from the names of the jobs. Without a job, return None.
 
     Args:
         app_id: The app's id.
-        jobs: The jobs of the LSF project ``app_id``.
+        jobs: The app's jobs.
     """
-    if jobs and not any(job.name for job in jobs):
-        state = combined_state([get_job_state(job.stat, "") for job in jobs])
-        return DescribeAppResponse(app_id=app_id, state=state)
-    lines = [f"{job.project} {job.name} {job.stat} -" for job in jobs]
+    lines = [f"{app_id} {job.name} {job.stat} -" for job in jobs]
     description = bjobs_msg_to_describe(app_id, "\n".join(lines))
     if description is not None:
         description.msg = NONE
     return description
 
 
+def _has_recorded_end(lsf: Lsf, entry: Entry) -> bool:
+    """Return whether all replicas have reported their end."""
+    record = LsfRecord(lsf.host, entry)
+    reports = [
+        record.replica(n, k) for n, role in enumerate(entry.roles) for k in range(len(role.jobs))
+    ]
+    return all(report is not None and report.exit_code is not None for report in reports)
+
+
 class _AppDescription:
     """A snapshot of an app: the reports of the replicas, and the jobs in LSF."""
 
-    def __init__(self, lsf: Lsf, entry: Entry) -> None:
-        self._lsf = lsf
-        self._entry = entry
-        self._record = JobRecord(lsf.host, entry.record)
-        replicas = [(n, k) for n, role in enumerate(entry.roles) for k in range(len(role.jobs))]
-        self._reports = {at: self._record.replica(*at) for at in replicas}
-        self._jobs: dict[str, Job] = {}
-        running = [
-            at for at, report in self._reports.items() if report is None or report.exit_code is None
-        ]
-        if running:
-            self._jobs = jobs_by_id(lsf, entry.jobs)
-            # Read these reports again: a job that ended since the first read has reported its end.
-            self._reports.update({at: self._record.replica(*at) for at in running})
+    def __init__(self, lsf: Lsf, entry: Entry, jobs: Mapping[str, Job]) -> None:
+        self.entry = entry
+        self._record = LsfRecord(lsf.host, entry)
+        self._jobs = jobs
+        self._explanations: Mapping[str, Explanation] = {}
+        # Read the reports after the query: a job that ended before it has reported its end.
+        self._reports = {
+            (n, k): self._record.replica(n, k)
+            for n, role in enumerate(entry.roles)
+            for k in range(len(role.jobs))
+        }
         self._first_failure = self._record.first_failure()
+        self._is_cancelled = entry.cancelled or self._record.is_cancelled()
+        self._is_lost = not any(self._reports.values()) and not lsf.host.exists(entry.record)
 
-    def describe(self) -> DescribeAppResponse:
-        entry = self._entry
+    def unexplained(self) -> list[str]:
+        """Return the ids of the jobs whose state LSF must explain."""
+        found = []
+        for at, report in self._reports.items():
+            job_id = self._job_id(*at)
+            job = self._jobs.get(job_id)
+            if job is None or job.stat in _ACTIVE or job.stat == "DONE":
+                continue
+            has_no_end = job.stat in _WAITING or report is None or report.exit_code is None
+            was_killed = report is not None and (report.exit_code or 0) < 0
+            if has_no_end or (
+                was_killed and not self._is_cancelled and not self._was_ended_by_us(*at)
+            ):
+                found.append(job_id)
+        return found
+
+    def describe(self, explanations: Mapping[str, Explanation]) -> DescribeAppResponse:
+        """Return the description.
+
+        Args:
+            explanations: Explanations of the jobs from :meth:`unexplained`, by job id.
+        """
+        self._explanations = explanations
+        entry = self.entry
         statuses = []
         for n, role in enumerate(entry.roles):
             replicas = [self._replica_status(n, k) for k in range(len(role.jobs))]
             statuses.append(RoleStatus(role.name, replicas))
         replicas = [replica for role in statuses for replica in role.replicas]
         state = combined_state([replica.state for replica in replicas])
-        if state == AppState.FAILED and entry.cancelled:
+        if state == AppState.FAILED and self._is_cancelled:
             state = AppState.CANCELLED
-        errors = (r.structured_error_msg for r in replicas)
-        return DescribeAppResponse(
-            app_id=entry.app_id,
-            state=state,
-            num_restarts=0,
-            msg=self._message(state, replicas),
-            structured_error_msg=next((error for error in errors if error != NONE), NONE),
-            roles_statuses=statuses,
-            roles=[Role(s.role, image="", num_replicas=len(s.replicas)) for s in statuses],
-        )
+        return _response(entry.app_id, state, self._message(state, statuses), statuses)
 
-    def _message(self, state: AppState, replicas: list[ReplicaStatus]) -> str:
-        if self._first_failure is not None and state == AppState.FAILED:
-            return self._first_failure.describe([role.name for role in self._entry.roles])
+    def _message(self, state: AppState, statuses: list[RoleStatus]) -> str:
+        failure = self._first_failure
+        if failure is not None and state == AppState.FAILED:
+            first = statuses[failure.role].replicas[failure.replica]
+            reason = first.reason or describe_exit(failure.exit_code)
+            return f"{first.role}/{first.id} on {failure.node}: {reason}"
+        missing = sum(not job for role in self.entry.roles for job in role.jobs)
+        if missing and not is_terminal(state):
+            total = sum(len(role.jobs) for role in self.entry.roles)
+            return f"{total - missing} of {total} jobs are submitted"
         reasons = (
-            f"{r.role}/{r.id}: {r.reason}" for r in replicas if r.reason and r.state == state
+            f"{r.role}/{r.id}: {r.reason}"
+            for role in statuses
+            for r in role.replicas
+            if r.reason and r.state == state
         )
         return next(reasons, NONE)
 
+    def _job_id(self, role: int, k: int) -> str:
+        return self.entry.roles[role].jobs[k]
+
+    def _was_ended_by_us(self, role: int, k: int) -> bool:
+        """Return whether the replica was ended because another one failed."""
+        failure = self._first_failure
+        return failure is not None and (failure.role, failure.replica) != (role, k)
+
     def _replica_status(self, role: int, k: int) -> ReplicaStatus:
-        entry = self._entry.roles[role]
-        status = ReplicaStatus(k, AppState.PENDING, entry.name, "")
+        status = ReplicaStatus(k, AppState.PENDING, self.entry.roles[role].name, "")
         report = self._reports[role, k]
-        job = self._jobs.get(entry.jobs[k])
+        job_id = self._job_id(role, k)
+        job = self._jobs.get(job_id)
         node = report.node if report is not None else job.host if job is not None else ""
         if node:
             status.hostname = status.hostaddr = status.node = node
         if report is not None:
             status.restarts = report.restarts
-        if report is not None and report.exit_code is not None:
-            self._set_recorded_end(status, report.exit_code, entry.jobs[k])
+        has_ended = report is not None and report.exit_code is not None
+        if not job_id:
+            self._set_state_of_missing_job(status, role, k)
+        elif job is not None and (job.stat in _WAITING or (job.stat in _ACTIVE and not has_ended)):
+            self._set_state_of_job(status, role, k, job)
+            if report is not None and job.stat in _WAITING:
+                # LSF requeued the job, so its report is from an earlier run
+                status.reason = "; ".join(filter(None, ("requeued", status.reason)))
+        elif report is not None and report.exit_code is not None:
+            self._set_recorded_end(status, report.exit_code, role, k)
+            if job is not None and job.stat in _ACTIVE and report.exit_code != 0:
+                # The job is about to end or to be requeued: LSF decides which.
+                status.state, status.reason, status.exit_code = AppState.RUNNING, "", None
         elif job is not None:
-            self._set_state_of_job(status, job)
+            self._set_state_of_job(status, role, k, job)
         else:
-            self._set_state_of_lost_job(status, report)
+            self._set_state_of_forgotten_job(status, report)
         if status.state == AppState.FAILED:
             status.structured_error_msg = self._record.error(role, k) or NONE
         return status
 
-    def _set_recorded_end(self, status: ReplicaStatus, exit_code: int, job_id: str) -> None:
+    def _set_state_of_missing_job(self, status: ReplicaStatus, role: int, k: int) -> None:
+        """Set the state of a replica whose job is not submitted, as far as is known."""
+        limit = (
+            self.entry.submitted + _SUBMISSION_SECONDS + sum(len(r.jobs) for r in self.entry.roles)
+        )
+        if self._is_cancelled:
+            status.state = AppState.CANCELLED
+            status.reason = "the app was cancelled before this job was submitted"
+        elif self._was_ended_by_us(role, k):
+            status.state = AppState.CANCELLED
+            status.reason = "another replica failed before this job was submitted"
+        elif self.entry.complete or time.time() > limit:
+            status.state = AppState.FAILED
+            status.reason = "the submission was interrupted before this job was submitted"
+        else:
+            status.reason = "not submitted yet"
+
+    def _set_recorded_end(self, status: ReplicaStatus, exit_code: int, role: int, k: int) -> None:
         status.exit_code = exit_code
         status.state = AppState.SUCCEEDED if exit_code == 0 else AppState.FAILED
         status.reason = describe_exit(exit_code)
-        if exit_code < 0 and self._entry.cancelled:
+        if exit_code >= 0:
+            return
+        if self._is_cancelled:
             status.state = AppState.CANCELLED
-        elif exit_code < 0 and self._first_failure is None:
-            self._add_reason(status, job_id)
+        elif not self._was_ended_by_us(role, k):
+            self._explain(status, self._job_id(role, k))
+            if ";" not in status.reason and signal_hint(exit_code):
+                status.reason += f"; {signal_hint(exit_code)}"
 
-    def _set_state_of_job(self, status: ReplicaStatus, job: Job) -> None:
+    def _set_state_of_job(self, status: ReplicaStatus, role: int, k: int, job: Job) -> None:
         status.state = get_job_state(job.stat, "")
-        has_failed = is_terminal(status.state) and status.state != AppState.SUCCEEDED
-        if has_failed or job.stat == "PEND":
-            self._add_reason(status, job.job_id)
-        if status.state == AppState.FAILED and self._entry.cancelled:
+        if status.state == AppState.FAILED and self._was_ended_by_us(role, k):
             status.state = AppState.CANCELLED
+            status.reason = "another replica failed before this one started"
+            return
+        self._explain(status, job.job_id)
+        if status.state == AppState.FAILED and self._is_cancelled:
+            status.state = AppState.CANCELLED
+        if status.state == AppState.FAILED and status.exit_code == 127 and not status.reason:
+            status.reason = (
+                f"exit code 127: host {job.host} cannot see {self.entry.folder}; set the option"
+                " jobdir to a directory on a file system that all hosts share"
+            )
 
-    def _set_state_of_lost_job(self, status: ReplicaStatus, report: ReplicaRecord | None) -> None:
-        if self._entry.cancelled:
+    def _set_state_of_forgotten_job(
+        self, status: ReplicaStatus, report: ReplicaRecord | None
+    ) -> None:
+        if self._is_cancelled:
             status.state, status.reason = AppState.CANCELLED, "cancelled"
+        elif report is None and self._is_lost:
+            status.state = AppState.FAILED
+            status.reason = (
+                f"its outcome is unknown: LSF has forgotten it, and {self.entry.record} is missing"
+            )
         elif report is None:
             status.state = AppState.CANCELLED
             status.reason = "it left the queue before it started"
@@ -149,11 +322,48 @@ class _AppDescription:
                 "it left the queue without reporting its end: it was killed, or its host failed"
             )
 
-    def _add_reason(self, status: ReplicaStatus, job_id: str) -> None:
-        """Add LSF's reason and exit code from the long form of bjobs; a killed job is cancelled."""
-        reason, exit_code, was_killed = explain_job(self._lsf, job_id)
-        status.reason = "; ".join(filter(None, (status.reason, reason)))
-        if status.exit_code is None and exit_code is not None:
-            status.exit_code = process_exit_code(exit_code)
-        if was_killed or (status.state == AppState.FAILED and exit_code == 130):
+    def _explain(self, status: ReplicaStatus, job_id: str) -> None:
+        """Add LSF's reason and exit code; a job that a user killed is cancelled."""
+        explanation = self._explanations.get(job_id, Explanation())
+        status.reason = "; ".join(filter(None, (status.reason, explanation.reason)))
+        if status.exit_code is None and explanation.exit_code is not None:
+            status.exit_code = process_exit_code(explanation.exit_code)
+        if status.state == AppState.FAILED and explanation.cancelled:
             status.state = AppState.CANCELLED
+
+
+def _response(
+    app_id: str, state: AppState, message: str, statuses: list[RoleStatus]
+) -> DescribeAppResponse:
+    errors = (r.structured_error_msg for role in statuses for r in role.replicas)
+    return DescribeAppResponse(
+        app_id=app_id,
+        state=state,
+        num_restarts=0,
+        msg=message,
+        structured_error_msg=next((error for error in errors if error != NONE), NONE),
+        roles_statuses=statuses,
+        roles=[Role(s.role, image="", num_replicas=len(s.replicas)) for s in statuses],
+    )
+
+
+def _to_dict(description: DescribeAppResponse) -> dict[str, Any]:
+    """Return a description as JSON data for the index."""
+    return {
+        "app_id": description.app_id,
+        "state": int(description.state),
+        "message": description.msg,
+        "roles": [asdict(role) for role in description.roles_statuses],
+    }
+
+
+def _from_dict(data: Mapping[str, Any]) -> DescribeAppResponse:
+    """Return the description for the result of :func:`_to_dict`."""
+    statuses = [
+        RoleStatus(
+            role["role"],
+            [ReplicaStatus(**{**r, "state": AppState(r["state"])}) for r in role["replicas"]],
+        )
+        for role in data["roles"]
+    ]
+    return _response(data["app_id"], AppState(data["state"]), data["message"], statuses)

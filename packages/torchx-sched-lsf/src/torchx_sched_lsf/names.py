@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import NameRule, fit_names
 
+# The form of a job's name, if the app's id ends with a random id of torchx_kit.names.ids.
+_JOB_NAME = re.compile(r"(.+?-[b-df-hj-np-tv-xz][b-df-hj-np-tv-xz0-9]{10,13})-(.+)-(\d+)")
+
 # Rule for role names in job names: no characters that have a meaning in LSF's names and patterns.
 _PART = NameRule(48, "a-z0-9_-", first="a-z0-9_", lower=True, replacement="_")
 
@@ -22,7 +25,7 @@ def cleanup_str(data: str) -> str:
 
 
 def make_app_id(name: str) -> str:
-    """Return a new app id, which is also the name of the app's LSF project.
+    """Return a new app id; the names of the app's jobs begin with it.
 
     Args:
         name: The app's name.
@@ -55,3 +58,17 @@ def split_job_name(app_id: str, name: str) -> tuple[str, int] | None:
     prefix = f"{app_id}-"
     role, dash, k = name.removeprefix(prefix).rpartition("-")
     return (role, int(k)) if name.startswith(prefix) and dash and k.isdigit() else None
+
+
+def app_of_job(name: str) -> str:
+    """Return the id of the app that a job belongs to, by the job's name.
+
+    Returns:
+        The id; an empty string if the name does not have the form that :func:`job_name` and
+        :func:`make_app_id` give it.
+
+    >>> app_of_job("my-app-b4c5d6f7g9h0-trainer-3"), app_of_job("nightly-build-3")
+    ('my-app-b4c5d6f7g9h0', '')
+    """
+    match = _JOB_NAME.fullmatch(name)
+    return match[1] if match else ""

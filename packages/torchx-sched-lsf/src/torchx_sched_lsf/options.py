@@ -22,6 +22,10 @@ class LsfOpts(StructuredOpts):
     lsf_queue: str | None = None
     """submit to this queue (default: the cluster's)"""
 
+    project: str | None = None
+    """charge the jobs to this project, as bsub -P does (default: LSB_DEFAULTPROJECT or the
+    cluster's)"""
+
     jobdir: str | None = None
     """run in this directory, which also gets the logs (default: the current directory); it must be
     on a file system that all hosts share, and is created if missing. With a workspace, the
@@ -49,7 +53,7 @@ class LsfOpts(StructuredOpts):
 
 def option_problems(opts: LsfOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
-    for key in ("lsf_queue", "jobdir", "container_workdir", "shm_size"):
+    for key in ("lsf_queue", "project", "jobdir", "container_workdir", "shm_size"):
         value = opts[key]
         if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
             yield f"option {key}: {value!r} contains a control character"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torchx_sched_lsf.client import Lsf, LsfError, UnreachableError
 from torchx_sched_lsf.names import cleanup_str, split_job_name
-from torchx_sched_lsf.states import get_job_state, parse_long_form
+from torchx_sched_lsf.states import Explanation, get_job_state, parse_long_form
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
@@ -22,8 +22,8 @@ class Job:
     Attributes:
         job_id: The job's id.
         stat: State of the job in LSF, such as ``PEND``.
-        project: The project, which is the app's id.
-        name: The job's name; empty if LSF's version lacks ``bjobs -o`` and cannot print it in full.
+        project: The project; empty if LSF's version lacks ``bjobs -o``.
+        name: The job's name.
         host: The first host that runs the job; empty if no host runs it.
     """
 
@@ -33,6 +33,11 @@ class Job:
     name: str = ""
     host: str = ""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether LSF lists the job as ended."""
+        return self.stat in ("DONE", "EXIT")
+
 
 def jobs_by_id(lsf: Lsf, job_ids: list[str]) -> dict[str, Job]:
     """Return the jobs with these ids, by id; jobs that LSF does not list are left out.
@@ -40,58 +45,54 @@ def jobs_by_id(lsf: Lsf, job_ids: list[str]) -> dict[str, Job]:
     Raises:
         LsfError: The query failed.
     """
-    try:
-        output = lsf.run_idempotent("bjobs", "-a", "-o", _COLUMNS, *job_ids)
-        return {job.job_id: job for job in parse_columns(output)}
-    except UnreachableError:
-        raise
-    except LsfError as e:
-        if not _is_unknown_option(str(e)):
-            raise
-    output = lsf.run_idempotent("bjobs", "-a", "-w", *job_ids)
-    return {job.job_id: job for job in parse_wide(output)}
+    if not job_ids:  # without ids, bjobs would list all jobs
+        return {}
+    return {job.job_id: job for job in _bjobs(lsf, *job_ids)}
 
 
-def jobs_of_project(lsf: Lsf, app_id: str | None = None) -> list[Job]:
-    """Return the user's jobs.
-
-    Args:
-        lsf: The client.
-        app_id: The project; None for all projects. If LSF's version lacks ``bjobs -o``, the result
-            for all projects is empty.
-
-    Returns:
-        The jobs; without names if LSF's version lacks ``bjobs -o``.
+def all_jobs(lsf: Lsf) -> list[Job]:
+    """Return all jobs of the user that LSF has not forgotten.
 
     Raises:
         LsfError: The query failed.
     """
-    selection = ("-P", app_id) if app_id else ()
+    return _bjobs(lsf)
+
+
+def jobs_of_app(lsf: Lsf, app_id: str) -> list[Job]:
+    """Return the jobs whose names begin with an app's id.
+
+    Raises:
+        LsfError: The query failed.
+    """
+    return [job for job in all_jobs(lsf) if split_job_name(app_id, job.name)]
+
+
+def _bjobs(lsf: Lsf, *job_ids: str) -> list[Job]:
     try:
-        return parse_columns(lsf.run_idempotent("bjobs", "-a", *selection, "-o", _COLUMNS))
+        return parse_columns(lsf.run_idempotent("bjobs", "-a", "-o", _COLUMNS, *job_ids))
     except UnreachableError:
         raise
     except LsfError as e:
         if not _is_unknown_option(str(e)):
             raise
-    if not app_id:
-        return []
-    jobs = parse_wide(lsf.run_idempotent("bjobs", "-a", "-w", *selection))
-    return [Job(job.job_id, job.stat, app_id) for job in jobs]
+    return parse_wide(lsf.run_idempotent("bjobs", "-a", "-w", *job_ids))
 
 
-def explain_job(lsf: Lsf, job_id: str) -> tuple[str, int | None, bool]:
-    """Return why a job is pending or ended, the exit code, and whether a user or admin killed it.
+def explain_jobs(lsf: Lsf, job_ids: list[str]) -> dict[str, Explanation]:
+    """Return why jobs are pending or ended, by job id, in one query.
 
-    If the query fails, return an empty reason, None and False.
+    Jobs that LSF does not list are left out. If the query fails, return an empty dictionary.
     """
+    if not job_ids:
+        return {}
     for form in ("-UF", "-l"):
         try:
-            return parse_long_form(lsf.run("bjobs", form, job_id))
+            return parse_long_form(lsf.run_idempotent("bjobs", form, *job_ids))
         except LsfError as e:
             if not _is_unknown_option(str(e)):
                 break
-    return "", None, False
+    return {}
 
 
 def _is_unknown_option(message: str) -> bool:
@@ -111,12 +112,17 @@ def parse_columns(output: str) -> list[Job]:
 
 
 def parse_wide(output: str) -> list[Job]:
-    """Return ids and states of the jobs in the output of ``bjobs -w``.
+    """Return the jobs in the output of ``bjobs -w``, without their projects.
 
-    bjobs prints nothing for an empty column, so the columns after the state are ambiguous.
+    bjobs prints nothing for an empty column, such as the host of a pending job. The last columns
+    are the job's name and the time of the submission, which has three words.
     """
     rows = (line.split() for line in output.split("\n"))
-    return [Job(row[0], row[2]) for row in rows if len(row) > 3 and row[0].isdigit()]
+    return [
+        Job(row[0], row[2], name=row[-4], host=first_host(row[5]) if len(row) > 9 else "")
+        for row in rows
+        if len(row) > 8 and row[0].isdigit()
+    ]
 
 
 def first_host(text: str) -> str:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+from torchx_kit.hosts.api import Host
+from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
+from torchx_kit.jobs.records import JobRecord
 from torchx_sched_lsf.script import RECORDS
 
 #: Name of the script in the record. It copies itself to ``script``, which the jobs run.
@@ -24,7 +28,7 @@ class RoleEntry:
     Attributes:
         name: The role's name.
         job_name: The role's name in the names of jobs.
-        jobs: Ids of the replicas' jobs.
+        jobs: Ids of the replicas' jobs; empty strings for replicas that are not submitted yet.
     """
 
     name: str
@@ -44,6 +48,8 @@ class Entry:
         roles: The roles, in the order of the script's table.
         cancelled: Whether the user cancelled the app.
         deleted: Whether the user deleted the app.
+        complete: Whether the submission has ended, so that ``roles`` has the ids of all jobs.
+        final: The description of the ended app as a dictionary; None while the app has not ended.
     """
 
     app_id: str
@@ -53,6 +59,8 @@ class Entry:
     roles: list[RoleEntry] = field(default_factory=list)
     cancelled: bool = False
     deleted: bool = False
+    complete: bool = True
+    final: dict[str, Any] | None = None
 
     @property
     def record(self) -> str:
@@ -61,8 +69,8 @@ class Entry:
 
     @property
     def jobs(self) -> list[str]:
-        """Ids of all jobs."""
-        return [job for role in self.roles for job in role.jobs]
+        """Ids of all jobs that are known to be submitted."""
+        return [job for role in self.roles for job in role.jobs if job]
 
 
 class Index(JobIndex[Entry]):
@@ -71,6 +79,45 @@ class Index(JobIndex[Entry]):
     def __init__(self) -> None:
         from_dict = partial(entry_from_dict, Entry, RoleEntry)
         super().__init__("lsf", "apps", from_dict=from_dict)
+
+
+class LsfRecord(JobRecord):
+    """The record of one app.
+
+    In addition to the files of :class:`torchx_kit.jobs.records.JobRecord` it has:
+
+    - ``jobs``: role, replica and id of every job that LSF has accepted, one line for each job.
+    - ``submitted``: how the submission ended: ``all``, ``failed`` (a replica failed before the last
+      job was submitted), ``refused`` or ``cancelled``. The file is missing during the submission.
+    - ``cancelled``: exists once the user cancelled the app; it also stops the submission.
+    - ``bsub.err``: messages of the last bsub.
+    """
+
+    def __init__(self, host: Host, entry: Entry) -> None:
+        super().__init__(host, entry.record)
+
+    def cancel(self) -> None:
+        """Write that the user cancelled the app; do nothing if the record is missing."""
+        try:
+            self.host.write(posixpath.join(self.path, "cancelled"), "")
+        except HostFileError:
+            pass  # without a record, no script runs that would read the file
+
+    def is_cancelled(self) -> bool:
+        """Return whether the user cancelled the app."""
+        return self.host.exists(posixpath.join(self.path, "cancelled"))
+
+    def submission(self) -> str:
+        """Return how the submission ended, or an empty string if it has not ended."""
+        return self.text("submitted").strip()
+
+    def read_jobs(self, entry: Entry) -> None:
+        """Set the ids of the submitted jobs in an entry, and whether the submission has ended."""
+        entry.complete = bool(self.submission())  # read before the jobs, so that none is missed
+        for line in self.text("jobs").split("\n"):
+            fields = line.split()
+            if len(fields) == 3:
+                entry.roles[int(fields[0])].jobs[int(fields[1])] = fields[2]
 
 
 def record_path(folder: str, app_id: str) -> str:

@@ -11,7 +11,6 @@ from torchx_kit.scripts.containers import apptainer_command
 from torchx_kit.scripts.job_script import env_command
 from torchx_kit.scripts.shell import join, quote_ascii
 from torchx_sched_lsf import script
-from torchx_sched_lsf.names import job_name as name_of_job
 from torchx_sched_lsf.names import role_names
 from torchx_sched_lsf.options import LsfOpts
 from torchx_specs.errors import RequestError
@@ -27,7 +26,7 @@ class LsfBsub:
 
     Attributes:
         jobdir: Directory of the logs; None means the current directory.
-        app_id: The app's id, which is also its LSF project.
+        app_id: The app's id, with which the names of its jobs begin.
         app: The app.
         cfg: The options.
         cmd: The command that runs the script.
@@ -60,11 +59,8 @@ class LsfBsub:
                 commands.append(self._command(role, names[role.name], mask))
             except RequestError as e:
                 problems += [f"role '{role.name}': {problem}" for problem in e.problems]
-            options = join(bsub_options(role, self.cfg), quote_ascii)
-            head = name_of_job(self.app_id, names[roles[0].name], 0)
-            for k in range(role.num_replicas):
-                after = "" if number == k == 0 else f" -w {quote_ascii(f'started({head})')}"
-                submissions.append(f"submit {number} {k} {options}{after}".rstrip())
+            options = _bsub_code(role, self.cfg)
+            submissions += [f"submit {number} {k} {options}" for k in range(role.num_replicas)]
         if problems:
             raise RequestError(problems)
         return script.render(
@@ -113,25 +109,42 @@ def container_of(role: Role, cfg: LsfOpts) -> str:
 
 
 def bsub_options(role: Role, cfg: LsfOpts) -> list[str]:
-    """Return the options of bsub for one replica.
+    """Return the options of bsub for one replica, as LSF reads them if its unit of memory is MB.
 
     Every version of LSF has these options, except ``-gpu``.
     """
+    memory, gpus = str(role.resource.memMB), str(role.resource.gpu)
+    return [*_queue_options(cfg), *_resources(role, memory, gpus), *(cfg.extra or ())]
+
+
+def _bsub_code(role: Role, cfg: LsfOpts) -> str:
+    """Return :func:`bsub_options` as shell code, with units that the version of LSF supports."""
+    memory, gpus = f"$(memory {role.resource.memMB})", f"{role.resource.gpu}$tx_per_host"
+    resources = [
+        f'"{word}"' if "$" in word else quote_ascii(word) for word in _resources(role, memory, gpus)
+    ]
+    options = [join(_queue_options(cfg), quote_ascii), *resources]
+    return " ".join(filter(None, [*options, join(cfg.extra or (), quote_ascii)]))
+
+
+def _queue_options(cfg: LsfOpts) -> list[str]:
     options = []
+    if cfg.project:
+        options += ["-P", cfg.project]
     if cfg.lsf_queue:
         options += ["-q", cfg.lsf_queue]
     if cfg.time:
         options += ["-W", cfg.time]
+    return options
+
+
+def _resources(role: Role, memory: str, gpus: str) -> list[str]:
     resource = role.resource
-    if resource.cpu > 0:
-        options += ["-n", str(resource.cpu)]
-    requirement = "span[hosts=1]"
-    if resource.memMB > 0:
-        requirement = f"{requirement} rusage[mem={resource.memMB}]"
-    options += ["-R", requirement]
+    options = ["-n", str(resource.cpu)] if resource.cpu > 0 else []
+    options += ["-R", "span[hosts=1]" + f" rusage[mem={memory}]" * (resource.memMB > 0)]
     if resource.gpu > 0:
-        options += ["-gpu", f"num={resource.gpu}:mode=shared:j_exclusive=yes"]
-    return options + list(cfg.extra or ())
+        options += ["-gpu", f"num={gpus}:mode=shared:j_exclusive=yes"]
+    return options
 
 
 def docker_options(role: Role, cfg: LsfOpts) -> list[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
-from torchx_kit.jobs.records import JobRecord
 from torchx_kit.role_checks import (
     app_problems,
     check_replica,
@@ -20,11 +19,11 @@ from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_lsf.client import Lsf as Lsf
 from torchx_sched_lsf.client import LsfError as LsfError
 from torchx_sched_lsf.client import UnreachableError as UnreachableError
+from torchx_sched_lsf.names import app_of_job, job_name, make_app_id
 from torchx_sched_lsf.names import cleanup_str as cleanup_str
-from torchx_sched_lsf.names import job_name, make_app_id, split_job_name
 from torchx_sched_lsf.options import LsfOpts as LsfOpts
 from torchx_sched_lsf.options import option_problems
-from torchx_sched_lsf.queries import Job, combined_state, jobs_of_project
+from torchx_sched_lsf.queries import Job, all_jobs, combined_state, jobs_of_app
 from torchx_sched_lsf.queries import bjobs_msg_to_describe as bjobs_msg_to_describe
 from torchx_sched_lsf.queries import bjobs_msg_to_list as bjobs_msg_to_list
 from torchx_sched_lsf.queries import bjobs_msg_to_log_file as bjobs_msg_to_log_file
@@ -32,7 +31,7 @@ from torchx_sched_lsf.queries import find_rank0_host as find_rank0_host
 from torchx_sched_lsf.queries import (
     find_rank0_host_from_bhosts_stdout as find_rank0_host_from_bhosts_stdout,
 )
-from torchx_sched_lsf.records import Entry, Index
+from torchx_sched_lsf.records import Entry, Index, LsfRecord
 from torchx_sched_lsf.request import LsfBsub as LsfBsub
 from torchx_sched_lsf.request import get_bsub as get_bsub
 from torchx_sched_lsf.request import get_command as get_command
@@ -57,9 +56,9 @@ _MAX_AGE_SECONDS = 2.0
 class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
     """A scheduler that runs apps as LSF jobs, with LSF's own commands.
 
-    Each replica is a separate job, named ``<app id>-<role>-<replica>``, in the project
-    ``<app id>``. Replica 0 of the first role starts first. When a replica has failed and has no
-    retries left, the other jobs of the app are killed.
+    Each replica is a separate job, named ``<app id>-<role>-<replica>``. Replica 0 of the first role
+    starts first. When a replica has failed and has no retries left, the other jobs of the app are
+    killed.
 
     Docker or Apptainer runs the role's image. A role without an image, or with a directory as its
     image, runs without a container. The logs are in ``jobdir`` (default: the current directory).
@@ -119,7 +118,8 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
     def schedule(self, dryrun_info: AppDryRunInfo[LsfBsub]) -> str:
         """Build the workspaces that the dry run planned, and submit a job for each replica.
 
-        If LSF refuses a job, the jobs submitted before it are killed.
+        If LSF refuses a job, or if Ctrl-C interrupts the submission, the jobs submitted before are
+        killed. If the client is killed, the submission completes all the same.
 
         Raises:
             LsfError: LSF refuses a job, or is unreachable.
@@ -132,10 +132,8 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         app_id = request.app_id
         if self._index.get(app_id) is not None:  # a second submission needs a new id
             app_id = make_app_id(request.app.name)
-        entry = submit(self._lsf, request, app_id)
-        if dryrun_info.app:
-            entry.name = dryrun_info.app.name
-        self._index.put(entry)
+        name = dryrun_info.app.name if dryrun_info.app else request.app.name
+        submit(self._lsf, request, app_id, name, self._index)
         return app_id
 
     # -- submitted apps
@@ -148,15 +146,19 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         Raises:
             LsfError: LSF cannot be queried, and not all replicas have recorded their end.
         """
-        from torchx_sched_lsf.describe import describe, describe_project
+        from torchx_sched_lsf.describe import describe, describe_by_names
 
         entry = self._index.get(app_id)
         if entry is not None:
-            return None if entry.deleted else describe(self._lsf, entry)
-        if cleanup_str(app_id) != app_id or not app_id:
+            return None if entry.deleted else describe(self._lsf, self._index, entry)
+        if not _is_app_id(app_id):
             return None
-        jobs = [job for job in jobs_of_project(self._lsf, app_id) if job.project == app_id]
-        return describe_project(app_id, jobs)
+        return describe_by_names(app_id, jobs_of_app(self._lsf, app_id))
+
+    def exists(self, app_id: str) -> bool:
+        """Return True if the app exists; LSF is not queried for an app in the index."""
+        entry = self._index.get(app_id)
+        return not entry.deleted if entry is not None else self.describe(app_id) is not None
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's apps.
@@ -167,36 +169,52 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         Raises:
             LsfError: LSF cannot be queried.
         """
-        apps = {}
+        from torchx_sched_lsf.describe import describe_all, jobs_by_name, refresh
+
         entries = {entry.app_id: entry for entry in self._index.entries()}
-        for entry in entries.values():
-            description = self.describe(entry.app_id)
-            if description is not None:
-                apps[entry.app_id] = ListAppResponse(
-                    entry.app_id, description.state, name=entry.name
-                )
-        projects: dict[str, list[Job]] = {}
-        for job in jobs_of_project(self._lsf):
-            if job.project not in entries and split_job_name(job.project, job.name):
-                projects.setdefault(job.project, []).append(job)
-        for project, jobs in projects.items():
+        existing = [entry for entry in entries.values() if not entry.deleted]
+        listed = all_jobs(self._lsf)
+        for entry in existing:
+            refresh(self._lsf, self._index, entry)
+        descriptions = describe_all(
+            self._lsf, self._index, existing, jobs_by_name(existing, listed)
+        )
+        apps = [
+            ListAppResponse(entry.app_id, descriptions[entry.app_id].state, name=entry.name)
+            for entry in existing
+        ]
+        others: dict[str, list[Job]] = {}
+        for job in listed:
+            app_id = app_of_job(job.name)
+            if app_id and app_id not in entries:
+                others.setdefault(app_id, []).append(job)
+        for app_id, jobs in others.items():
             state = combined_state([get_job_state(job.stat, "") for job in jobs])
-            apps[project] = ListAppResponse(project, state)
-        return list(apps.values())
+            apps.append(ListAppResponse(app_id, state))
+        return apps
 
     def _cancel_existing(self, app_id: str) -> None:
-        description = self.describe(app_id)
-        if description is None or is_terminal(description.state):
-            return
+        from torchx_sched_lsf.describe import find_jobs, refresh
+
         entry = self._index.get(app_id)
-        if entry is not None:
+        if entry is None:
+            jobs = jobs_of_app(self._lsf, app_id) if _is_app_id(app_id) else []
+        elif entry.final is not None:
+            return
+        else:
+            refresh(self._lsf, self._index, entry)
+            jobs = list(find_jobs(self._lsf, entry).values())
+            known = set(entry.jobs)
+            jobs = [job for job in jobs if job.job_id in known]
+        unfinished = [job.job_id for job in jobs if not job.has_ended]
+        if entry is not None and (unfinished or not entry.complete):
             entry.cancelled = True
             self._index.put(entry)
-            jobs = entry.jobs
-        else:
-            jobs = [job.job_id for job in jobs_of_project(self._lsf, app_id)]
+            LsfRecord(self._host, entry).cancel()  # also stops a submission that has not ended
+        if not unfinished:  # without ids, bkill would kill the user's last job
+            return
         try:
-            self._lsf.run("bkill", *jobs)
+            self._lsf.run("bkill", *unfinished)
         except UnreachableError:
             raise
         except LsfError as e:
@@ -236,7 +254,6 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
             UnknownReplicaError: The app has no such role or replica.
         """
         from torchx_kit.jobs.logs import replica_log, warn_if_limited_by_time
-        from torchx_sched_lsf.logs import report_hint
 
         warn_if_limited_by_time("lsf", since, until)
         description = self._recent_description(app_id)
@@ -245,6 +262,7 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         entry = self._index.get(app_id)
         folder, name, watch = self._log_location(app_id, entry, role_name, k)
         base = posixpath.join(folder, job_name(app_id, name, k))
+        report = f"{base}.submit.out"
         return replica_log(
             self._host,
             base,
@@ -254,7 +272,7 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
             is_running=not is_terminal(description.state),
             is_finished=lambda: self._has_ended(app_id),
             watch=watch,
-            missing_hint=lambda: report_hint(self._host, f"{base}.submit.out"),
+            missing_hint=lambda: f"see {report}" if self._host.exists(report) else "",
         )
 
     def _log_location(
@@ -265,7 +283,7 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
             return self._host.resolve(), cleanup_str(role_name), []
         check_replica(app_id, {role.name: len(role.jobs) for role in entry.roles}, role_name, k)
         number = [role.name for role in entry.roles].index(role_name)
-        watch = JobRecord(self._host, entry.record).replica_path(number, k)
+        watch = LsfRecord(self._host, entry).replica_path(number, k)
         return entry.folder, entry.roles[number].job_name, [watch]
 
     def _has_ended(self, app_id: str) -> bool:
@@ -285,6 +303,11 @@ def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
     """
     own = {key: kwargs[key] for key in ("timeout", "patience", "host") if key in kwargs}
     return LsfScheduler(session_name, **own)
+
+
+def _is_app_id(app_id: str) -> bool:
+    """Return whether :func:`make_app_id` could have made an id; other jobs are never touched."""
+    return app_of_job(job_name(app_id, "role", 0)) == app_id
 
 
 def _with_job_dir(cfg: Mapping[str, CfgVal]) -> Mapping[str, CfgVal]:

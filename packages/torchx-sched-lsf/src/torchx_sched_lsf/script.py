@@ -1,6 +1,9 @@
 r"""The script of an app, which submits the jobs and also runs in each job.
 
 Without arguments, the script submits one job for each replica with bsub, and prints the jobs' ids.
+A process of its own submits the jobs: it completes the submission even if the client is killed, and
+kills the submitted jobs if the user cancels the app before the last one.
+
 The command of a job is one line that calls the copy of the script with the indices of role and
 replica. So arguments and variables are not on a command line of LSF, and only one shell parses
 them.
@@ -66,14 +69,15 @@ def render(
         folder=quote_ascii(folder) if folder else '"$PWD"',
         table=role_table(roles),
         functions=role_functions(roles, commands),
-        submissions="\n".join(submissions),
+        replicas=sum(count for count, _, _ in roles),
+        submissions="\n    ".join(submissions),
         run_replica=RUN_REPLICA,
     )
 
 
 # The script's own variables begin with tx_, so that no variable of the user changes. Replicas trap
 # the signals that are meant for the command, because the script must still record the command's
-# end.
+# end. bjobs -l, which every version has, breaks lines at column 80, even within words.
 _SCRIPT = """\
 #!/bin/bash
 #
@@ -91,12 +95,69 @@ tx_roles=(
 
 {run_replica}
 
+# Kills the jobs of the app, except the job with the id $1. The job that runs this is the last one.
+# Without ids, bkill would kill the user's last job.
+tx_kill_jobs() {{
+    tx_ids= tx_own=
+    while read -r tx_a tx_b tx_c; do
+        case $tx_c in
+            "$1") ;;
+            "${{LSB_JOBID-}}") tx_own=$tx_c ;;
+            *) tx_ids="$tx_ids $tx_c" ;;
+        esac
+    done < "$tx_record/jobs"
+    [ -z "$tx_ids$tx_own" ] || bkill $tx_ids $tx_own > /dev/null 2>&1 < /dev/null
+}}
+
+# Fails the app: role $1, replica $2, host $3, exit code $4, job $5.
+tx_fail() {{
+    (set -C && echo "$1 $2 $3 $4" > "$tx_record/failed") 2> /dev/null && tx_kill_jobs "$5"
+}}
+
+# Returns whether LSF ended the job $1 at a limit; waits until LSF has recorded the job's end.
+tx_reached_limit() {{
+    for ((tx_i = 0; tx_i < 60; tx_i++)); do
+        case $(bjobs -l "$1" 2> /dev/null < /dev/null | tr -d ' \\n') in
+            *'Status<EXIT>'*TERM_OWNER* | *'Status<EXIT>'*TERM_ADMIN*) return 1 ;;
+            *'Status<EXIT>'*TERM_FORCE_* | *'Status<EXIT>'*TERM_REQUEUE_*) return 1 ;;
+            *'Status<EXIT>'*TERM_*) return 0 ;;
+            *'Status<EXIT>'* | *'Status<DONE>'* | *'Status<PEND>'* | *'Status<PSUSP>'*) return 1 ;;
+        esac
+        sleep 1
+    done
+    return 1
+}}
+
+# Fails the app if LSF ended another replica at a limit. That replica cannot do so itself: LSF knows
+# the reason only after the job's end, and requests the end of a job by the same signals as bkill.
+tx_watch() {{
+    trap '' HUP INT # so that bkill is not interrupted by the end of this job
+    trap 'kill "$tx_sleep"; exit' TERM
+    while :; do
+        sleep 5 &
+        tx_sleep=$!
+        wait "$tx_sleep"
+        # of all replicas, the one that renames the file acts
+        mv "$tx_record/signalled" "$tx_record/signalled-$1-$2" 2> /dev/null || continue
+        sleep 1
+        while read -r tx_d tx_e tx_f tx_g tx_h; do
+            tx_reached_limit "$tx_h" && tx_fail "$tx_d" "$tx_e" "$tx_f" "$tx_g" "$tx_h"
+        done < "$tx_record/signalled-$1-$2"
+    done
+}}
+
 if [ "${{1-}}" = replica ]; then # a job of LSF: $2 directory, $3 role, $4 replica
-    trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
+    trap : HUP QUIT USR1 ALRM CONT URG WINCH
     trap 'tx_ending=1' INT TERM
-    tx_ending= tx_record=$2/.torchx-lsf/$tx_app
+    trap 'tx_ending=1 tx_limited=1' USR2 XCPU # sent at the run limit and at the CPU limit
+    tx_ending= tx_limited= tx_record=$2/.torchx-lsf/$tx_app
     IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[$3]}}"
     cd -- "$2" || exit 1
+    if read -r tx_a tx_b tx_c 2> /dev/null < "$tx_record/failed"; then
+        [ "$tx_a $tx_b" = "$3 $4" ] || exit 1
+        rm -f "$tx_record/failed" # this replica failed, and LSF has requeued its job
+    fi
+    [ -e "$tx_record/cancelled" ] && exit 1
     tx_host=$(hostname)
     # Rank 0 writes down its host for the other replicas, which LSF starts after it.
     if [ "$3" = 0 ] && [ "$4" = 0 ]; then
@@ -109,40 +170,130 @@ if [ "${{1-}}" = replica ]; then # a job of LSF: $2 directory, $3 role, $4 repli
     read -r TORCHX_RANK0_HOST < "$tx_record/rank0"
     export TORCHX_RANK0_HOST TORCHX_REPLICA_ID=$4 PYTHONUNBUFFERED=1
     export TORCHELASTIC_ERROR_FILE=$tx_record/error-$3-$4.json
+    tx_watcher=
+    if [ {replicas} -gt 1 ]; then
+        tx_watch "$3" "$4" < /dev/null > /dev/null 2>&1 &
+        tx_watcher=$!
+    fi
     tx_run "$tx_record" "$2/$tx_app-$tx_name-$4" "$tx_host" "$3" "$4" "$tx_tries" "$4"
     tx_code=$?
+    [ -z "$tx_watcher" ] || kill "$tx_watcher" 2> /dev/null
     if [ "$tx_first" ]; then # the app fails as a whole, so kill the other jobs
-        for ((tx_i = 0; tx_i < 100; tx_i++)); do
-            [ -e "$tx_record/jobs" ] && break
-            sleep 0.1
-        done
-        bkill $(grep -vx "$LSB_JOBID" "$tx_record/jobs") > /dev/null 2>&1 < /dev/null
+        tx_kill_jobs "$LSB_JOBID"
+    elif [ "$tx_code" -ne 0 ] && [ "$tx_limited" ]; then
+        tx_fail "$3" "$4" "$tx_host" "$tx_code" "$LSB_JOBID"
+    elif [ "$tx_code" -ne 0 ] && [ ! -e "$tx_record/cancelled" ] && [ ! -e "$tx_record/failed" ]
+    then
+        echo "$3 $4 $tx_host $tx_code $LSB_JOBID" >> "$tx_record/signalled"
     fi
     exit "$tx_code"
 fi
 
-# Submits a job for each replica. If LSF refuses one, the jobs before it are killed.
-tx_folder={folder}
-tx_record=$tx_folder/.torchx-lsf/$tx_app
-umask 077
-mkdir -p "$tx_record" && cp -- "$0" "$tx_record/script" || exit 1
-: > "$tx_record/jobs.new"
-submit() {{ # role, replica, arguments of bsub
+# Prints an amount of memory as a resource requirement; $1 is in MB. A number without a unit has the
+# unit LSF_UNIT_FOR_LIMITS, by default MB.
+memory() {{
+    if [ "$tx_version" -ge 10001000002 ]; then
+        echo "$1MB$tx_per_host"
+        return
+    fi
+    case $tx_unit in
+        KB) echo $(($1 * 1024)) ;;
+        GB) echo $((($1 + 1023) / 1024)) ;;
+        TB) echo $((($1 + 1048575) / 1048576)) ;;
+        *) echo "$1" ;;
+    esac
+}}
+
+# Sets what this version of LSF supports. A system whose version is unknown has the least.
+tx_read_version() {{
+    tx_version=0 tx_per_host=
+    tx_form='LSF[^0-9]*([0-9]+)\\.([0-9]+)\\.([0-9]+)\\.([0-9]+)'
+    if [[ $(bsub -V 2>&1 < /dev/null) =~ $tx_form ]]; then
+        for tx_part in "${{BASH_REMATCH[@]:1}}"; do
+            tx_version=$((tx_version * 1000 + 10#$tx_part))
+        done
+    fi
+    [ "$tx_version" -lt 10001000009 ] || tx_per_host=/host
+    tx_unit=$(sed -n 's/^ *LSF_UNIT_FOR_LIMITS *= *"*\\([KMGT]B\\).*/\\1/p' \\
+        "${{LSF_ENVDIR:-/etc}}/lsf.conf" 2> /dev/null | tail -n 1)
+}}
+
+# Ends the submission. $1 is how it ended.
+tx_end_submission() {{
+    case $1 in
+        refused | cancelled) tx_kill_jobs ;;
+        failed) tx_kill_jobs "$tx_failed" ;;
+    esac
+    echo "$1" > "$tx_record/submitted.new" && mv "$tx_record/submitted.new" "$tx_record/submitted"
+    exit
+}}
+
+# Ends the submission if the user cancelled the app, or if a replica has failed.
+tx_check() {{
+    [ -e "$tx_record/cancelled" ] && tx_end_submission cancelled
+    if read -r tx_a tx_b tx_c 2> /dev/null < "$tx_record/failed"; then
+        while read -r tx_d tx_e tx_f; do
+            [ "$tx_d $tx_e" = "$tx_a $tx_b" ] && tx_failed=$tx_f
+        done < "$tx_record/jobs"
+        tx_end_submission failed
+    fi
+}}
+
+# Submits a replica: role, replica, arguments of bsub.
+submit() {{
+    tx_check
     IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[$1]}}"
     tx_job=$tx_app-$tx_name-$2
     tx_line="exec /bin/bash '${{tx_record//\\'/\\'\\\\\\'\\'}}/script'"
-    tx_line="$tx_line replica '${{tx_folder//\\'/\\'\\\\\\'\\'}}' $1 $2"
-    tx_output=$(echo "$tx_line" | bsub -P "$tx_app" -J "$tx_job" \\
-        -o "$tx_folder/$tx_job.submit.out" -e "$tx_folder/$tx_job.submit.err" "${{@:3}}" 2>&1)
+    tx_line="$tx_quiet$tx_line replica '${{tx_folder//\\'/\\'\\\\\\'\\'}}' $1 $2"
+    tx_after=()
+    [ -z "$tx_head" ] || tx_after=(-w "started($tx_head)")
+    tx_output=$(echo "$tx_line" | bsub -J "$tx_job" -o "$tx_folder/$tx_job.submit.out" \\
+        -e "$tx_folder/$tx_job.submit.err" "${{@:3}}" "${{tx_after[@]}}" 2> "$tx_record/bsub.err")
     tx_code=$?
-    if [[ $tx_code -ne 0 || ! $tx_output =~ Job\\ \\<([0-9]+)\\> ]]; then
-        echo "$tx_output" >&2
-        [ -s "$tx_record/jobs.new" ] && bkill $(< "$tx_record/jobs.new") > /dev/null 2>&1
-        exit 1
+    tx_output+=$'\\n'$(< "$tx_record/bsub.err")
+    if [[ $tx_output =~ Job\\ \\<([0-9]+)\\>\\ is\\ submitted ]]; then
+        tx_id=${{BASH_REMATCH[1]}}
+    else # LSF may have accepted the job all the same, so search for its name
+        read -r tx_id tx_rest <<< "$(bjobs -a -J "$tx_job" 2> /dev/null < /dev/null | sed -n 2p)"
     fi
-    echo "${{BASH_REMATCH[1]}}" >> "$tx_record/jobs.new"
-    echo "submitted $1 $2 ${{BASH_REMATCH[1]}}"
+    [ -z "$tx_id" ] || echo "$1 $2 $tx_id" >> "$tx_record/jobs"
+    if [ -z "$tx_id" ] || [ "$tx_code" -ne 0 ]; then
+        echo "$tx_output" > "$tx_record/bsub.err"
+        tx_end_submission refused
+    fi
+    tx_head=${{tx_head:-$tx_id}}
 }}
-{submissions}
-mv "$tx_record/jobs.new" "$tx_record/jobs"
+
+tx_submit_all() {{
+    trap '' HUP INT TERM
+    tx_head= tx_failed= tx_quiet=
+    # With BSUB_QUIET, bsub would not print the job's id. The job gets the variable all the same.
+    [ -z "${{BSUB_QUIET+x}}" ] || tx_quiet='export BSUB_QUIET=Y; '
+    unset BSUB_QUIET BSUB_QUIET2 LSB_BJOBS_FORMAT
+    tx_read_version
+    {submissions}
+    tx_check
+    tx_end_submission all
+}}
+
+# Submits a job for each replica. If LSF refuses one, the jobs before it are killed.
+tx_folder={folder}
+tx_record=$tx_folder/.torchx-lsf/$tx_app
+mkdir -p -m 700 "$tx_record" && cp -- "$0" "$tx_record/script" || exit 1
+: > "$tx_record/jobs"
+trap ': > "$tx_record/cancelled"' HUP INT TERM
+tx_submit_all < /dev/null > /dev/null 2>&1 &
+until
+    wait $!
+    ! kill -0 $! 2> /dev/null
+do :; done
+case $(< "$tx_record/submitted") in
+    all | failed) sed 's/^/submitted /' "$tx_record/jobs" ;;
+    cancelled) exit 130 ;;
+    *)
+        cat "$tx_record/bsub.err" >&2
+        exit 1
+        ;;
+esac
 """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+from dataclasses import dataclass
 
 from torchx_specs.model.status import AppState
 
@@ -20,12 +22,17 @@ JOB_STATE: dict[str, AppState] = {
 #: Exit code of a job that ``bkill`` ended.
 KILLED = "130"
 
+_MEMORY = "out of memory; request more (memMB of the role's resource)"
 # Messages for LSF's termination reasons in the long form of bjobs.
 _REASONS = {
-    "TERM_MEMLIMIT": "out of memory; request more (memMB of the role's resource)",
-    "TERM_SWAP": "out of memory; request more (memMB of the role's resource)",
-    "TERM_RUNLIMIT": "time limit reached (option time)",
+    "TERM_MEMLIMIT": _MEMORY,
+    "TERM_SWAP": _MEMORY,
+    "TERM_RUNLIMIT": "run time limit reached (option time)",
+    "TERM_DEADLINE": "run time limit reached (option time)",
     "TERM_CPULIMIT": "CPU time limit reached",
+    "TERM_PROCESSLIMIT": "limit of the number of processes reached",
+    "TERM_THREADLIMIT": "limit of the number of threads reached",
+    "TERM_CWD_NOTEXIST": "the host cannot see the working directory (option jobdir)",
     "TERM_PREEMPT": "preempted by another job",
     "TERM_OWNER": "killed by its owner",
     "TERM_ADMIN": "killed by an administrator",
@@ -37,7 +44,22 @@ _REASONS = {
     "TERM_RMS": "killed by the resource manager",
     "TERM_UNKNOWN": "LSF does not know the reason",
 }
-_CANCELLED = frozenset({"TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FORCE_ADMIN"})
+_BY_USER = frozenset({"TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FORCE_ADMIN"})
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """LSF's explanation of a job's state.
+
+    Attributes:
+        reason: Why the job is pending or ended; empty if LSF gives no reason.
+        exit_code: The job's exit code, as a shell reports it; None if LSF gives none.
+        cancelled: Whether a user or an administrator ended the job.
+    """
+
+    reason: str = ""
+    exit_code: int | None = None
+    cancelled: bool = False
 
 
 def get_job_state(state_str: str, exit_code: str) -> AppState:
@@ -51,20 +73,38 @@ def get_job_state(state_str: str, exit_code: str) -> AppState:
     return AppState.CANCELLED if state_str == "EXIT" and exit_code == KILLED else state
 
 
-def parse_long_form(output: str) -> tuple[str, int | None, bool]:
-    """Return why a job is pending or ended, the exit code, and whether a user or admin killed it.
+def signal_hint(exit_code: int) -> str:
+    """Return which limit a signal suggests, or an empty string.
 
     Args:
-        output: The output of ``bjobs -UF`` or ``bjobs -l`` for the job.
+        exit_code: The exit code as :mod:`subprocess` reports it: negative for a signal.
     """
+    if exit_code == -signal.SIGUSR2:
+        return "LSF sends this signal at the run time limit (option time)"
+    return "LSF sends this signal at the CPU time limit" if exit_code == -signal.SIGXCPU else ""
+
+
+def parse_long_form(output: str) -> dict[str, Explanation]:
+    """Return the explanations of jobs, by job id.
+
+    Args:
+        output: The output of ``bjobs -UF`` or ``bjobs -l`` for any number of jobs.
+    """
+    parts = re.split(r"^Job <(\d+)>", output, flags=re.M)
+    return dict(zip(parts[1::2], map(_explanation, parts[2::2]), strict=True))
+
+
+def _explanation(text: str) -> Explanation:
     # bjobs -l breaks lines at column 80, even within words
-    unbroken = re.sub(r"\n {5,}", "", output)
+    unbroken = re.sub(r"\n {5,}", "", text)
     term = re.search(r"\bTERM_[A-Z_]+", unbroken)
     name = term[0] if term else ""
     code = re.search(r"Exited with exit code (\d+)", unbroken)
     exit_code = int(code[1]) if code else None
     reason = f"{name}: {_REASONS.get(name, 'see bjobs -l')}" if name else ""
-    pending = re.search(r"PENDING REASONS:\s*\n?\s*(.+?)(?:\n\s*\n|\Z)", output, re.S)
+    pending = re.search(r"PENDING REASONS:\s*\n?\s*(.+?)(?:\n\s*\n|\Z)", text, re.S)
     if pending:
         reason = re.sub(r"\s+", " ", pending[1]).strip(" ;")
-    return reason, exit_code, name in _CANCELLED
+    # exit code 130 alone stands for bkill, but LSF also sends SIGINT at some limits
+    cancelled = name in _BY_USER or (not name and str(exit_code) == KILLED)
+    return Explanation(reason, exit_code, cancelled)

@@ -1,33 +1,46 @@
-"""Submission of an app: a job for each replica, or none at all."""
+"""Submission of an app: a job for each replica, or none at all.
+
+The index has the app before LSF has its first job, and a process of its own submits the jobs. So an
+interrupted client loses no job: the submission either completes, or ends with all its jobs killed.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from torchx_kit.hosts.errors import HostFileError
-from torchx_kit.jobs.records import JobRecord
 from torchx_sched_lsf.client import Lsf, LsfError, UnreachableError
 from torchx_sched_lsf.names import role_names
-from torchx_sched_lsf.queries import jobs_of_project
-from torchx_sched_lsf.records import SCRIPT, Entry, RoleEntry, record_path
+from torchx_sched_lsf.queries import jobs_of_app
+from torchx_sched_lsf.records import SCRIPT, Entry, Index, LsfRecord, RoleEntry
 from torchx_sched_lsf.request import LsfBsub
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import BackendError, RequestError
 
-# Time limit of the script, which calls bsub once for each replica.
+# Time limit of the script, and the additional time for each replica.
 _TIMEOUT_SECONDS = 600.0
+_REPLICA_SECONDS = 10.0
+# After this time without an accepted job, a warning says that bsub waits.
+_SILENT_SECONDS = 8.0
+# How long to wait for the end of a submission that was interrupted.
+_INTERRUPTED_SECONDS = 15.0
+
+logger = logging.getLogger(__name__)
 
 
-def submit(lsf: Lsf, request: LsfBsub, app_id: str) -> Entry:
-    """Submit an app.
+def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> None:
+    """Submit an app, and add it to the index.
 
     Args:
         lsf: The client.
         request: The app.
         app_id: The app's id.
-
-    Returns:
-        An entry for the index.
+        name: The app's name.
+        index: The index.
 
     Raises:
         LsfError: LSF refuses a job, or cannot be reached.
@@ -40,34 +53,95 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str) -> Entry:
         host.make_dirs(folder)
     except HostFileError as e:
         raise RequestError(f"option jobdir: {e}") from None
-    record = JobRecord(host, record_path(folder, app_id))
+    names = role_names(role.name for role in request.app.roles)
+    roles = [
+        RoleEntry(role.name, names[role.name], [""] * role.num_replicas)
+        for role in request.app.roles
+    ]
+    entry = Entry(app_id, name, folder, time.time(), roles, complete=False)
+    record = LsfRecord(host, entry)
     path = record.create(SCRIPT, request.materialize(), option="jobdir")
+    index.put(entry)
+    replicas = sum(len(role.jobs) for role in roles)
     try:
-        # jobs inherit the environment of the script, so do not set LC_ALL for it
-        output = lsf.run(*request.cmd, path, timeout=_TIMEOUT_SECONDS, env={})
+        with _warning_of_silence(record, replicas):
+            # jobs inherit the environment of the script, so do not set LC_ALL for it
+            timeout = _TIMEOUT_SECONDS + replicas * _REPLICA_SECONDS
+            lsf.run(*request.cmd, path, timeout=timeout, env={})
     except UnreachableError as e:
-        _kill_jobs(lsf, app_id)
+        _undo(lsf, record, entry, index)
         raise UnreachableError(
-            f"{e}; LSF may have accepted jobs all the same: bjobs -P {app_id} lists them"
+            f"{e}; LSF may have accepted jobs all the same: bjobs -J '{app_id}-*' lists them, and"
+            f" torchx cancel lsf://torchx/{app_id} ends them"
         ) from None
     except LsfError as e:
+        if record.submission() == "cancelled":
+            _undo(lsf, record, entry, index)
+            raise LsfError(f"the submission of {app_id} was cancelled") from None
+        _kill_jobs(lsf, app_id)
         record.remove()
+        index.remove(app_id)
         # the error contains the messages of bsub, which the script prints
         raise LsfError(f"bsub: {str(e).removeprefix('/bin/bash: ')}") from None
-    names = role_names(role.name for role in request.app.roles)
-    roles = [RoleEntry(role.name, names[role.name], []) for role in request.app.roles]
-    for line in output.split("\n"):
-        fields = line.split()
-        if fields[:1] == ["submitted"]:
-            roles[int(fields[1])].jobs.append(fields[3])
-    return Entry(app_id, request.app.name, folder, submitted=time.time(), roles=roles)
+    except BaseException:  # Ctrl-C
+        _undo(lsf, record, entry, index)
+        raise
+    record.read_jobs(entry)
+    index.put(entry)
+
+
+@contextmanager
+def _warning_of_silence(record: LsfRecord, replicas: int) -> Iterator[None]:
+    """Warn once if bsub waits for LSF, with bsub's own message."""
+
+    def warn() -> None:
+        try:
+            accepted = record.text("jobs").count("\n")
+            lines = record.text("bsub.err").strip().split("\n")
+        except BackendError:
+            return
+        logger.warning(
+            "LSF has accepted %d of %d jobs within %g s; bsub waits%s",
+            accepted,
+            replicas,
+            _SILENT_SECONDS,
+            f": {lines[-1]}" if lines[-1] else "",
+        )
+
+    timer = threading.Timer(_SILENT_SECONDS, warn)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
+    """Stop an interrupted submission and kill its jobs; the app stays in the index."""
+    entry.cancelled = True
+    index.put(entry)
+    record.cancel()
+    deadline = time.monotonic() + _INTERRUPTED_SECONDS
+    while not record.submission() and time.monotonic() < deadline:
+        lsf.sleep(0.2)
+    _kill_jobs(lsf, entry.app_id)
+    record.read_jobs(entry)
+    index.put(entry)
+    logger.warning(
+        "the submission of lsf://torchx/%s was interrupted; %s",
+        entry.app_id,
+        f"its {len(entry.jobs)} submitted jobs are killed"
+        if entry.complete
+        else "LSF may still accept jobs: cancel the app again to end them",
+    )
 
 
 def _kill_jobs(lsf: Lsf, app_id: str) -> None:
-    """Kill the jobs of an app if LSF answers."""
+    """Kill the jobs of an app that have not ended, if LSF answers."""
     try:
-        jobs = [job.job_id for job in jobs_of_project(lsf, app_id)]
-        if jobs:
+        jobs = [job.job_id for job in jobs_of_app(lsf, app_id) if not job.has_ended]
+        if jobs:  # without ids, bkill would kill the user's last job
             lsf.run("bkill", *jobs)
-    except LsfError:
-        pass  # the error of the submission explains how to find the jobs
+    except LsfError as e:
+        logger.debug("cannot kill the jobs of %s: %s", app_id, e)

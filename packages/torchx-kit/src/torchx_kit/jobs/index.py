@@ -61,6 +61,21 @@ class JobIndex(Generic[E]):
                 " set TORCHX_HOME to a directory that you can write to"
             ) from None
 
+    def remove(self, app_id: str) -> None:
+        """Remove the entry of a job; a missing entry is not an error.
+
+        Raises:
+            BackendError: The entry cannot be removed.
+        """
+        try:
+            os.unlink(os.path.join(self._folder, f"{app_id}.json"))
+        except FileNotFoundError:
+            pass
+        except OSError as e:
+            raise BackendError(
+                f"cannot remove {app_id} from {self._folder}: {e.strerror}"
+            ) from None
+
     def entries(self) -> Iterator[E]:
         """Yield the entries of all jobs, in the order of their ids."""
         try:

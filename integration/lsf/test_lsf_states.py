@@ -1,0 +1,159 @@
+"""States of apps on the double of LSF: limits, requeues, forgotten jobs; numbers of queries."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from lsf_jobs import app, jobs, unfinished, wait, wait_until
+
+from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
+from torchx_specs import AppDef, AppState, Role, macros
+
+pytestmark = pytest.mark.usefixtures("lsf")
+
+
+def calls(folder: Path, name: str) -> int:
+    lines = (folder / "calls.log").read_text().split("\n")
+    return sum(line.startswith(f"{name} ") for line in lines)
+
+
+def log_of(scheduler: LsfScheduler, app_id: str, k: int = 0) -> list[str]:
+    return list(scheduler.log_iter(app_id, "main", k))
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_run_limit_fails_the_app_and_is_not_retried(
+    scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    monkeypatch.setenv("LSF_DOUBLE_MINUTE", "2")
+    job = app("echo started; sleep 300", macros.replica_id, count=2)
+    job.roles[0].max_retries = retries
+    app_id = scheduler.submit(job, {"time": "1"})
+    found = wait(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert "TERM_RUNLIMIT: run time limit reached (option time)" in found.msg
+    assert log_of(scheduler, app_id) == ["started\n"]
+
+
+def test_memory_limit_fails_the_app_and_is_not_retried(scheduler: LsfScheduler, lsf: Path) -> None:
+    """LSF sends SIGINT first, as bkill does."""
+    script = "echo started; [ $0 = 0 ] && x=$(head -c 90000000 /dev/zero | tr '\\0' x); sleep 300"
+    job = app(script, macros.replica_id, count=3)
+    job.roles[0].max_retries = 3
+    app_id = scheduler.submit(job, {"extra": ["-M", "60MB"]})
+    found = wait(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert "main/0 on" in found.msg
+    assert "TERM_MEMLIMIT: out of memory" in found.msg
+    wait_until(lambda: not unfinished(lsf))
+    assert log_of(scheduler, app_id) == ["started\n"]
+
+
+def test_replica_that_its_owner_killed_does_not_end_the_others(
+    scheduler: LsfScheduler, lsf: Path, tmp_path: Path
+) -> None:
+    script = f'[ $0 = 1 ] && exec sleep 300; until [ -e "{tmp_path}/go" ]; do sleep 0.1; done'
+    app_id = scheduler.submit(app(script, macros.replica_id, count=2), {})
+    wait_until(lambda: [job["stat"] for job in jobs(lsf)] == ["RUN", "RUN"])
+    subprocess.run(["bkill", str(jobs(lsf)[1]["id"])], check=True, capture_output=True)
+    record = Path(".torchx-lsf", app_id)
+    wait_until(lambda: list(record.glob("signalled-*")))
+    wait_until(lambda: calls(lsf, "bjobs") > 0)
+    (tmp_path / "go").touch()
+    assert wait(scheduler, app_id).state == AppState.CANCELLED
+    assert [job["stat"] for job in jobs(lsf)] == ["DONE", "EXIT"]
+
+
+def test_requeued_job_is_pending_and_can_be_cancelled(scheduler: LsfScheduler, lsf: Path) -> None:
+    app_id = scheduler.submit(app("sleep 300"), {})
+    wait_until(lambda: Path(".torchx-lsf", app_id, "replica-0-0").exists())
+    subprocess.run(["brequeue", "-H", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
+    wait_until(lambda: jobs(lsf)[0]["stat"] == "PSUSP")
+    found = scheduler.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.PENDING
+    assert found.roles_statuses[0].replicas[0].reason.startswith("requeued")
+    scheduler.cancel(app_id)
+    assert jobs(lsf)[0]["stat"] == "EXIT"
+    assert wait(scheduler, app_id).state == AppState.CANCELLED
+
+
+def test_requeued_job_runs_again(scheduler: LsfScheduler, lsf: Path, tmp_path: Path) -> None:
+    app_id = scheduler.submit(app(f'[ -e "{tmp_path}/again" ] || exec sleep 300'), {})
+    wait_until(lambda: Path(".torchx-lsf", app_id, "replica-0-0").exists())
+    (tmp_path / "again").touch()
+    subprocess.run(["brequeue", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
+    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+def test_final_states_stay_after_lsf_has_forgotten_the_jobs(
+    scheduler: LsfScheduler, lsf: Path
+) -> None:
+    good = scheduler.submit(app("exit 0"), {})
+    killed = scheduler.submit(app("sleep 300"), {})
+    wait_until(lambda: jobs(lsf)[1]["stat"] == "RUN")
+    subprocess.run(["bkill", str(jobs(lsf)[1]["id"])], check=True, capture_output=True)
+    before = {app_id: wait(scheduler, app_id) for app_id in (good, killed)}
+    assert [found.state for found in before.values()] == [AppState.SUCCEEDED, AppState.CANCELLED]
+    for path in lsf.glob("*.json"):
+        path.unlink()
+    for path in Path(".torchx-lsf").rglob("replica-*"):
+        path.unlink()
+    another = create_scheduler("another")
+    assert {app_id: another.describe(app_id) for app_id in before} == before
+
+
+def test_directory_that_the_host_cannot_see_is_named(
+    scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "not shared"
+    monkeypatch.setenv("LSF_DOUBLE_HIDDEN", str(folder))
+    app_id = scheduler.submit(app("true"), {"jobdir": str(folder)})
+    found = wait(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert f"cannot see {folder}; set the option jobdir" in found.msg
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_status_of_many_pending_replicas_takes_two_queries(
+    scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    if old:
+        monkeypatch.setenv("LSF_DOUBLE_OLD", "1")
+    app_id = scheduler.submit(app("true", count=8), {"extra": ["-H"]})
+    before = calls(lsf, "bjobs")
+    scheduler.describe(app_id)
+    # a version without bjobs -o and -UF refuses each of them once
+    assert calls(lsf, "bjobs") - before == (4 if old else 2)
+    scheduler.cancel(app_id)
+
+
+def test_list_takes_two_queries_for_all_apps(scheduler: LsfScheduler, lsf: Path) -> None:
+    app_ids = [scheduler.submit(app("true", count=2), {"extra": ["-H"]}) for _ in range(4)]
+    before = calls(lsf, "bjobs")
+    assert len(scheduler.list()) == 4
+    assert calls(lsf, "bjobs") - before == 2
+    for app_id in app_ids:
+        scheduler.cancel(app_id)
+
+
+def test_cancel_takes_one_query(scheduler: LsfScheduler, lsf: Path) -> None:
+    app_id = scheduler.submit(app("true", count=4), {"extra": ["-H"]})
+    before = calls(lsf, "bjobs")
+    scheduler.cancel(app_id)
+    assert (calls(lsf, "bjobs") - before, calls(lsf, "bkill")) == (1, 1)
+
+
+def test_jobs_of_other_tools_are_not_apps(scheduler: LsfScheduler, lsf: Path) -> None:
+    """An app of the user is never cancelled by the name of another tool's job."""
+    subprocess.run(["bsub", "-J", "nightly-main-0", "sleep", "300"], check=True)
+    assert scheduler.list() == []
+    assert scheduler.describe("nightly") is None
+    scheduler.cancel("nightly")
+    app_id = scheduler.submit(AppDef("x", [Role("main", image="", entrypoint="true")]), {})
+    wait(scheduler, app_id)
+    scheduler.cancel(app_id)  # has ended: bkill without ids would kill the other job
+    assert unfinished(lsf) == ["nightly-main-0"]
+    subprocess.run(["bkill", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
