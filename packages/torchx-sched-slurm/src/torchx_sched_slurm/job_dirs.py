@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from torchx_kit.workspace.builder import Built, BuiltReference
 from torchx_kit.workspace.dir_builder import DirBuilder, copy_workspace
 from torchx_kit.workspace.ignore import IgnoreRules
 from torchx_kit.workspace.tree import WorkspaceFile, tree_digest, workspace_files
@@ -17,7 +18,7 @@ from torchx_sched_slurm.script import RECORDS
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.model.templates import macros
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.workspace.builder import METADATA_KEY, Built, BuiltReference
+from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Sc
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from torchx_specs.workspace.builder import WorkspaceBuilder
+    from torchx_kit.workspace.builder import WorkspaceBuilder
 
 # Maximum age of a description that the followers of an app's logs share.
 _MAX_AGE_SECONDS = 2.0
