@@ -247,7 +247,14 @@ class runopts:  # noqa: N801 - a documented name
         known: dict[str, str] = {}
         for key, value in given.items():
             if self.canonical_key(key) is None and ignore_unknown:
-                _warn_unknown(key, self._opts)
+                import logging
+
+                logging.getLogger(__name__).warning(
+                    "unknown run option `%s` dropped;%s valid options: %s",
+                    key,
+                    nearest(key, self._opts),
+                    _names(self._opts),
+                )
             else:
                 known[key] = value
         return self._canonical(known, given, self._cast)
@@ -347,14 +354,3 @@ def _with_text_items(key: str, value: Any, given: Mapping[str, Any]) -> CfgVal:
 
 def _names(opts: Mapping[str, object]) -> str:
     return ", ".join(sorted(opts)) or "(none declared)"
-
-
-def _warn_unknown(key: str, known: Mapping[str, object]) -> None:
-    import logging
-
-    logging.getLogger(__name__).warning(
-        "unknown run option `%s` dropped;%s valid options: %s",
-        key,
-        nearest(key, known),
-        _names(known),
-    )
