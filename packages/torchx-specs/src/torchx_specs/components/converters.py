@@ -1,7 +1,7 @@
 """The types that a component's parameter may have, with a converter for each.
 
 :data:`_TYPES` and :data:`_GENERIC_TYPES` are the only tables of types. The parser, the help and the
-linter look up annotations with :func:`converter_for`. The linter does not import the component: it
+linter look up annotations with :func:`converter_for`. The linter does not import the component, but
 resolves annotations in source code to the same types, and unknown names to subclasses of
 :class:`UnresolvedType`.
 """
@@ -38,8 +38,8 @@ class UnresolvedType:
 class Converter:
     """Reads values of one type.
 
-    :meth:`from_text` and :meth:`from_value` raise ValueError; its message can follow the name of
-    an option.
+    :meth:`from_text` and :meth:`from_value` raise ValueError. The message of this error can follow
+    the name of an option.
 
     Attributes:
         name: Name of the type in help and messages.
@@ -81,7 +81,7 @@ class _ScalarConverter(Converter):
     Args:
         name: Name of the type.
         rank: Position among the members of a union.
-        parse: Function that parses text; it raises ValueError.
+        parse: Function that parses text, and raises ValueError if the text is invalid.
         accepts: Further types of values, which the function ``convert`` converts.
         convert: Function that converts a value of the types ``accepts``.
     """
@@ -279,7 +279,7 @@ class _DictConverter(Converter):
 
 
 class _OptionalConverter(Converter):
-    """Reads a type or None; an empty string is None unless it is a value of the type."""
+    """Reads a type or None; an empty string is None unless the type accepts empty strings."""
 
     def __init__(self, inner: Converter) -> None:
         self.inner = inner

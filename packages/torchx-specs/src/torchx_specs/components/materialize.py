@@ -78,7 +78,7 @@ def materialize_appdef(
         app = _call(cmpnt_fn, build)
     if not isinstance(app, AppDef):
         if inspect.iscoroutine(app):
-            app.close()  # otherwise Python warns that it was never awaited
+            app.close()  # otherwise Python warns that the coroutine was never awaited
             raise ComponentTypeError(f"{called} is async; a component must be a plain function")
         what = (
             "None (is a return missing?)"
@@ -90,7 +90,7 @@ def materialize_appdef(
 
 
 def _call(component: Callable[..., Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function of a component; record on an exception where the component raised it."""
+    """Call a function of a component; record the component's file and line on an exception."""
     try:
         return fn(*args, **kwargs)
     except Exception as e:

@@ -1,4 +1,4 @@
-"""The options of a scheduler: names, types, defaults and help, and how to read them from text."""
+"""The options of a scheduler: names, types, defaults and help, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class runopts:  # noqa: N801 - a documented name
         self._opts[cfg_key] = runopt(default, type_, required, help)
 
     def update(self, other: runopts) -> None:
-        """Add the options of ``other``; they replace options of the same name."""
+        """Add the options of ``other``; an added option replaces one of the same name."""
         self._opts.update(other._opts)
 
     def get(self, name: str) -> runopt | None:
@@ -198,7 +198,7 @@ class runopts:  # noqa: N801 - a documented name
     def resolve(self, cfg: Mapping[str, CfgVal], ignore_unknown: bool = False) -> dict[str, CfgVal]:
         """Return a copy of ``cfg``, checked against the options and completed with defaults.
 
-        Keys may be ``camelCase``. A value None is kept: it is not replaced by the default.
+        Keys may be ``camelCase``. A value None is kept, and not replaced by the default.
 
         Args:
             cfg: The given options.

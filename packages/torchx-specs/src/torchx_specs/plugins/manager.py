@@ -205,7 +205,7 @@ class PluginManager:
             if self._is_blocked(origin):  # the plugin was blocked after it was imported
                 continue
             for record in self._records_of(hook, impl, origin):
-                # a bridge to other plugins fills in their origins itself
+                # records of a bridge have the origins of the older plugins
                 known = record.origin != Origin()
                 yield record if known else replace(record, origin=origin), impl.tryfirst
         self.warn()

@@ -35,7 +35,7 @@ class Origin(NamedTuple):
     distribution: str = ""
     version: str = ""
     plugin: str = ""
-    """Name of the plugin's entry point, or the name under which it was registered."""
+    """Name of the plugin's entry point, or the name that was given to ``register``."""
 
     def __str__(self) -> str:
         text = f"{self.distribution} {self.version}".strip()
@@ -52,7 +52,7 @@ class Record(Generic[F]):
             ``"module:attribute"`` of this callable. Its signature is a protocol in
             :mod:`torchx_specs.plugins.factories`.
         summary: One line for lists, or a callable that returns it when the list is shown.
-        origin: The distribution of the plugin; the manager fills it in.
+        origin: The distribution of the plugin; the manager sets this field.
         install: For a plugin that is not installed: the command that installs it. Such a record has
             an empty ``factory`` and is not listed; if a user gives the name, the error message
             shows the command.

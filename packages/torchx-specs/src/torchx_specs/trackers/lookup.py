@@ -1,6 +1,6 @@
 """Find trackers by name, and pass their names and configurations from the launcher to the job.
 
-They are passed in the job's environment: ``TORCHX_TRACKERS=fsspec,mlflow`` and
+The names and configurations are in the job's environment: ``TORCHX_TRACKERS=fsspec,mlflow`` and
 ``TORCHX_TRACKER_FSSPEC_CONFIG=...``.
 """
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.factories import TrackerFactory
     from torchx_specs.trackers.api import TrackerBase
 
-#: Environment variable: if it is true, a tracker that cannot be created or that fails also fails
-#: the job.
+#: Environment variable: if its value is true, the failure of a tracker, or of a tracker's creation,
+#: fails the job.
 ENV_TORCHX_TRACKER_STRICT = "TORCHX_TRACKER_STRICT"
 
 
