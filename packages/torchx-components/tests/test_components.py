@@ -16,7 +16,8 @@ import pytest
 import torchx_components
 from torchx_components import dist, metrics, plugin, serve, utils
 from torchx_components.component_test_base import ComponentTestCase
-from torchx_specs.components import component_args_from_str, component_help, materialize_appdef
+from torchx_specs import component_args_from_str, materialize_appdef
+from torchx_specs.components.help import component_help
 from torchx_specs.errors import (
     ComponentNotFoundException,
     ComponentTypeError,

@@ -50,6 +50,13 @@ def test_replica_and_retry_counts_have_a_lower_limit() -> None:
     assert len(list(role_checks.replica_count_problems(role, least=0))) == 1
 
 
+def test_replica_counts_have_an_upper_limit() -> None:
+    assert list(role_checks.replica_count_problems(Role("r", "i", num_replicas=100_000))) == []
+    assert list(role_checks.replica_count_problems(Role("r", "i", num_replicas=10_000_000))) == [
+        "num_replicas is 10000000; it must be 100000 or less"
+    ]
+
+
 def test_texts_that_json_cannot_carry_are_named_by_their_place() -> None:
     role = Role("r", "i", entrypoint="a\0", args=["ok", "\udcff"], env={"A=B": "x", "C": "\0"})
     assert list(role_checks.text_problems(role, "the API of X")) == [

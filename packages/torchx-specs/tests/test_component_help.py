@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, Optional
 
 import pytest
 
-from torchx_specs.components import ComponentHelpRequested, component_help, materialize_appdef
+from torchx_specs.components.help import component_help
+from torchx_specs.components.materialize import materialize_appdef
+from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.model.app import AppDef
 
 

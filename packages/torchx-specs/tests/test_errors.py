@@ -21,6 +21,7 @@ from torchx_specs.errors import (
     UnknownAppException,
     UnknownSchedulerException,
     WorkspaceError,
+    nearest,
 )
 
 ALL = [e for e in vars(errors).values() if inspect.isclass(e) and issubclass(e, TorchXError)]
@@ -96,3 +97,16 @@ def test_errors_can_be_pickled(error: TorchXError) -> None:
         assert type(other) is type(error)
         assert str(other) == str(error)
         assert vars(other) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "candidates", "hint"),
+    [
+        ("gpu.smal", ["gpu.small", "cpu.small"], " did you mean 'gpu.small'?"),
+        ("JOB-QUEUE", ["job_queue"], " did you mean 'job_queue'?"),
+        ("zzz", ["job_queue"], ""),
+        ("x", [], ""),
+    ],
+)
+def test_nearest_ignores_case_and_separators(name: str, candidates: list[str], hint: str) -> None:
+    assert nearest(name, candidates) == hint

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Union
 
 import pytest
 
-from torchx_specs.components import (
+from torchx_specs.components import materialize
+from torchx_specs.components.materialize import (
     ComponentArgs,
-    ComponentHelpRequested,
     component_args_from_str,
-    materialize,
+    component_error_location,
     materialize_appdef,
-    parse_args,
 )
-from torchx_specs.components.materialize import component_error_location
+from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.errors import ComponentArgumentError, ComponentError, ComponentTypeError
 from torchx_specs.model.app import AppDef, Role
 
@@ -513,14 +512,6 @@ def test_arguments_without_the_call() -> None:
 
     args = component_args_from_str(comp, ["--a", "1", "y"], {"k": "z"})
     assert args == ComponentArgs(positional_args={"a": 1}, var_args=["y"], kwargs={"k": "z"})
-
-
-def test_parse_args_gives_a_namespace() -> None:
-    def comp(a: int, *rest: str, k: str = "x") -> AppDef:
-        raise AssertionError("not to be called")
-
-    args = parse_args(comp, ["--a", "1", "y"], {"k": "z"})
-    assert vars(args) == {"a": 1, "rest": ["y"], "k": "z"}
 
 
 def test_callers_arguments_and_mappings_are_not_changed() -> None:

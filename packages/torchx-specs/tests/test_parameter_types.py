@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from torchx_specs.components import ComponentSignature, component_help, read_signature
 from torchx_specs.components.converters import _GENERIC_TYPES, _TYPES
+from torchx_specs.components.help import component_help
 from torchx_specs.components.materialize import materialize_appdef
+from torchx_specs.components.signature import ComponentSignature, read_signature
 from torchx_specs.errors import ComponentArgumentError
 from torchx_specs.file_linter import validate
 

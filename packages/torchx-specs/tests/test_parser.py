@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 
-from torchx_specs.components import ComponentHelpRequested, component_args_from_str
+from torchx_specs.components.materialize import component_args_from_str
+from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.errors import ComponentArgumentError, ComponentTypeError
 from torchx_specs.model.app import AppDef
 

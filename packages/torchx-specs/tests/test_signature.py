@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 
 import pytest
 
-from torchx_specs.components import component_args_from_str
+from torchx_specs.components.materialize import component_args_from_str
 from torchx_specs.model.app import AppDef
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_specs import BindMount, parse_mounts, runopt, runopts, text_values
-from torchx_specs.components import converter_for
+from torchx_specs.components.converters import converter_for
 from torchx_specs.text_values import FALSE_VALUES, TRUE_VALUES, parse_bool, split_list, split_pairs
 from torchx_specs.trackers.lookup import tracker_names
 

@@ -61,7 +61,7 @@ class ComponentTestCase(unittest.TestCase):
             ComponentTypeError: An annotation of the function cannot be resolved.
         """
         from torchx_specs import file_linter
-        from torchx_specs.components import component_help
+        from torchx_specs.components.help import component_help
 
         function = getattr(module, function_name, None)
         if not callable(function):

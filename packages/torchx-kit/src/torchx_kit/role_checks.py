@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.errors import UnknownReplicaError
 from torchx_specs.errors import nearest
-from torchx_specs.model.constants import MISSING
+from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef, Role
@@ -46,6 +46,8 @@ def replica_count_problems(role: Role, least: int = 1) -> Iterator[str]:
     """
     if role.num_replicas < least:
         yield f"num_replicas is {role.num_replicas}; it must be {least} or more"
+    if role.num_replicas > MAX_REPLICAS:
+        yield f"num_replicas is {role.num_replicas}; it must be {MAX_REPLICAS} or less"
     if role.max_retries < 0:
         yield f"max_retries is {role.max_retries}; it must be 0 or more"
 

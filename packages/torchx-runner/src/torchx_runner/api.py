@@ -182,7 +182,7 @@ class Runner:
 
     def _materialize(self, component: str, component_args: list[str] | dict[str, Any]) -> AppDef:
         from torchx_runner.components import finder
-        from torchx_specs.components import materialize_appdef
+        from torchx_specs.components.materialize import materialize_appdef
 
         found = finder.get_component(component)
         argv, values = (

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
-    from torchx_specs.components import ComponentArgs as ComponentArgs
-    from torchx_specs.components import component_args_from_str as component_args_from_str
-    from torchx_specs.components import materialize_appdef as materialize_appdef
+    from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
+    from torchx_specs.components.materialize import (
+        component_args_from_str as component_args_from_str,
+    )
+    from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
     from torchx_specs.errors import AppStatusError as AppStatusError
     from torchx_specs.errors import BackendError as BackendError
     from torchx_specs.errors import ComponentArgumentError as ComponentArgumentError
@@ -95,7 +97,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "torchx_specs.components": "ComponentArgs component_args_from_str materialize_appdef",
+        "torchx_specs.components.materialize": (
+            "ComponentArgs component_args_from_str materialize_appdef"
+        ),
         "torchx_specs.errors": (
             "AppStatusError BackendError ComponentArgumentError ComponentError"
             " ComponentNotFoundException ComponentTypeError ComponentValidationException"

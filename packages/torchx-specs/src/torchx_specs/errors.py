@@ -129,7 +129,7 @@ class UnknownSchedulerException(RequestError):
 
 
 class UnknownAppException(TorchXError):
-    """The app does not exist, or its scheduler has no record of it any more."""
+    """The app does not exist, or the scheduler deleted the record of the app."""
 
     exit_code = 1
 

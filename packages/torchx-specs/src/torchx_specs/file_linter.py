@@ -71,8 +71,8 @@ class ArgTypeValidator(ComponentFunctionValidator):
 
     Args:
         names: Maps names that the file defines or imports to types. Other names are looked up in
-            ``builtins`` and ``typing``. Unknown names are accepted, because they may be an Enum or
-            an alias.
+            ``builtins`` and ``typing``. Unknown names are accepted, because an Enum or an
+            alias is possible.
     """
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
@@ -230,12 +230,12 @@ def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     return "\n".join(part for part in (doc.short, doc.long) if part), params
 
 
-# modules of the standard library whose import has side effects
+# Importing these modules of the standard library has side effects.
 _NOT_IMPORTED = frozenset({"antigravity", "this", "idlelib", "__main__"})
 
 
 def _names_in(tree: ast.Module) -> dict[str, Any]:
-    """Map each name that a file imports or defines to its type or module; None if unknown."""
+    """Map each name that a file imports or defines to a type or module; None if unknown."""
     names: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -316,7 +316,7 @@ def _named_type(node: ast.expr, names: Mapping[str, Any]) -> Any:
             found = getattr(found, attribute, None)
         if found is not None:
             return found
-    elif last in ("Path", "PurePath"):  # not imported by name, so assume pathlib
+    elif last in ("Path", "PurePath"):  # the file does not import this name: assume pathlib
         return getattr(importlib.import_module("pathlib"), last)
     elif hasattr(builtins, last):
         return getattr(builtins, last)

@@ -9,8 +9,9 @@ names the module in the entry-point group ``torchx``::
 
 These rules hold for every hook:
 
-- **When.** The manager calls a hook when its records are first needed, and keeps them. A process
-  calls each hook of a plugin at most once, except after another plugin is registered or blocked.
+- **When.** The manager calls a hook when a record of the hook is first needed, and keeps the hook's
+  records. A process calls each hook of a plugin at most once, except after another plugin is
+  registered or blocked.
 - **Records.** A hook yields frozen records (:mod:`torchx_specs.plugins.records`). A record names
   its factory as ``"module:attribute"``, so that listing the records imports nothing else. The
   factory is imported and called when its object is first needed. The factories' signatures are

@@ -195,8 +195,8 @@ def get_overlay(
 ) -> dict[str, Any]:
     """Return a copy of the overlay in ``target.metadata[namespace][kind]``, or ``{}``.
 
-    If ``metadata[namespace]`` or ``metadata[namespace][kind]`` is a string, it names a file that
-    contains the overlay: a path, a ``file://`` URI, or any URI that fsspec supports (needs
+    If ``metadata[namespace]`` or ``metadata[namespace][kind]`` is a string, the overlay is in a
+    file: a path, a ``file://`` URI, or any URI that fsspec supports (needs
     ``torchx-specs[fsspec]``). The file is JSON or YAML (needs ``torchx-specs[yaml]``), and has at
     most 16 MiB.
 
@@ -375,7 +375,7 @@ def _joined(base: Any, items: Any, *, field: str, on: str) -> list[Any]:
 
 
 def _accumulate(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> None:
-    """Merge an overlay into an earlier one; keep operators, of which a field's last one wins."""
+    """Merge an overlay into an earlier one; keep operators, the last one for each field."""
     for key, value in overlay.items():
         operator, field, _ = _parse_key(key)
         where = f"{path}{field}"
@@ -446,7 +446,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _stored(metadata: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """Return the metadata of a namespace; if it is a string, load it from that path or URI."""
+    """Return the metadata of a namespace; a string is the path or URI of a file to load."""
     value = metadata.get(namespace)
     if value is None or value == "":
         return {}
@@ -458,7 +458,7 @@ def _stored(metadata: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
 
 
 def _overlay_of(by_kind: Mapping[str, Any], namespace: str, kind: str) -> dict[str, Any]:
-    """Return a copy of the overlay of a kind; if it is a string, load it from that path or URI."""
+    """Return a copy of the overlay of a kind; a string is the path or URI of a file to load."""
     overlay = by_kind.get(kind) or {}
     if isinstance(overlay, str):
         overlay = _load(overlay)

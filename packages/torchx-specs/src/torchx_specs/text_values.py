@@ -58,8 +58,8 @@ def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tu
     """Split ``k=v,k2=v2`` into keys and values.
 
     A value may contain separators: only the last separator before the next ``key=`` ends the value.
-    A value may also contain ``=``, unless a separator and a word without blanks precede it, because
-    the word is then the next key.
+    A value may also contain ``=``. But if a separator and a word without blanks precede the ``=``,
+    this word is the next key.
 
     >>> split_pairs("FOO=a,b,BAR=x=y;BAZ=")
     [('FOO', 'a,b'), ('BAR', 'x=y'), ('BAZ', '')]
@@ -103,8 +103,7 @@ def _unquoted(text: str, characters: str, delimiters: str) -> list[int]:
     """Return the positions of ``characters`` in ``text`` that no quotes protect."""
     quoted: list[tuple[int, int]] = []
     if "'" in text or '"' in text:
-        # Quotes count only if the opening quote begins an item, key or value, and the closing quote
-        # ends it.
+        # Quotes count only if they are the first and the last character of an item, key or value.
         token = rf"(?:^|(?<=[{delimiters}]))\s*(['\"]).*?\1(?=\s*(?:[{delimiters}]|\Z))"
         quoted = [match.span() for match in re.finditer(token, text, re.DOTALL)]
     return [

@@ -25,7 +25,7 @@ def component_errors(component: str) -> Iterator[None]:
     try:
         yield
     except ComponentHelpRequested as e:
-        from torchx_specs.components import component_help
+        from torchx_specs.components.help import component_help
 
         write(component_help(e.component, prog=f"torchx run {component}"))
         fail(0)

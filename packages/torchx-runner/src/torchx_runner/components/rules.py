@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torchx_specs.components import read_signature
 from torchx_specs.components.converters import SUPPORTED_TYPES
+from torchx_specs.components.signature import read_signature
 from torchx_specs.errors import TorchXError
 from torchx_specs.model.app import AppDef
 

@@ -1,7 +1,7 @@
 """The types that a component's parameter may have, with a converter for each.
 
 :data:`_TYPES` and :data:`_GENERIC_TYPES` are the only tables of types. The parser, the help and the
-linter look up annotations with :func:`converter_for`. The linter does not import the component: it
+linter look up annotations with :func:`converter_for`. The linter does not import the component, but
 resolves annotations in source code to the same types, and unknown names to subclasses of
 :class:`UnresolvedType`.
 """
@@ -38,8 +38,8 @@ class UnresolvedType:
 class Converter:
     """Reads values of one type.
 
-    :meth:`from_text` and :meth:`from_value` raise ValueError; its message can follow the name of
-    an option.
+    :meth:`from_text` and :meth:`from_value` raise ValueError. The message of this error can follow
+    the name of an option.
 
     Attributes:
         name: Name of the type in help and messages.
@@ -75,92 +75,78 @@ class Converter:
         raise NotImplementedError
 
 
-class _StrConverter(Converter):
-    """Reads ``str``."""
+class _ScalarConverter(Converter):
+    """Reads a type that needs no arguments, such as ``str`` or ``int``.
+
+    Args:
+        name: Name of the type.
+        rank: Position among the members of a union.
+        parse: Function that parses text, and raises ValueError if the text is invalid.
+        accepts: Further types of values, which the function ``convert`` converts.
+        convert: Function that converts a value of the types ``accepts``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rank: int,
+        parse: Callable[[str], Any],
+        accepts: type | tuple[type, ...] = (),
+        convert: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
+        self.name = name
+        self.rank = rank
+        self.is_flag = name == "bool"
+        self.takes_empty = name == "str"
+        self._parse = parse
+        self._accepts = accepts
+        self._convert = convert
+
+    def from_text(self, text: str) -> Any:
+        return self._parse(text)
+
+    def from_value(self, value: Any) -> Any:
+        if isinstance(value, self._accepts) and (self.is_flag or not isinstance(value, bool)):
+            return self._convert(value)
+        return super().from_value(value)
+
+
+class _AnyConverter(Converter):
+    """Accepts any value for a parameter of unknown type; text stays text."""
 
     name = "str"
     takes_empty = True
-    rank = 9
+    rank = 10
 
     def from_text(self, text: str) -> str:
         return text
-
-
-class _AnyConverter(_StrConverter):
-    """Accepts any value for a parameter of unknown type; text stays text."""
-
-    rank = 10
 
     def from_value(self, value: Any) -> Any:
         return value
 
 
-class _NumberConverter(Converter):
-    """Reads ``int`` and ``float``; a float may be given as an int."""
-
-    def __init__(self, number_type: type[int] | type[float], rank: int) -> None:
-        self.name = number_type.__name__
-        self.rank = rank
-        self._type = number_type
-
-    def from_text(self, text: str) -> float:
+def _number(number_type: type[int] | type[float], article: str) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
         try:
-            return self._type(text)
+            return number_type(text)
         except ValueError:
-            article = "an" if self._type is int else "a"
-            raise ValueError(f"'{text}' is not {article} {self.name}") from None
+            raise ValueError(f"'{text}' is not {article} {number_type.__name__}") from None
 
-    def from_value(self, value: Any) -> Any:
-        accepted = int if self._type is int else (int, float)
-        if isinstance(value, accepted) and not isinstance(value, bool):
-            return self._type(value)
-        return super().from_value(value)
+    return parse
 
 
-class _BoolConverter(Converter):
-    """Reads ``bool``."""
-
-    name = "bool"
-    is_flag = True
-    rank = 3
-
-    def from_text(self, text: str) -> bool:
-        return parse_bool(text)
-
-    def from_value(self, value: Any) -> Any:
-        return value if isinstance(value, bool) else super().from_value(value)
+def _none(text: str) -> None:
+    if text not in ("", "None"):
+        raise ValueError(f"'{text}' is not None")
 
 
-class _NoneConverter(Converter):
-    """Reads ``None``, also as an empty string."""
-
-    name = "None"
-    rank = 0
-
-    def from_text(self, text: str) -> None:
-        if text not in ("", "None"):
-            raise ValueError(f"'{text}' is not None")
-
-    def from_value(self, value: Any) -> Any:
-        return None if value is None else super().from_value(value)
-
-
-class _PathConverter(Converter):
-    """Reads a path class of :mod:`pathlib`."""
-
-    name = "Path"
-    rank = 7
-
-    def __init__(self, path_type: type) -> None:
-        self._type = path_type
-
-    def from_text(self, text: str) -> Any:
+def _path(path_type: type) -> Converter:
+    def parse(text: str) -> Any:
         if not text:
             raise ValueError("a path cannot be empty")
-        return self._type(text)
+        return path_type(text)
 
-    def from_value(self, value: Any) -> Any:
-        return self._type(value) if isinstance(value, os.PathLike) else super().from_value(value)
+    return _ScalarConverter("Path", 7, parse, os.PathLike, path_type)
 
 
 class _ChoiceConverter(Converter):
@@ -293,7 +279,7 @@ class _DictConverter(Converter):
 
 
 class _OptionalConverter(Converter):
-    """Reads a type or None; an empty string is None unless it is a value of the type."""
+    """Reads a type or None; an empty string is None unless the type accepts empty strings."""
 
     def __init__(self, inner: Converter) -> None:
         self.inner = inner
@@ -342,7 +328,7 @@ class _UnionConverter(Converter):
     def from_value(self, value: Any) -> Any:
         if isinstance(value, str):
             # a JSON string such as "1" must not become a number if the union has str
-            if any(isinstance(member, _StrConverter) for member in self._members):
+            if self._members[-1].name == "str":
                 return value
             return self.from_text(value)
         for member in self._members:
@@ -387,7 +373,7 @@ def converter_for(annotation: Any) -> Converter:
             return _ChoiceConverter(list(annotation.__members__.items()), values)
         pathlib = sys.modules.get("pathlib")  # a class of pathlib implies that pathlib is imported
         if pathlib is not None and issubclass(annotation, pathlib.PurePath):
-            return _PathConverter(annotation)
+            return _path(annotation)
     if hasattr(annotation, "__supertype__"):  # NewType
         return converter_for(annotation.__supertype__)
     if type(annotation).__name__ == "TypeAliasType":  # `type X = ...` of Python 3.12
@@ -457,7 +443,7 @@ def _union(whole: Any, arguments: tuple[Any, ...]) -> Converter:
 def _literal(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     values = tuple(value for value in arguments if value is not None)
     if not values:
-        return _NoneConverter()
+        return _TYPES[None]
     names = [(_choice_text(value), value) for value in values]
     choice = _ChoiceConverter(names, [(value, value) for value in values])
     return choice if len(values) == len(arguments) else optional(choice)
@@ -469,12 +455,12 @@ def _annotated(whole: Any, arguments: tuple[Any, ...]) -> Converter:
 
 #: Types without arguments. converter_for also supports enums, path classes, NewTypes and aliases.
 _TYPES: dict[Any, Converter] = {
-    str: _StrConverter(),
-    int: _NumberConverter(int, rank=1),
-    float: _NumberConverter(float, rank=2),
-    bool: _BoolConverter(),
-    type(None): _NoneConverter(),
-    None: _NoneConverter(),
+    str: _ScalarConverter("str", 9, str),
+    int: _ScalarConverter("int", 1, _number(int, "an"), int, int),
+    float: _ScalarConverter("float", 2, _number(float, "a"), (int, float), float),
+    bool: _ScalarConverter("bool", 3, parse_bool, bool),
+    type(None): _ScalarConverter("None", 0, _none, type(None)),
+    None: _ScalarConverter("None", 0, _none, type(None)),
     Any: _AnyConverter(),
     object: _AnyConverter(),
 }

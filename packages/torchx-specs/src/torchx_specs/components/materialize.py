@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_specs.components import parser
 from torchx_specs.components.signature import ComponentSignature, component_name, read_signature
 from torchx_specs.errors import ComponentArgumentError, ComponentTypeError
 
 if TYPE_CHECKING:
-    import argparse
-
     from torchx_specs.model.app import AppDef
 
 
@@ -80,7 +78,7 @@ def materialize_appdef(
         app = _call(cmpnt_fn, build)
     if not isinstance(app, AppDef):
         if inspect.iscoroutine(app):
-            app.close()  # otherwise Python warns that it was never awaited
+            app.close()  # otherwise Python warns that the coroutine was never awaited
             raise ComponentTypeError(f"{called} is async; a component must be a plain function")
         what = (
             "None (is a return missing?)"
@@ -92,7 +90,7 @@ def materialize_appdef(
 
 
 def _call(component: Callable[..., Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function of a component; record on an exception where the component raised it."""
+    """Call a function of a component; record the component's file and line on an exception."""
     try:
         return fn(*args, **kwargs)
     except Exception as e:
@@ -147,21 +145,6 @@ def component_args_from_str(
     return ComponentArgs(positional, varargs, keyword_only)
 
 
-def parse_args(
-    cmpnt_fn: Callable[..., AppDef],
-    cmpnt_args: Sequence[str],
-    cmpnt_defaults: Mapping[str, Any] | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> argparse.Namespace:
-    """Return the arguments for a component as a Namespace; see :func:`materialize_appdef`."""
-    import argparse
-
-    signature, values, varargs = _bound(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
-    if signature.varargs is not None:
-        values[signature.varargs.name] = varargs
-    return argparse.Namespace(**values)
-
-
 def _bound(
     fn: Callable[..., Any],
     arguments: Sequence[str],
@@ -173,7 +156,9 @@ def _bound(
     try:
         parsed = parser.parse_arguments(signature, arguments)
     except parser.HelpWanted:
-        _raise_help(fn)
+        from torchx_specs.components.help import component_help
+
+        raise parser.ComponentHelpRequested(component_help(fn), fn) from None
     values, varargs = parser.bind(
         signature, parsed, _known(signature, config), _known(signature, defaults)
     )
@@ -192,12 +177,6 @@ def _check_arguments(name: str, arguments: object) -> None:
                 f"{name}: arguments[{i}] must be a str, got {argument!r:.100}"
                 " (config accepts typed values)"
             )
-
-
-def _raise_help(fn: Callable[..., Any]) -> NoReturn:
-    from torchx_specs.components.help import component_help
-
-    raise parser.ComponentHelpRequested(component_help(fn), fn) from None
 
 
 def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> dict[str, Any]:

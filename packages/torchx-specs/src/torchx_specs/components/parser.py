@@ -19,7 +19,7 @@ class ComponentHelpRequested(TorchXError):
 
     Args:
         text: The component's help, with the name of the function in the usage line.
-        component: The component. To show another name, call :func:`component_help` with it.
+        component: The component, for a call of :func:`component_help` with another name.
     """
 
     exit_code = 0
@@ -93,7 +93,7 @@ class Options:
             return self._find_long(name), value if equal else None
         if name in self._short:
             return self._short[name], value if equal else None
-        # `-name x` is a typing error for `--name x`; it does not mean `-n ame`.
+        # `-name x` is a typing error for `--name x`, and does not mean `-n ame`.
         if argument[:2] in self._short and _folded(name) not in self._long:
             option = self._short[argument[:2]]
             if not option.is_flag:
@@ -136,7 +136,7 @@ class ParsedArguments(NamedTuple):
     Attributes:
         values: Maps names of parameters to the given values.
         varargs: Arguments for ``*args``; None if there were none.
-        problems: Error messages, each with the name of the parameter that it is about.
+        problems: Pairs of an error message and the name of the parameter with the error.
     """
 
     values: dict[str, Any]
@@ -192,7 +192,7 @@ def _value_of(option: _Option, argument: str, attached: str | None, rest: list[s
         option: The option.
         argument: The option as it was given.
         attached: The value in the same argument (``--name=value``), or None.
-        rest: The arguments after the option. If the first is the value, it is removed.
+        rest: The arguments after the option. This function removes the value from the list.
     """
     if option.negated:
         if attached is not None:
@@ -291,7 +291,7 @@ def bind(
 
 
 def _error(message: str, parameter: str | None = None) -> ComponentArgumentError:
-    # An error message is one line, but arguments that it quotes may have line breaks.
+    # An error message is one line, but may quote arguments with line breaks.
     return ComponentArgumentError("\\n".join(message.splitlines()), parameter)
 
 

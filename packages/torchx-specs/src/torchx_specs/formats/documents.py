@@ -1,7 +1,7 @@
 """Reading and writing JSON and YAML, for AppDef documents and overlay files.
 
 The libraries silently accept duplicate keys, and the JSON library also accepts NaN and Infinity;
-here they are errors. YAML is read with the safe loader, which is extended with
+here they are errors. YAML is read with the safe loader, extended by
 ``!!python/tuple`` for overlays.
 """
 
@@ -50,7 +50,7 @@ def read_text(file: IO[bytes], where: str) -> str:
         RequestError: The document is larger than :data:`MAX_BYTES`, or not UTF-8.
     """
     data = b""
-    # A file of a network may return fewer bytes than requested before its end.
+    # read() of a file in a network may return fewer bytes than requested before the end.
     while len(data) <= MAX_BYTES and (chunk := file.read(MAX_BYTES + 1 - len(data))):
         data += chunk
     if len(data) > MAX_BYTES:
@@ -162,7 +162,7 @@ def dump_json(data: object) -> str:
 
 
 def dump_yaml(data: object) -> str:
-    """Return ``data`` as YAML; keys keep their order, text with line breaks is a literal block.
+    """Return ``data`` as YAML; keys keep their order, and text with line breaks is a literal block.
 
     A string is quoted if a reader of any YAML version would take it for a number or a boolean.
 
@@ -205,7 +205,7 @@ def _repeated_by_aliases(root: Any) -> int:
 
     def size(node: Any) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = 1  # the size of the node inside itself: such a node has no end
+            sizes[id(node)] = 1  # counted if the node contains itself, which has no end
             if isinstance(node.value, list):
                 items = node.value if node.id == "sequence" else [n for p in node.value for n in p]
                 sizes[id(node)] += sum(map(size, items))
@@ -236,7 +236,7 @@ def _loader_class() -> Any:
             if isinstance(node, yaml.MappingNode):
                 seen = set()
                 for key_node, _ in node.value:
-                    # a key that `<<` merges is no duplicate: the mapping may override it
+                    # `<<` may occur twice; keys that it merges are not in the mapping yet
                     if key_node.tag == "tag:yaml.org,2002:merge":
                         continue
                     if isinstance(key_node, yaml.ScalarNode):

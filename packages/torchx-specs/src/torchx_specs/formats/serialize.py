@@ -216,7 +216,7 @@ _SCALARS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 
 
 class _Walk:
-    """Walks a value and its schema together, and collects the problems of the value."""
+    """Walks a value together with the schema of the value, and collects the problems."""
 
     #: Noun for a dict in error messages: "a dict" or "a mapping".
     mapping: str
@@ -231,7 +231,7 @@ class _Walk:
         self.problems.append(f"{where}expected {expected}, got {_shown(value)}{advice}")
 
     def value(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
-        """Convert a value as its schema requires."""
+        """Convert a value as the schema requires."""
         name = schema.get("$ref", "").rpartition("/")[2]
         if name == "plainObject":
             return self.dict_of(value, path, self.plain)
@@ -388,7 +388,7 @@ class _Reader(_Walk):
             elif version != VERSION:
                 newer = " (written by a newer torchx-specs?)" if version > VERSION else ""
                 self.problems.append(f"version: this reads version {VERSION}, not {version}{newer}")
-            if self.problems:  # another format: errors in its fields would only confuse
+            if self.problems:  # errors in the fields of another format would only confuse
                 return None
         return self.record(value, "", _schema(), AppDef)
 

@@ -59,7 +59,7 @@ class Role:
     Args:
         name: Name of the role.
         image: Software to run: a container image, or a directory, depending on the scheduler.
-        min_replicas: Minimum number of replicas for elastic scaling. If it is None, or the
+        min_replicas: Minimum number of replicas for elastic scaling. If the value is None, or the
             scheduler does not support elastic scaling, the role has ``num_replicas`` replicas.
         entrypoint: Command to run in the container.
         args: Arguments of the command.

@@ -18,7 +18,7 @@ ENV_RANK0_HOST: Final = "TORCHX_RANK0_HOST"
 #: Environment variable: where this process was started (``torchx run`` sets ``cli_run``).
 TORCHX_CONTEXT_NAME: Final = "TORCHX_CONTEXT_NAME"
 
-#: The largest number of replicas of an app; Kubernetes has the same limit for an indexed Job.
+#: The largest number of replicas of a role; Kubernetes has the same limit for an indexed Job.
 MAX_REPLICAS: Final = 100_000
 
 #: The number of MB in one GiB, for ``memMB=4 * GiB``.

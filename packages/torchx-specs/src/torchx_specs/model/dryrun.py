@@ -15,8 +15,9 @@ T = TypeVar("T")
 class AppDryRunInfo(Generic[T]):
     """The request that a scheduler would submit; ``print(info)`` shows it.
 
-    :meth:`Scheduler.submit_dryrun <torchx_specs.schedulers.Scheduler.submit_dryrun>` returns it.
-    To submit a modified request, change ``request`` before calling ``schedule(info)``.
+    :meth:`Scheduler.submit_dryrun <torchx_specs.schedulers.Scheduler.submit_dryrun>` returns an
+    AppDryRunInfo. To submit a modified request, change ``request`` before the call of
+    ``schedule(info)``.
 
     Attributes:
         request: The scheduler's native request.

@@ -28,7 +28,7 @@ class OverrideCell:
 
         Args:
             read_attribute: Returns the attribute's own value, for an override that reads the
-                attribute that it overrides.
+                same attribute.
         """
         if self._done:
             return self._value

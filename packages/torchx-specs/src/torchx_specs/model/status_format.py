@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _NO_VALUE = "<N/A>"
 _WRAP_AT = 80
-# torch's RPC wraps the error of a worker in a text whose first line has this part, and ends with
-# "):"; the text ends with "')".
+# torch's RPC wraps the error of a worker in a text. The first line of this text matches the pattern
+# and ends with "):"; the last line ends with "')".
 _RPC_WRAPPER = re.compile(r"\w\('On WorkerInfo\(")
 
 

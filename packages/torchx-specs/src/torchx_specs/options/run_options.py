@@ -1,4 +1,4 @@
-"""The options of a scheduler: names, types, defaults and help, and how to read them from text."""
+"""The options of a scheduler: names, types, defaults and help, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class runopts:  # noqa: N801 - a documented name
         self._opts[cfg_key] = runopt(default, type_, required, help)
 
     def update(self, other: runopts) -> None:
-        """Add the options of ``other``; they replace options of the same name."""
+        """Add the options of ``other``; an added option replaces one of the same name."""
         self._opts.update(other._opts)
 
     def get(self, name: str) -> runopt | None:
@@ -198,7 +198,7 @@ class runopts:  # noqa: N801 - a documented name
     def resolve(self, cfg: Mapping[str, CfgVal], ignore_unknown: bool = False) -> dict[str, CfgVal]:
         """Return a copy of ``cfg``, checked against the options and completed with defaults.
 
-        Keys may be ``camelCase``. A value None is kept: it is not replaced by the default.
+        Keys may be ``camelCase``. A value None is kept, and not replaced by the default.
 
         Args:
             cfg: The given options.
@@ -247,7 +247,14 @@ class runopts:  # noqa: N801 - a documented name
         known: dict[str, str] = {}
         for key, value in given.items():
             if self.canonical_key(key) is None and ignore_unknown:
-                _warn_unknown(key, self._opts)
+                import logging
+
+                logging.getLogger(__name__).warning(
+                    "unknown run option `%s` dropped;%s valid options: %s",
+                    key,
+                    nearest(key, self._opts),
+                    _names(self._opts),
+                )
             else:
                 known[key] = value
         return self._canonical(known, given, self._cast)
@@ -347,14 +354,3 @@ def _with_text_items(key: str, value: Any, given: Mapping[str, Any]) -> CfgVal:
 
 def _names(opts: Mapping[str, object]) -> str:
     return ", ".join(sorted(opts)) or "(none declared)"
-
-
-def _warn_unknown(key: str, known: Mapping[str, object]) -> None:
-    import logging
-
-    logging.getLogger(__name__).warning(
-        "unknown run option `%s` dropped;%s valid options: %s",
-        key,
-        nearest(key, known),
-        _names(known),
-    )

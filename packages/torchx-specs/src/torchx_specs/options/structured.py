@@ -105,7 +105,7 @@ class StructuredOpts(Mapping[str, CfgVal]):
         return _docstrings(cls)
 
     def __getitem__(self, key: str) -> CfgVal:
-        head, dot, rest = key.partition(".")
+        head, dot, rest = str(key).partition(".")
         for f in _option_fields(type(self)):
             spellings = _spellings(f)
             if dot and head in spellings:
@@ -130,13 +130,6 @@ class StructuredOpts(Mapping[str, CfgVal]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def __contains__(self, key: object) -> bool:
-        try:
-            self[key]  # type: ignore[index]
-        except (KeyError, AttributeError):
-            return False
-        return True
 
     def __or__(self, other: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
         return {**self, **other}

@@ -26,8 +26,7 @@ class Catalog(Mapping[str, R], Generic[R]):
     Attributes:
         conflicts: The records of each name that several plugins yield.
         overridden: The records that a deliberate override replaced, by name.
-        installable: Maps the name of a plugin that is not installed to the command that installs
-            it.
+        installable: Commands that install missing plugins, by the name of the plugin.
     """
 
     def __init__(self, kind: str) -> None:

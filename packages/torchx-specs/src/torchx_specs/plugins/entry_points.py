@@ -92,7 +92,7 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
         except OSError:
             data = b""
         project, _, version = stem.partition("-")
-        # even without entry points, it shadows a distribution of the same name later on the path
+        # A distribution without entry points shadows another one of the same name, too.
         yield project, version.partition("-")[0], data.decode("utf-8", "replace")
 
 

@@ -22,6 +22,7 @@ from torchx_specs.plugins.records import (
     SchedulerPlugin,
     TrackerPlugin,
     WorkspacePlugin,
+    import_object,
 )
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 
@@ -204,7 +205,9 @@ class PluginManager:
             if self._is_blocked(origin):  # the plugin was blocked after it was imported
                 continue
             for record in self._records_of(hook, impl, origin):
-                yield record.with_origin(origin), impl.tryfirst
+                # records of a bridge have the origins of the older plugins
+                known = record.origin != Origin()
+                yield record if known else replace(record, origin=origin), impl.tryfirst
         self.warn()
 
     def _records_of(self, hook: str, impl: HookImpl, origin: Origin) -> list[Any]:
@@ -242,8 +245,6 @@ class PluginManager:
         return self._pluggy
 
     def _load_installed(self, pluggy_manager: Pluggy) -> None:
-        import importlib
-
         found = entry_points(PROJECT, path=self._path)
         # Register in reverse order, because pluggy calls the last registered plugin first.
         for ep in reversed(found):
@@ -253,9 +254,7 @@ class PluginManager:
             if not enabled:
                 continue
             try:
-                plugin: Any = importlib.import_module(ep.value.partition(":")[0])
-                for part in filter(None, ep.value.partition(":")[2].split(".")):
-                    plugin = getattr(plugin, part)
+                plugin = import_object(ep.value)
             except _INTERRUPTS:
                 raise
             except BaseException as e:

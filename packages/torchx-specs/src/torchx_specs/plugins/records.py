@@ -10,7 +10,7 @@ records without fields of their own are plain subclasses, and :class:`Origin` is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from torchx_specs.errors import PluginError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     )
 
 F = TypeVar("F")
-R = TypeVar("R", bound="Record[Any]")
 
 
 class Origin(NamedTuple):
@@ -36,7 +35,7 @@ class Origin(NamedTuple):
     distribution: str = ""
     version: str = ""
     plugin: str = ""
-    """Name of the plugin's entry point, or the name under which it was registered."""
+    """Name of the plugin's entry point, or the name that was given to ``register``."""
 
     def __str__(self) -> str:
         text = f"{self.distribution} {self.version}".strip()
@@ -53,7 +52,7 @@ class Record(Generic[F]):
             ``"module:attribute"`` of this callable. Its signature is a protocol in
             :mod:`torchx_specs.plugins.factories`.
         summary: One line for lists, or a callable that returns it when the list is shown.
-        origin: The distribution of the plugin; the manager fills it in.
+        origin: The distribution of the plugin; the manager sets this field.
         install: For a plugin that is not installed: the command that installs it. Such a record has
             an empty ``factory`` and is not listed; if a user gives the name, the error message
             shows the command.
@@ -80,10 +79,6 @@ class Record(Generic[F]):
     def summary_text(self) -> str:
         """Return the summary."""
         return self.summary if isinstance(self.summary, str) else self.summary()
-
-    def with_origin(self: R, origin: Origin) -> R:
-        """Return a copy with ``origin``, or the record itself if it has an origin."""
-        return self if self.origin != Origin() else replace(self, origin=origin)
 
     def problem(self) -> str | None:
         """Return an error message if the record is invalid, else None."""
@@ -160,10 +155,6 @@ class ComponentPlugin:
         """Return the group."""
         return self.group
 
-    def with_origin(self, origin: Origin) -> ComponentPlugin:
-        """Return a copy with ``origin``, or the record itself if it has an origin."""
-        return self if self.origin != Origin() else replace(self, origin=origin)
-
     def problem(self) -> str | None:
         """Return an error message if the record is invalid, else None."""
         named = isinstance(self.group, str) and isinstance(self.module, str)
@@ -209,13 +200,18 @@ def load_object(path: str, owner: str) -> Any:
     Raises:
         PluginError: The module fails to import, or has no such attribute.
     """
+    try:
+        return import_object(path)
+    except (Exception, SystemExit) as e:
+        raise PluginError(f"{owner} cannot be loaded from '{path}': {type(e).__name__}: {e}") from e
+
+
+def import_object(path: str) -> Any:
+    """Import ``module`` or ``module:attribute``, and return it; any exception is passed on."""
     import importlib
 
     module_name, _, attribute = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as e:
-        raise PluginError(f"{owner} cannot be loaded from '{path}': {type(e).__name__}: {e}") from e
+    found: Any = importlib.import_module(module_name)
+    for part in filter(None, attribute.split(".")):
+        found = getattr(found, part)
     return found

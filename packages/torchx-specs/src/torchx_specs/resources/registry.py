@@ -1,4 +1,4 @@
-"""Registry of named resources: generic ones, those of plugins, and those that a program adds."""
+"""Registry of named resources: generic resources, and resources of plugins and of the program."""
 
 from __future__ import annotations
 

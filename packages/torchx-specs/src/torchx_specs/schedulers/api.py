@@ -92,10 +92,10 @@ class Scheduler(ABC, Generic[T]):
     :class:`~torchx_specs.StructuredOpts` class, declares the options; the methods then receive an
     instance of that class. With any other parameter, the scheduler implements :meth:`_run_opts`.
 
-    Every other method has a default. A scheduler that can do better overrides it: :meth:`wait` if
-    the service announces changes, :meth:`kill` if apps can end at once, :meth:`submit_many` if one
-    request submits many apps, :meth:`log_blocks` if one thread can follow many logs, and
-    :meth:`lives_in_client` if apps end with the process that submitted them.
+    Every other method has a default. A scheduler overrides the defaults that it can improve:
+    :meth:`wait` if the service announces changes, :meth:`kill` if apps can end at once,
+    :meth:`submit_many` if one request submits many apps, :meth:`log_blocks` if one thread can
+    follow many logs, and :meth:`lives_in_client` if apps end with the process that submitted them.
 
     Args:
         backend: Name of the scheduler, such as ``kubernetes``; the first part of app handles.

@@ -2,7 +2,7 @@
 
 A remote job cannot read the launcher's files. The launcher therefore passes the text of a
 configuration file in the job's environment, as a ``data:`` URI (RFC 2397). fsspec opens such a URI
-like a file, so a job with an older TorchX release, which expects a file name, can read it as well.
+like a file. A job with an older TorchX release expects a file name, and can read the URI as well.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Find trackers by name, and pass their names and configurations from the launcher to the job.
 
-They are passed in the job's environment: ``TORCHX_TRACKERS=fsspec,mlflow`` and
+The names and configurations are in the job's environment: ``TORCHX_TRACKERS=fsspec,mlflow`` and
 ``TORCHX_TRACKER_FSSPEC_CONFIG=...``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import PluginError, TorchXError, TrackerError, nearest
@@ -15,13 +15,12 @@ from torchx_specs.settings import ENV_TORCHX_TRACKERS, tracker_config_env_var_na
 from torchx_specs.text_values import TRUE_VALUES, split_list
 
 if TYPE_CHECKING:
+    from torchx_specs.plugins.factories import TrackerFactory
     from torchx_specs.trackers.api import TrackerBase
 
-#: Environment variable: if it is true, a tracker that cannot be created or that fails also fails
-#: the job.
+#: Environment variable: if its value is true, the failure of a tracker, or of a tracker's creation,
+#: fails the job.
 ENV_TORCHX_TRACKER_STRICT = "TORCHX_TRACKER_STRICT"
-
-TrackerFactory = Callable[["str | None"], "TrackerBase"]
 
 
 def tracker_names(text: str) -> list[str]:
@@ -50,22 +49,16 @@ def find_factory(name: str) -> TrackerFactory:
         else:
             found = _registered()[name].load()
     except KeyError:
-        raise TrackerError(unknown_tracker(name)) from None
+        known = sorted(_registered())
+        raise TrackerError(
+            f"unknown tracker '{name}';{nearest(name, known)} installed trackers:"
+            f" {', '.join(known) or 'none'}; name your own factory as module:attribute"
+        ) from None
     except PluginError as e:
         raise TrackerError(str(e)) from e
     if not callable(found):
         raise TrackerError(f"tracker '{name}' must be a factory, not a {type(found).__name__}")
-    factory: TrackerFactory = found
-    return factory
-
-
-def unknown_tracker(name: str) -> str:
-    """Return the error message for an unknown tracker."""
-    known = sorted(_registered())
-    return (
-        f"unknown tracker '{name}';{nearest(name, known)} installed trackers:"
-        f" {', '.join(known) or 'none'}; name your own factory as module:attribute"
-    )
+    return found  # type: ignore[no-any-return]
 
 
 def build_tracker(name: str, config: str | None) -> TrackerBase:

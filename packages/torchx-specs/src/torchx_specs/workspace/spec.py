@@ -30,8 +30,8 @@ class Workspace:
 
     projects: dict[str, str]
 
-    #: Whether a scheduler that cannot upload workspaces must report an error; if False, it may
-    #: ignore the workspace.
+    #: Whether a scheduler that cannot upload workspaces must report an error. If False,
+    #: the scheduler may ignore the workspace.
     required: ClassVar[bool] = True
 
     def __bool__(self) -> bool:

@@ -3,16 +3,9 @@ from argparse import ArgumentDefaultsHelpFormatter as _ArgumentDefaultsHelpForma
 from argparse import MetavarTypeHelpFormatter as _MetavarTypeHelpFormatter_
 from argparse import RawDescriptionHelpFormatter as _RawDescriptionHelpFormatter_
 from torchx._argparse import parse_args as parse_args
-from torchx_specs.components.converters import SUPPORTED_TYPES as SUPPORTED_TYPES
-from torchx_specs.components.converters import converter_for as converter_for
-from torchx_specs.components.help import component_help as component_help
 from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
 from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
 from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
-from torchx_specs.components.parser import ComponentHelpRequested as ComponentHelpRequested
-from torchx_specs.components.signature import ComponentParameter as ComponentParameter
-from torchx_specs.components.signature import ComponentSignature as ComponentSignature
-from torchx_specs.components.signature import read_signature as read_signature
 from torchx._legacy_types import decode as decode
 from torchx._legacy_types import decode_optional as decode_optional
 from torchx._legacy_types import get_argparse_param_type as get_argparse_param_type
