@@ -23,11 +23,13 @@ from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.component_errors import component_errors
 from torchx_cli.output.app_data import (
+    app_dict,
     dryrun_data,
     dryrun_document,
     dryrun_text,
     is_document,
     read_document,
+    warn_of_secrets,
 )
 from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
 from torchx_cli.output.standard_streams import read_utf8, write_utf8
@@ -260,8 +262,11 @@ def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
         write(dryrun_text(info))
     elif request.output_format == YAML:
         write_utf8(dryrun_document(app, info, request.workspace))
+        warn_of_secrets(app_dict(app))
     else:
-        write_data(dryrun_data(info), request.output_format)
+        data = dryrun_data(info)
+        write_data(data, request.output_format)
+        warn_of_secrets(data)
 
 
 def _finish(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
