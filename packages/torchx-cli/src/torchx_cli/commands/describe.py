@@ -15,7 +15,7 @@ from torchx_cli.output.app_data import (
 )
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.standard_streams import write_utf8
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, UnknownAppException
 
 

@@ -34,7 +34,7 @@ from torchx_cli.output.app_data import (
 from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
 from torchx_cli.output.standard_streams import read_utf8, write_utf8
 from torchx_cli.output.status_data import run_data
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
 from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
