@@ -243,7 +243,7 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
             _dryrun(runner, request, app)
             return
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
-        with redirect_stdout(sys.stderr):  # standard output is for the handle
+        with redirect_stdout(sys.stderr):  # only the handle is printed on standard output
             if app is not None:
                 handle = str(runner.run(app, *target))
             else:
@@ -318,7 +318,7 @@ def _first_status(runner: Runner, request: _Request, handle: str) -> AppStatus |
         return None
     try:
         status = runner.status(handle)
-    except Exception as e:  # the submission itself has succeeded
+    except Exception as e:  # the app was submitted; only its status is unknown
         logger.warning("the status of the app is not available yet: %s", e)
         return None
     if status is not None:
