@@ -18,7 +18,7 @@ from docker_engine import BUSYBOX
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_specs import AppDef
 from torchx_testing.hostile import HostileValue
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 
 BLANK = "CloudWatch keeps no event without a text"
 JSON = "AWS's API is JSON; such values are refused before submission"

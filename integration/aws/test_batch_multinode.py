@@ -24,7 +24,7 @@ from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 
 DOUBLE = Path(__file__).resolve().parent / "aws_double.py"
 CFG = {"queue": "queue"}

@@ -22,7 +22,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 
 ROLE = "arn:aws:iam::123456789012:role/Trainer"
 CFG: dict[str, Any] = {"role": ROLE, "instance_type": "ml.m5.large"}

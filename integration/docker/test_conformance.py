@@ -8,7 +8,7 @@ import pytest
 from docker_engine import BUSYBOX
 
 from torchx_sched_docker.scheduler import DockerScheduler
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 
 
 class TestDocker(SchedulerConformance):

@@ -12,7 +12,7 @@ from k8s_site import KUBECONFIG
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import Resource
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 
 
 class _Suite(SchedulerConformance):

@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from torchx_specs.trackers import TrackerBase
-from torchx_testing.trackers import TrackerConformance
+from torchx_testing.tracker_suite import TrackerConformance
 from torchx_tracker_fsspec.tracker import create
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 
 
 class TestLocalCwd(SchedulerConformance):

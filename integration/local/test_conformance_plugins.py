@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchx_specs.plugins.entry_points import entry_points
-from torchx_testing.plugins import PluginConformance
+from torchx_testing.plugin_suite import PluginConformance
 
 #: The distributions that ``torchx`` requires.
 REQUIRED = {

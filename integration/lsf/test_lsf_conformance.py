@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 
 
 class _Suite(SchedulerConformance):

@@ -8,7 +8,7 @@ import pytest
 from slurm_jobs import Cluster
 
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 
 
 class TestSlurm(SchedulerConformance):

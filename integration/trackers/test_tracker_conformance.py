@@ -11,7 +11,7 @@ import pytest
 
 from torchx_specs.trackers import TrackerBase
 from torchx_specs.trackers.lookup import build_tracker
-from torchx_testing.trackers import TrackerConformance
+from torchx_testing.tracker_suite import TrackerConformance
 
 _numbers = itertools.count()
 

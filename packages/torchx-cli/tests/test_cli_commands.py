@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from torchx_cli.output import app_data
 from torchx_specs import AppState
 from torchx_specs.formats import serialize
 from torchx_specs.schedulers import Stream
@@ -847,3 +848,59 @@ def test_log_messages_have_the_documented_form(cli: Any, components: str) -> Non
     assert line.startswith("torchx ")
     assert datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S") <= datetime.now()
     assert (level, message) == ("INFO    ", "launched app: fake://torchx/job-0")
+
+
+# -- secrets
+
+SECRET_JOB = """
+name: job
+roles:
+  - name: r
+    image: ""
+    entrypoint: x
+    args: [--token, s3cret]
+    env: {PGPASSWORD: s3cret, LEVEL: "1"}
+    resource: {cpu: 1, gpu: 0, memMB: 1}
+"""
+
+
+@pytest.mark.parametrize("output_format", ["json", "yaml"])
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_documents_are_whole_and_a_person_is_warned_of_secrets(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output_format: str, on_terminal: bool
+) -> None:
+    monkeypatch.setattr(app_data, "is_terminal", lambda stream: on_terminal)
+    (tmp_path / "job.yaml").write_text(SECRET_JOB)
+    handle = cli("run", "job.yaml").out.strip()
+    for command in (["run", "--dryrun"], ["describe"]):
+        target = "job.yaml" if command[0] == "run" else handle
+        result = cli(*command, "-o", output_format, target)
+        assert result.code == 0
+        assert result.out.count("s3cret") >= 2
+        warned = [line for line in result.err.splitlines() if "look like secrets" in line]
+        assert len(warned) == on_terminal
+        assert all("secrets: args, PGPASSWORD;" in line for line in warned)
+        assert "s3cret" not in result.err
+
+
+def test_errors_about_arguments_show_no_secret(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "secrets.py").write_text(
+        '''
+from torchx_specs import AppDef
+
+
+def env(env: dict[str, str], token: str = "") -> AppDef:
+    """Do nothing.
+
+    Args:
+        env: Variables.
+        token: A token.
+    """
+    return AppDef("a")
+'''
+    )
+    for words in (["--env", "HF_TOKEN:s3cret"], ["--env", "A=1", "--token=s3cret", "--token=s3x"]):
+        result = cli("run", "secrets.py:env", *words)
+        assert result.code == 2
+        assert "s3cret" not in result.error
+        assert "***" in result.error

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.logs.api import get_logs, validate
 from torchx_cli.logs.identifier import parse_identifier
+from torchx_cli.logs.older_functions import get_logs, validate
 from torchx_cli.logs.reader import LogOptions, LogReader, prefix_line
 from torchx_cli.logs.replicas import find_role_replicas
 from torchx_runner import Runner

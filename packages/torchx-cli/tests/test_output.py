@@ -9,6 +9,7 @@ import pytest
 from torchx_cli.output import printing as output
 from torchx_cli.output import times
 from torchx_specs import AppState
+from torchx_specs.formats.text_table import format_table
 
 
 @pytest.mark.parametrize(
@@ -52,12 +53,12 @@ def test_table_is_not_truncated_on_a_narrow_terminal(
 
 
 def test_empty_table_has_headers() -> None:
-    text = output.format_table(["APP HANDLE", "APP NAME", "APP STATUS"], [])
+    text = format_table(["APP HANDLE", "APP NAME", "APP STATUS"], [])
     assert text == ("APP HANDLE    APP NAME    APP STATUS\n------------  ----------  ------------")
 
 
 def test_table_is_aligned_without_trailing_blanks() -> None:
-    text = output.format_table(["A", "B"], [["long cell", "x"], ["b", ""]])
+    text = format_table(["A", "B"], [["long cell", "x"], ["b", ""]])
     assert text.splitlines() == ["A          B", "---------  ---", "long cell  x", "b"]
 
 

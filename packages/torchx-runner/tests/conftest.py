@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchx_runner import Runner, session
+from torchx_runner import Runner, session_id
 from torchx_runner.config import files as config_files
 from torchx_runner.events import api as events
 from torchx_specs import AppDef, AppDryRunInfo, AppState, CfgVal, Resource, Role, runopts
@@ -105,7 +105,7 @@ def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         (tmp_path / folder).mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "cwd")
-    monkeypatch.setattr(session, "CURRENT_SESSION_ID", None)
+    monkeypatch.setattr(session_id, "CURRENT_SESSION_ID", None)
     monkeypatch.setattr(events, "_warned", set())
     monkeypatch.setattr(config_files, "_cache", {})
     set_manager(PluginManager(discover=False))

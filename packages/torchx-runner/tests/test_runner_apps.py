@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from torchx_runner import Runner, WaitTimeoutError, get_runner, waiting
+from torchx_runner import Runner, WaitTimeoutError, get_runner, wait_for_state
 from torchx_specs import (
     AppDef,
     AppState,
@@ -310,7 +310,7 @@ def test_wait_returns_the_terminal_status(
 
 def test_pauses_grow_up_to_the_interval(runner: Runner, scheduler: Any, clock: list[float]) -> None:
     runner.wait(states_of(scheduler, *[RUNNING] * 30, FAILED), wait_interval=2)
-    assert clock[0] == waiting.FIRST_PAUSE
+    assert clock[0] == wait_for_state.FIRST_PAUSE
     assert clock == sorted(clock)
     assert clock[-1] == 2
 

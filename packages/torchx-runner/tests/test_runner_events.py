@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from torchx_runner import Runner, session
+from torchx_runner import Runner, session_id
 from torchx_runner.events import api as events
 from torchx_runner.events.api import SourceType, TorchxEvent, log_event, record
 from torchx_runner.events.handlers import get_logging_handler
@@ -242,7 +242,7 @@ def test_event_of_a_call(listener: Listener) -> None:
         "img",
     )
     assert (event.app_metadata, event.runcfg, event.workspace) == ({"k": "v"}, '{"a": 1}', "/proj")
-    assert event.session == session.get_session_id_or_create_new()
+    assert event.session == session_id.get_session_id_or_create_new()
     assert event.source == SourceType.UNKNOWN
     assert event.cpu_time_usec is not None
     assert event.wall_time_usec is not None
@@ -350,18 +350,18 @@ def test_options_that_are_not_json_are_kept_as_text(listener: Listener) -> None:
 
 
 def test_session_id_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert session.get_torchx_session_id() is None
-    made = session.get_session_id_or_create_new()
+    assert session_id.get_torchx_session_id() is None
+    made = session_id.get_session_id_or_create_new()
     import uuid
 
     assert uuid.UUID(made).version == 4
     assert uuid.UUID(made).variant == uuid.RFC_4122
     monkeypatch.setenv("TORCHX_INTERNAL_SESSION_ID", "later")
-    assert session.get_session_id_or_create_new() == made
-    assert session.get_torchx_session_id() == made
+    assert session_id.get_session_id_or_create_new() == made
+    assert session_id.get_torchx_session_id() == made
 
 
 def test_session_id_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_INTERNAL_SESSION_ID", "given")
-    assert session.get_torchx_session_id() == "given"
-    assert session.get_session_id_or_create_new() == "given"
+    assert session_id.get_torchx_session_id() == "given"
+    assert session_id.get_session_id_or_create_new() == "given"

@@ -97,7 +97,7 @@ class TestCfgFromStr:
         ("text", "said"),
         [
             ("S", "'S' is not of the form key=value"),
-            ("=x", "'=x' has a '=' without a key"),
+            ("=x", "'=\\*\\*\\*' has a '=' without a key"),
             ("I=x", "Run option: I: `x` is not a valid int"),
             ("I=1.5", "`1.5` is not a valid int"),
             ("I=", "`` is not a valid int"),

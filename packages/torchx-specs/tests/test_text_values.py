@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 from typing import Any
 
 import pytest
@@ -90,6 +91,23 @@ def test_split_list(text: str, items: list[str]) -> None:
 )
 def test_split_pairs(text: str, pairs: list[tuple[str, str]]) -> None:
     assert split_pairs(text) == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("HF_TOKEN:s3cret", "'HF_TOKEN:***' is not of the form key=value"),
+        ("A:1,B:s3cret", "'A:***' is not of the form"),
+        ("s3cret" * 10, "'***' is not of the form"),
+        ("=s3cret", "'=***' has a '=' without a key"),
+        ("A=s3cret,=s3cret", "'A=***' has a '=' without a key"),
+        ("queue", "'queue' is not of the form"),
+    ],
+)
+def test_errors_show_no_value(text: str, shown: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(shown)) as caught:
+        split_pairs(text)
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["a", "a,b", "'a=b'", ";"])

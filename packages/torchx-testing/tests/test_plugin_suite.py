@@ -190,7 +190,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Run:
     cases.append(Case("TestAbsent", "PluginConformance", "distribution = 'absent'", "registered"))
     imports = (
         f"import sys\nsys.path.insert(0, {str(site)!r})\n"
-        "from torchx_testing.plugins import HEAVY, PluginConformance"
+        "from torchx_testing.plugin_suite import HEAVY, PluginConformance"
     )
     return run_cases(tmp_path_factory.mktemp("run"), imports, cases)
 

@@ -10,7 +10,7 @@ from suite_runs import Case, Run, run_cases
 IMPORTS = """
 import sys
 import fake_scheduler
-from torchx_testing.schedulers import SchedulerConformance
+from torchx_testing.scheduler_suite import SchedulerConformance
 """
 #: What the fake does not do.
 UNSUPPORTED = {

@@ -9,7 +9,7 @@ from suite_runs import Case, Run, run_cases
 
 IMPORTS = """
 import fake_tracker
-from torchx_testing.trackers import TrackerConformance
+from torchx_testing.tracker_suite import TrackerConformance
 """
 
 

@@ -10,7 +10,7 @@ from suite_runs import Case, Run, run_cases
 IMPORTS = """
 import fake_builder
 from torchx_kit.workspace.dir_builder import DirBuilder
-from torchx_testing.workspaces import WorkspaceBuilderConformance, read_folder
+from torchx_testing.workspace_suite import WorkspaceBuilderConformance, read_folder
 """
 
 
@@ -94,7 +94,7 @@ def test_what_is_declared_is_told(runs: Run) -> None:
 
 
 def test_a_folder_as_it_is_read(tmp_path: Path) -> None:
-    from torchx_testing.workspaces import Entry, read_folder
+    from torchx_testing.workspace_suite import Entry, read_folder
 
     (tmp_path / "a").mkdir()
     (tmp_path / "a/b").write_bytes(b"1")

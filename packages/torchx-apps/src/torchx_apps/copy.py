@@ -158,7 +158,7 @@ def _walk_remote(source: Location) -> Iterator[tuple[str, bool]]:
     found = source.fs.find(source.path, withdirs=True, detail=True)
     for name in sorted(found):
         relative = name[len(root) :].strip("/")
-        if relative:  # some file systems list the directory itself
+        if relative:  # some file systems include the directory itself in its listing
             join_below(root, relative)  # refuse names such as ../../etc/passwd in an archive
             yield relative, found[name]["type"] == "directory"
 

@@ -182,7 +182,7 @@ def _first_on(is_first: bool, scope: str) -> Iterator[None]:
 
 def _next_entry(store: Any, scope: str) -> int:
     global _entries_store
-    if store is not _entries_store:  # there is a new process group
+    if store is not _entries_store:  # the process group was replaced
         _entries_store = store
         _entries.clear()
     _entries[scope] = _entries.get(scope, 0) + 1

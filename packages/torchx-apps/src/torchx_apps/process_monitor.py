@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PROG = "torchx_apps.process_monitor"
 TIMEOUT_EXIT_CODE = 34
-COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE = 127, 126  # like a shell
+COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE = 127, 126  # as in shells
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOCAL_POLL_SECONDS = 0.1
@@ -186,7 +186,7 @@ class Monitor:
             _print(f"cannot start {self._command[0]}: {error.strerror}")
             is_missing = isinstance(error, FileNotFoundError)
             return COMMAND_NOT_FOUND if is_missing else COMMAND_NOT_EXECUTABLE
-        except ValueError as error:  # a NUL byte in an argument
+        except ValueError as error:  # an argument contains a NUL byte
             raise ProgramError(f"cannot start {self._command[0]!r}: {error}") from None
         try:
             _print(f"started {self._command[0]} as process {process.pid}")
@@ -299,7 +299,7 @@ class AwaitedFile:
         try:
             location.fs.invalidate_cache()
             return bool(location.fs.exists(location.path))
-        except Exception as error:  # a network error must not end the program
+        except Exception as error:  # a network error must not end the monitored program
             problem = one_line(error)
             if problem != self._last_problem:
                 _print(f"cannot check {self}: {problem}")
@@ -340,9 +340,8 @@ def _die_with_monitor() -> Callable[[], None] | None:
         return None
     import ctypes
 
-    prctl = ctypes.CDLL(
-        None
-    ).prctl  # resolve it here, because little is allowed between fork and exec
+    # Look up prctl here, because few calls are safe between fork and exec.
+    prctl = ctypes.CDLL(None).prctl
 
     def set_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))

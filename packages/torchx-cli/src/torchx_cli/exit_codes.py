@@ -144,7 +144,7 @@ def _system_exit(error: SystemExit) -> int:
 
 
 def usage_message(error: click.UsageError) -> str:
-    """Return the message for wrong arguments; for an unknown option, it names a similar one."""
+    """Return the message for wrong arguments; for an unknown option, name a similar option."""
     ctx = error.ctx
     if isinstance(error, click.NoSuchOption) and ctx is not None:
         name = _as_typed(error.option_name, ctx)

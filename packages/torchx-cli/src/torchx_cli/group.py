@@ -30,9 +30,10 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         catalog = _catalog()
         if cmd_name == "plugins" and cmd_name in catalog.conflicts:
+            # The command reports conflicts, so a conflict about its name must not disable it.
             from torchx_cli.commands.plugins import command
 
-            return command  # the command that reports conflicts must survive a conflict
+            return command
         record = catalog.find(cmd_name)
         return None if record is None else load_command(record)
 

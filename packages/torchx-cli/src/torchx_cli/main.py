@@ -33,7 +33,9 @@ def execute(argv: Sequence[str] | None = None) -> int:
 
     def body() -> None:
         if "_TORCHX_COMPLETE" in os.environ:
-            torchx.main(arguments, prog_name="torchx")  # answers the shell, and exits
+            torchx.main(
+                arguments, prog_name="torchx"
+            )  # prints completions for the shell, and exits
         # click's main() is not used: it handles errors, interrupts and closed pipes differently.
         with torchx.make_context("torchx", arguments, obj=options) as ctx:
             torchx.invoke(ctx)

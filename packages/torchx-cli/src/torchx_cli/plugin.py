@@ -22,10 +22,16 @@ _SUMMARIES = {
     "status": "Show the status of an app.",
     "wait": "Wait until an app has ended or reached a state.",
 }
+# The other commands are the attribute "command" of a module with their name.
+_FUNCTIONS = {
+    "cancel": "cancel_and_delete:cancel",
+    "delete": "cancel_and_delete:delete",
+}
 
 
 @hookimpl
 def torchx_commands() -> Iterable[CommandPlugin]:
     """Yield the sub-commands."""
     for name, summary in _SUMMARIES.items():
-        yield CommandPlugin(name, f"torchx_cli.commands.{name}:command", summary)
+        function = _FUNCTIONS.get(name, f"{name}:command")
+        yield CommandPlugin(name, f"torchx_cli.commands.{function}", summary)

@@ -290,7 +290,9 @@ def _job(
     structured_name = StructuredNameArgument.parse_from(name, m, script)
 
     if max_nnodes == 1:
-        endpoint: str = "localhost:0"  # 0 is any free port, so that jobs can share a host
+        endpoint: str = (
+            "localhost:0"  # port 0 means any free port, so that several jobs can run on one host
+        )
     else:
         # The scheduler replaces the macro by the name of an environment variable, and the job's
         # shell reads the host of rank 0 from it. On the node of rank 0, some schedulers do not set

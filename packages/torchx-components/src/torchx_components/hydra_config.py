@@ -59,7 +59,7 @@ def _app_from_config(config_dir: str, config_name: str, overrides: list[str]) ->
         app = instantiate(config.app, _convert_="all")
     except TorchXError:
         raise
-    except Exception as error:  # from Hydra, OmegaConf, YAML or the target of `app`
+    except Exception as error:  # Hydra, OmegaConf and `app` raise many classes
         raise ComponentError(f"{where}: {_describe_error(error)}") from error
     if not isinstance(app, specs.AppDef):
         raise ComponentError(

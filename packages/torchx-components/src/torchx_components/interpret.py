@@ -1,4 +1,4 @@
-r"""How to explain the results of a model.
+r"""Describes how to explain the results of a model.
 
 There is no component for this. Write a script, for example with Captum, and run it with
 ``utils.python``::

@@ -1,4 +1,4 @@
-"""How to train a model.
+"""Describes how to train a model.
 
 There is no component for training. A training program is a script, which other components run:
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from torchx_runner.api import Runner as Runner
     from torchx_runner.api import get_configured_trackers as get_configured_trackers
     from torchx_runner.api import get_runner as get_runner
-    from torchx_runner.waiting import WaitTimeoutError as WaitTimeoutError
+    from torchx_runner.wait_for_state import WaitTimeoutError as WaitTimeoutError
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "torchx_runner.api": ("Runner", "get_configured_trackers", "get_runner"),
-        "torchx_runner.waiting": ("WaitTimeoutError",),
+        "torchx_runner.wait_for_state": ("WaitTimeoutError",),
     },
     submodules=("api", "components", "config", "events", "session"),
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
-from torchx_runner.older_plugins import call_with_accepted
+from torchx_runner.older_signatures import call_with_accepted
 from torchx_specs.errors import (
     ComponentError,
     RequestError,
@@ -475,7 +475,7 @@ class Runner:
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
         """
-        from torchx_runner.waiting import pause_between_polls, wait_for
+        from torchx_runner.wait_for_state import pause_between_polls, wait_for
 
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("wait", backend, app_id):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from torchx_runner.session import get_session_id_or_create_new
+from torchx_runner.session_id import get_session_id_or_create_new
 from torchx_specs.model.handles import make_app_handle
 from torchx_specs.model.templates import macros
 from torchx_specs.settings import (

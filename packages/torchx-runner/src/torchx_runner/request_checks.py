@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_origin
 
-from torchx_runner.older_plugins import call_with_accepted
+from torchx_runner.older_signatures import call_with_accepted
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import MAX_REPLICAS, MISSING

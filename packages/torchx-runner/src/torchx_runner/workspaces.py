@@ -109,6 +109,6 @@ def _changed_only_image(authored: Role, built: Role) -> bool:
 
     expected = copy.deepcopy(authored)
     expected.image, expected.workspace = built.image, built.workspace
-    if METADATA_KEY in built.metadata:  # the job does not use this entry
+    if METADATA_KEY in built.metadata:  # a build may also change its own record
         expected.metadata[METADATA_KEY] = built.metadata[METADATA_KEY]
     return expected == built

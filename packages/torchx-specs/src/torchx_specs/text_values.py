@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import re
 
+from torchx_specs.redaction import MASK
+
 TRUE_VALUES = frozenset({"true", "1", "yes", "on"})
 FALSE_VALUES = frozenset({"false", "0", "no", "off"})
+_LONGEST_NAME = 32
 
 
 def parse_bool(text: str) -> bool:
@@ -89,14 +92,22 @@ def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tu
         separator = -1
     if not pairs:
         form = f"key{equals}value{separators[0]}key2{equals}value2"
-        raise ValueError(f"'{text}' is not of the form {form}")
+        raise ValueError(f"'{_without_values(text)}' is not of the form {form}")
     pairs[-1][1] = text[start:]
     split = [(_without_quotes(key), _without_quotes(value)) for key, value in pairs]
     if not all(key for key, _ in split):
         raise ValueError(
-            f"'{text}' has a '{equals}' without a key before it (quote a value that contains one)"
+            f"'{_without_values(text)}' has a '{equals}' without a key before it"
+            " (quote a value that contains one)"
         )
     return split
+
+
+def _without_values(text: str) -> str:
+    """Return malformed pairs for an error message; the values may be secrets and are masked."""
+    name, separator, value = re.split("([:=])", f"{text}=", maxsplit=1)
+    shown = name if len(name) <= _LONGEST_NAME else MASK
+    return f"{shown}{separator}{MASK}" if value else shown
 
 
 def _unquoted(text: str, characters: str, delimiters: str) -> list[int]:

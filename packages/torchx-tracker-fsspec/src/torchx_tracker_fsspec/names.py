@@ -107,7 +107,7 @@ class RecordNames:
     def new(self) -> str:
         """Return a name that sorts after all earlier names of this process."""
         process = os.getpid()
-        if process != self._process:  # on the first call, and in a forked process
+        if process != self._process:  # the first call in this process; a fork is another process
             self._process = process
             self._token = f"{process:x}-{os.urandom(6).hex()}"
         self._last = max(time.time_ns(), self._last + 1)

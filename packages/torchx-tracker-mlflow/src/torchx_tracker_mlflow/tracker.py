@@ -289,7 +289,7 @@ class MLflowTracker(TrackerBase):
             from mlflow import MlflowClient
 
             if self._uri == _local_uri():
-                TORCHX_HOME(_LOCAL_FOLDER)  # other users cannot read it: the mode is 0700
+                TORCHX_HOME(_LOCAL_FOLDER)  # creates the directory with the mode 0700
             self._cached_client = MlflowClient(tracking_uri=self._uri)
             self._process = os.getpid()
         return self._cached_client

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from torchx_specs.errors import TorchXError, TrackerError
-from torchx_tracker.printing import JSON, TABLE, YAML, as_plain, format_table, format_tree, write
+from torchx_tracker.printing import JSON, TABLE, YAML, as_plain, format_tree, table_text, write
 
 if TYPE_CHECKING:
     from torchx_specs.trackers.api import Lineage, TrackerBase
@@ -71,7 +71,7 @@ def _list_runs(parent_run_id: str | None, tracker_name: str | None, output_forma
     found = _query(tracker_name, lambda tracker: sorted(tracker.run_ids(**filters)))
     if output_format == TABLE:
         ids = dict.fromkeys(run_id for ids in found.values() for run_id in ids)
-        _print(format_table(["JOB ID"], [[run_id] for run_id in ids]), found.exit_code)
+        _print(table_text(["JOB ID"], [[run_id] for run_id in ids]), found.exit_code)
     else:
         _print(as_plain({"trackers": found}, output_format), found.exit_code)
 
@@ -96,7 +96,7 @@ def list_metadata(run_id: str, tracker_name: str | None, output_format: str) -> 
         rows = _distinct(
             [key, str(value)] for pairs in found.values() for key, value in pairs.items()
         )
-        _print(format_table(["ID", "VALUE"], rows), found.exit_code)
+        _print(table_text(["ID", "VALUE"], rows), found.exit_code)
     else:
         _print(as_plain({"run_id": run_id, "trackers": found}, output_format), found.exit_code)
 
@@ -126,7 +126,7 @@ def list_artifacts(
             for artifacts in found.values()
             for a in artifacts
         )
-        _print(format_table(["ARTIFACT", "PATH", "METADATA"], rows), found.exit_code)
+        _print(table_text(["ARTIFACT", "PATH", "METADATA"], rows), found.exit_code)
     else:
         _print(as_plain({"run_id": run_id, "trackers": found}, output_format), found.exit_code)
 

@@ -54,23 +54,11 @@ def _plain(data: Any, *, finite: bool = False) -> Any:
     return str(data)
 
 
-def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows aligned under their headers, with a line of dashes below each header.
+def table_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return an aligned table whose cells have no unprintable characters."""
+    from torchx_specs.formats.text_table import format_table
 
-    >>> print(format_table(["ID", "VALUE"], [["loss", "0.5"]]))
-    ID    VALUE
-    ----  -------
-    loss  0.5
-    """
-    cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [
-        max(len(header) + 2, *(len(row[i]) for row in cells), 0) for i, header in enumerate(headers)
-    ]
-    lines = [headers, ["-" * width for width in widths], *cells]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return format_table(headers, [[printable(cell) for cell in row] for row in rows])
 
 
 def printable(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torchx_runner.config import api as config
 from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
 from torchx_specs.errors import RequestError
+from torchx_specs.redaction import masked_value
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -58,7 +59,8 @@ def read_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[st
     for literal in literals:
         for key, value in runner.cfg_from_str(scheduler, literal).items():
             if key in cfg and cfg[key] != value:
-                raise RequestError(f"-cfg {key} is given twice, as {cfg[key]} and as {value}")
+                first, second = masked_value(key, cfg[key]), masked_value(key, value)
+                raise RequestError(f"-cfg {key} is given twice, as {first} and as {second}")
             cfg[key] = value
     config.apply(scheduler, cfg)
     return cfg

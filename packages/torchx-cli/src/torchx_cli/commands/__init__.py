@@ -1,1 +1,1 @@
-"""One module for each sub-command, imported when the sub-command runs."""
+"""The sub-commands; the module of a command is imported when the command runs."""

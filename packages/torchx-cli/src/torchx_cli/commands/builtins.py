@@ -19,7 +19,7 @@ from torchx_runner.components import finder
 def command(source_of: str | None, output_format: str) -> None:
     """List the installed components."""
     if source_of is not None:
-        with redirect_stdout(sys.stderr):  # modules of components may print on import
+        with redirect_stdout(sys.stderr):  # a component's module may print when it is imported
             source = finder.get_builtin_source(source_of)
         if output_format == TABLE:
             write(source)

@@ -6,10 +6,16 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
-from torchx_cli.output.app_data import app_document, app_text, request_data
+from torchx_cli.output.app_data import (
+    app_dict,
+    app_document,
+    app_text,
+    request_data,
+    warn_of_secrets,
+)
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.standard_streams import write_utf8
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, UnknownAppException
 
 
@@ -34,7 +40,9 @@ def command(app_handle: str, native: bool, output_format: str) -> None:
             if output_format == TABLE:
                 write(str(info))
             else:
-                write_data(request_data(info), output_format)
+                data = request_data(info)
+                write_data(data, output_format)
+                warn_of_secrets(data)
             return
         app = runner.describe(app_handle)
     if app is None:
@@ -44,3 +52,4 @@ def command(app_handle: str, native: bool, output_format: str) -> None:
     else:
         document = app_document(app, output_format)
         write_utf8(document if document.endswith("\n") else document + "\n")
+        warn_of_secrets(app_dict(app))

@@ -10,7 +10,7 @@ from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import cfg_option, output_option, scheduler_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.output.printing import TABLE, state_name, write_data, write_table
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.status import AppState
 

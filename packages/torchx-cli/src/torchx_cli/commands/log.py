@@ -12,7 +12,7 @@ from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.logs.replicas import select_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Stream, compile_regex
 

@@ -8,9 +8,10 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import output_option
-from torchx_cli.conflicting_install import conflicts
-from torchx_cli.output.printing import TABLE, format_table, write, write_data
+from torchx_cli.foreign_torchx import conflicts
+from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_runner.installed_schedulers import plugin_manager
+from torchx_specs.formats.text_table import format_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,16 +23,18 @@ from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.component_errors import component_errors
 from torchx_cli.output.app_data import (
+    app_dict,
     dryrun_data,
     dryrun_document,
     dryrun_text,
     is_document,
     read_document,
+    warn_of_secrets,
 )
 from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
 from torchx_cli.output.standard_streams import read_utf8, write_utf8
 from torchx_cli.output.status_data import run_data
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
 from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
@@ -241,7 +243,7 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
             _dryrun(runner, request, app)
             return
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
-        with redirect_stdout(sys.stderr):  # standard output is for the handle
+        with redirect_stdout(sys.stderr):  # only the handle is printed on standard output
             if app is not None:
                 handle = str(runner.run(app, *target))
             else:
@@ -260,8 +262,11 @@ def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
         write(dryrun_text(info))
     elif request.output_format == YAML:
         write_utf8(dryrun_document(app, info, request.workspace))
+        warn_of_secrets(app_dict(app))
     else:
-        write_data(dryrun_data(info), request.output_format)
+        data = dryrun_data(info)
+        write_data(data, request.output_format)
+        warn_of_secrets(data)
 
 
 def _finish(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
@@ -313,7 +318,7 @@ def _first_status(runner: Runner, request: _Request, handle: str) -> AppStatus |
         return None
     try:
         status = runner.status(handle)
-    except Exception as e:  # the submission itself has succeeded
+    except Exception as e:  # the app was submitted; only its status is unknown
         logger.warning("the status of the app is not available yet: %s", e)
         return None
     if status is not None:

@@ -12,7 +12,7 @@ from torchx_cli.arguments.options import complete_schedulers, output_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import TorchXError
 
 if TYPE_CHECKING:

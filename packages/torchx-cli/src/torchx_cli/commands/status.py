@@ -10,7 +10,7 @@ from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_data import status_data
-from torchx_cli.session import existing_status, open_runner
+from torchx_cli.runner_context import existing_status, open_runner
 
 logger = logging.getLogger(__name__)
 

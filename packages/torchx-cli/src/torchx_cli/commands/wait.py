@@ -7,11 +7,11 @@ import click
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
-from torchx_cli.launch.waiting import has_reached
+from torchx_cli.launch.polling import has_reached
 from torchx_cli.output.printing import TABLE, state_name, write, write_data
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.times import duration_option
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_runner import WaitTimeoutError
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import AppState, is_terminal

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: After the app has ended, stop to read its logs if no line was added for this many seconds.
+#: After the app has ended, stop reading its logs if no line was added for this many seconds.
 _SILENCE = 10.0
 
 

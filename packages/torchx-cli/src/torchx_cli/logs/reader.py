@@ -102,7 +102,7 @@ class LogReader:
     def stop(self) -> None:
         """Write nothing more."""
         self._stopped = True
-        with self._writing:  # a write in progress ends first
+        with self._writing:  # wait for a write in progress
             pass
 
     def read_all(self) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from torchx_cli.launch.waiting import intervals
+from torchx_cli.launch.polling import intervals
 from torchx_cli.logs.identifier import LogSource, parse_identifier
 from torchx_specs.errors import RequestError, UnknownAppException, nearest
 from torchx_specs.model.status import is_started

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import logging
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import JSON, YAML
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_runner import workspaces
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
     from torchx_specs.model.dryrun import AppDryRunInfo
     from torchx_specs.workspace import Workspace
+
+logger = logging.getLogger(__name__)
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -105,3 +110,42 @@ def request_data(info: AppDryRunInfo[Any]) -> Any:
     if is_dataclass(request) and not isinstance(request, type):
         return asdict(request)
     return dict(request) if isinstance(request, Mapping) else str(info)
+
+
+def warn_of_secrets(data: Any) -> None:
+    """Log a warning with the names of the secrets in a document, if a person sees the warning.
+
+    The document is printed whole, because another command may take it as input.
+
+    Args:
+        data: The data of the document.
+    """
+    if not is_terminal(sys.stderr):
+        return
+    from torchx_specs.redaction import masked
+
+    names = list(dict.fromkeys(_changed(data, masked(data))))
+    if names:
+        logger.warning(
+            "the output contains values that look like secrets: %s; a file with them should have"
+            " the mode 0600",
+            ", ".join(names),
+        )
+
+
+def _changed(value: Any, shown: Any, name: str = "text") -> Iterator[str]:
+    """Yield the name of each value that masking changed."""
+    if isinstance(value, Mapping) and isinstance(shown, Mapping):
+        fields = {str(key).lower(): item for key, item in value.items()}
+        if fields.keys() == {"name", "value"}:
+            name = str(fields["name"])
+            if list(value.values()) != list(shown.values()):
+                yield name
+            return
+        for key, item in value.items():
+            yield from _changed(item, shown[key], str(key))
+    elif isinstance(value, (list, tuple)) and isinstance(shown, list):
+        for item, shown_item in zip(value, shown, strict=True):
+            yield from _changed(item, shown_item, name)
+    elif value != shown:
+        yield name

@@ -44,7 +44,7 @@ def escape_controls(text: str, *, keep_returns: bool = False) -> str:
             part of such a line begins with the name of its replica. Otherwise only ``\r\n`` keeps
             its carriage return.
     """
-    # Most text has no control characters: one search in C is all that it costs.
+    # Most text has no control characters, so that one search is enough.
     pattern = _pattern(keep_returns)
     if pattern.search(text) is None:
         return text
@@ -87,7 +87,7 @@ class SafeTerminal(io.TextIOWrapper):
         super().write(text)
 
     def release(self) -> None:
-        """Flush the text, and leave the buffer to its first stream."""
+        """Flush the text, and detach the buffer, which the first stream continues to use."""
         try:
             self.flush()
         except (OSError, ValueError):
@@ -95,7 +95,7 @@ class SafeTerminal(io.TextIOWrapper):
         try:
             self.detach()
         except (OSError, ValueError):
-            pass  # detach() flushes, too
+            pass  # detach() flushes first, and fails as flush() did
 
 
 def write_safe(stream: TextIO, text: str) -> None:

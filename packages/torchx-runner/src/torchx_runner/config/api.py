@@ -59,7 +59,7 @@ _PLACEHOLDER = "#FIXME:"
 class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
     """``$TORCHXCONFIG`` names a file that does not exist."""
 
-    def __str__(self) -> str:  # OSError formats its arguments differently
+    def __str__(self) -> str:  # OSError would use errno and strerror, which are unset
         return "; ".join(self.problems)
 
 
@@ -125,7 +125,7 @@ def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
     return list(found)
 
 
-@functools.cache  # warns once, although a command looks up its files several times
+@functools.cache  # one warning, although a command looks up its files several times
 def _warn_unreadable(path: str) -> None:
     _logger().warning("%s is not a readable file and is ignored", path)
 

@@ -22,7 +22,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from torchx_runner.installed_schedulers import plugin_manager
-from torchx_runner.session import get_session_id_or_create_new
+from torchx_runner.session_id import get_session_id_or_create_new
 from torchx_specs.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from torchx_specs.components.converters import SUPPORTED_TYPES, Converter
 from torchx_specs.components.signature import ComponentParameter, ComponentSignature
 from torchx_specs.errors import ComponentArgumentError, ComponentTypeError, TorchXError, nearest
+from torchx_specs.redaction import MASK, is_secret
 
 
 class ComponentHelpRequested(TorchXError):
@@ -232,7 +233,9 @@ def _store(
             value = converter.join(earlier, value)
         elif earlier != value:
             also = f" (by {earlier_shown})" if earlier_shown != shown else ""
-            raise ValueError(f"given twice: {earlier!r}{also} and {value!r}")
+            hidden = is_secret(parameter.name)
+            first, second = (MASK if hidden else repr(v) for v in (earlier, value))
+            raise ValueError(f"given twice: {first}{also} and {second}")
     given[parameter.name] = (value, shown)
 
 

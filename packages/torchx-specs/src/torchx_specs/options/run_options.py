@@ -295,7 +295,9 @@ class runopts:  # noqa: N801 - a documented name
                 raise self._unknown(name, given)
             converted = convert(key, value, given)
             if canonical.setdefault(key, converted) != converted:
-                earlier = canonical[key]
+                from torchx_specs.redaction import masked_value
+
+                earlier, converted = (masked_value(key, v) for v in (canonical[key], converted))
                 raise InvalidRunConfigException(
                     f"Run option: {key} is given twice, as {earlier!r} and as {converted!r}",
                     key,

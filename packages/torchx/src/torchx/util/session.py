@@ -6,7 +6,7 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_runner.session",
+    "torchx_runner.session_id",
     names={
         "TORCHX_INTERNAL_SESSION_ID": "torchx_specs.settings:ENV_TORCHX_INTERNAL_SESSION_ID",
     },

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from torchx_cli.launch.waiting import has_reached, intervals
+from torchx_cli.launch.polling import has_reached, intervals
 from torchx_specs import AppState
 
 

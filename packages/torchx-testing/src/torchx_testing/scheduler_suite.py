@@ -274,7 +274,7 @@ class SchedulerConformance(Suite):
         handle = self.submit(runner, cfg, self.sh("exit 0"))
         assert parse_app_handle(handle).scheduler_backend == self.scheduler_name
         assert self.finish(runner, handle).state == AppState.SUCCEEDED
-        # the state is final
+        # a terminal state does not change
         status = runner.status(handle)
         assert status is not None
         assert status.state == AppState.SUCCEEDED

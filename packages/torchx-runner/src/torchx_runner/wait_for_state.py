@@ -31,7 +31,7 @@ class WaitTimeoutError(TorchXError, TimeoutError):
         )
         self.status = status
 
-    def __str__(self) -> str:  # OSError formats its arguments differently
+    def __str__(self) -> str:  # OSError would use errno and strerror, which are unset
         return str(self.args[0])
 
 

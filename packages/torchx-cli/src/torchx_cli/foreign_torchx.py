@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torchx_specs.version import __version__
 
 MODULE = "torchx"
-#: The distribution with this entry point comes from this project; any other one conflicts with it.
+#: The distribution with this entry point comes from this project; others conflict with it.
 _BRIDGES = "torchx.bridges.plugin"
 
 

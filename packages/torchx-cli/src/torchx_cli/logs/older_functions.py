@@ -15,7 +15,7 @@ from torchx_cli.logs.identifier import LogSource, parse_identifier
 from torchx_cli.logs.reader import Block, LogBlocks, LogOptions, LogReader, Replica, prefix_line
 from torchx_cli.logs.replicas import select_replicas, started_replicas
 from torchx_cli.output.colors import ENDC, GREEN
-from torchx_cli.session import open_runner
+from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ def call_with_accepted(method: Callable[..., R], *args: object) -> R:
     """
     try:
         parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):  # not a Python function
+    except (TypeError, ValueError):  # a method written in C may have no signature
         return method(*args)
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return method(*args)
