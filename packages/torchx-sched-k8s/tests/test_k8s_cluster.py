@@ -671,3 +671,35 @@ def test_inside_a_pod_the_cluster_is_its_own(
     assert kubeconfig.namespace_of_context() == "mine"
     with pytest.raises(NoClusterError, match="in-cluster configuration"):
         kubeconfig.connect()
+
+
+def test_a_cluster_that_has_answered_is_retried_longer(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster()
+    monkeypatch.setattr("torchx_sched_k8s.cluster.client.PATIENCE", 77.0)
+    assert cluster.retry_seconds == 2.0
+    api.answer("GET", JOBS, {"items": []})
+    cluster.get(f"/apis/batch/v1{JOBS}", "look")
+    assert cluster.retry_seconds == 77.0
+    monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "5.5")
+    assert cluster.retry_seconds == 5.5
+    cluster.patience = 9
+    assert cluster.retry_seconds == 9
+
+
+def test_the_option_retry_seconds_limits_retries(api: ApiDouble) -> None:
+    scheduler = create_scheduler("t")
+    begun = time.monotonic()
+    api.answer("GET", JOBS, (503, status(503, "", "restarting")))
+    with pytest.raises(ApiError, match="restarting"):
+        scheduler.list({"namespace": "team", "retry_seconds": 0})
+    assert time.monotonic() - begun < 1.5
+
+
+def test_an_invalid_limit_of_retries_is_an_error(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "2 min")
+    with pytest.raises(RequestError, match="='2 min' is not a number of seconds, such as 120"):
+        create_scheduler("t").list({"namespace": "team"})

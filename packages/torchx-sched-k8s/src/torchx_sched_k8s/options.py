@@ -72,6 +72,10 @@ class KubernetesOpts(StructuredOpts):
     context: str | None = None
     """context of the kubeconfig; unset: the current context"""
 
+    retry_seconds: int | None = None
+    """seconds to retry an API server that is busy or does not answer; unset: 120, or 30 if it has
+    not answered before (TORCHX_KUBERNETES_RETRY_SECONDS, also for commands without options)"""
+
     image_secret: str | None = None
     """secret with the credentials to pull images"""
 
@@ -155,7 +159,13 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         yield "option queue is not set: job_api=volcano needs the name of a queue (often 'default')"
     if not DNS_LABEL.accepts(opts.namespace):
         yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
-    for name in ("reserved_millicpu", "reserved_memmb", "efa_device_count", "ttl_seconds"):
+    for name in (
+        "reserved_millicpu",
+        "reserved_memmb",
+        "efa_device_count",
+        "ttl_seconds",
+        "retry_seconds",
+    ):
         number = getattr(opts, name)
         if number is not None and number < 0:
             yield f"option {name}={number} must be 0 or more"

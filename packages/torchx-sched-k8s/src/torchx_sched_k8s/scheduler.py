@@ -175,6 +175,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         context = cfg.get("context")
         if context is not None:
             self._context = str(context)
+        if cfg.get("retry_seconds") is not None:
+            self._cluster.patience = float(cfg["retry_seconds"])
 
     # -- submitted apps
 
