@@ -202,9 +202,9 @@ class Control:
 
     # -- objects
 
-    def namespace(self, name: str) -> None:
+    def namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
         """Add a namespace with its service account."""
-        self.cluster.add_namespace(name)
+        self.cluster.add_namespace(name, labels or {})
 
     def create(self, key: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
         """Create an object."""
