@@ -22,6 +22,7 @@ import urllib3.exceptions
 
 from torchx_kit.retry import Backoff
 from torchx_sched_k8s.cluster import kubeconfig
+from torchx_sched_k8s.cluster.api_versions import ApiVersions
 from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
 from torchx_sched_k8s.cluster.response import Response
 from torchx_specs.errors import BackendError, RequestError, one_line
@@ -76,6 +77,7 @@ class Cluster:
         self._answered = False
         #: How long to repeat requests, in seconds; None for the default.
         self.patience: float | None = None
+        self._versions = ApiVersions(lambda path: self.get(path, f"read the versions of {path}"))
 
     @property
     def client(self) -> Any:
@@ -291,6 +293,7 @@ class Cluster:
             NoClusterError: The cluster does not answer.
         """
         data = None if body is None else json.dumps(body).encode("utf-8")
+        path = self._versions.path(path)
         error: BackendError
         renewed = warned = False
 
@@ -312,6 +315,10 @@ class Cluster:
             except ApiError as e:
                 if e.status == 401 and not renewed and self.renew_credentials(e):
                     renewed = True
+                    continue
+                another_path = self._versions.another_path(path, e) if e.status == 404 else None
+                if another_path:
+                    path = another_path
                     continue
                 # 409 on PATCH: two changes at once; a merge patch contains no version, so repeat it
                 busy = e.status in BUSY_STATUSES or (e.status == 409 and method == "PATCH")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_sched_k8s.cluster.api_versions import UnservedVersionError
 from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
@@ -241,6 +242,8 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
     path = object_path(KUEUE, namespace, "workloads")
     try:
         found = cluster.get(path, "find Kueue's workload", {"labelSelector": label})
+    except UnservedVersionError as e:
+        return str(e)
     except ApiError as e:
         if e.status == 404:
             queue = labels_of(waiting[0])[LABEL_QUEUE]
