@@ -237,6 +237,7 @@ def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPat
     config["users"].append({"name": "second", "user": {"token": "of-the-second"}})
     api.kubeconfig.write_text(yaml.safe_dump(config))
     api.answer("POST", "", lambda request: (201, request.body))
+    api.answer("PATCH", "-main", {})
     role = Role("main", "busybox:1", entrypoint="true")
     app_id = create_scheduler("t").submit(AppDef("app", [role]), {"context": name})
     assert set(app_id) <= set(string.ascii_letters + string.digits + ":-@%.")
@@ -349,7 +350,6 @@ def test_concurrent_requests_read_a_rotated_token_once(
 def test_all_objects_are_checked_before_the_first_is_created(api: ApiDouble) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, created)
-    api.answer("PATCH", "-main", {})
     api.answer("PATCH", "-main", {})
     app_id = submit()
     assert re.match(r"team:app-[a-z0-9]+\Z", app_id)
