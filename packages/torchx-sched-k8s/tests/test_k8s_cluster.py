@@ -237,6 +237,7 @@ def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPat
     config["users"].append({"name": "second", "user": {"token": "of-the-second"}})
     api.kubeconfig.write_text(yaml.safe_dump(config))
     api.answer("POST", "", lambda request: (201, request.body))
+    api.answer("PATCH", "-main", {})
     role = Role("main", "busybox:1", entrypoint="true")
     app_id = create_scheduler("t").submit(AppDef("app", [role]), {"context": name})
     assert set(app_id) <= set(string.ascii_letters + string.digits + ":-@%.")
@@ -349,16 +350,42 @@ def test_concurrent_requests_read_a_rotated_token_once(
 def test_all_objects_are_checked_before_the_first_is_created(api: ApiDouble) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, created)
+    api.answer("PATCH", "-main", {})
     app_id = submit()
     assert re.match(r"team:app-[a-z0-9]+\Z", app_id)
-    kinds = [(request.body["kind"], request.query.get("dryRun")) for request in api.requests]
+    posts = [request for request in api.requests if request.method == "POST"]
+    kinds = [(request.body["kind"], request.query.get("dryRun")) for request in posts]
     assert kinds == [("Job", "All"), ("Service", "All"), ("Job", None), ("Service", None)]
-    assert all(request.query["fieldValidation"] == "Strict" for request in api.requests)
-    (owner,) = api.requests[-1].body["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"]) == ("Job", api.requests[0].body["metadata"]["name"])
+    assert all(request.query["fieldValidation"] == "Strict" for request in posts)
+    (owner,) = posts[-1].body["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Job", posts[0].body["metadata"]["name"])
     api.requests.clear()
     submit(validate_spec=False)
-    assert [request.query.get("dryRun") for request in api.requests] == [None, None]
+    assert [request.query.get("dryRun") for request in api.requests] == [None] * 4
+
+
+def test_a_job_starts_when_all_objects_exist(api: ApiDouble) -> None:
+    api.answer("POST", JOBS, created)
+    api.answer("POST", SERVICES, created)
+    api.answer("PATCH", "-main", {})
+    submit(validate_spec=False)
+    methods = [request.method for request in api.requests]
+    assert methods == ["GET", "POST", "POST", "PATCH"]
+    assert (
+        api.requests[0]
+        .query["labelSelector"]
+        .endswith("torchx.pytorch.org/unfinished,torchx.pytorch.org/app-name=app")
+    )
+    job, patch = api.requests[1].body, api.requests[3].body
+    assert job["spec"]["suspend"] is True
+    assert job["metadata"]["labels"]["torchx.pytorch.org/unfinished"] == "true"
+    assert patch == {
+        "spec": {"suspend": False},
+        "metadata": {
+            "labels": {"torchx.pytorch.org/unfinished": None},
+            "annotations": {"torchx.pytorch.org/submission": None},
+        },
+    }
 
 
 def test_a_failed_submission_deletes_its_objects(api: ApiDouble) -> None:
@@ -393,6 +420,7 @@ def test_a_webhook_without_dry_runs_does_not_fail_the_check(api: ApiDouble) -> N
 
     api.answer("POST", JOBS, hook)
     api.answer("POST", SERVICES, created)
+    api.answer("PATCH", "-main", {})
     assert submit()
     hook_words = 'admission webhook "old.example.com" denied the request: no'
     api.answer("POST", JOBS, lambda a: (403, status(403, "Forbidden", hook_words)))
@@ -418,10 +446,11 @@ def test_a_lost_response_does_not_create_a_second_job(api: ApiDouble) -> None:
     api.answer("POST", JOBS, make)
     api.answer("POST", SERVICES, created)
     api.answer("GET", "-main", lambda request: made[0])
+    api.answer("PATCH", "-main", {})
     submit(validate_spec=False)
-    assert (
-        api.requests[-1].body["metadata"]["ownerReferences"][0]["uid"] == made[0]["metadata"]["uid"]
-    )
+    service = next(one for one in api.requests if one.path.endswith(SERVICES))
+    (owner,) = service.body["metadata"]["ownerReferences"]
+    assert owner["uid"] == made[0]["metadata"]["uid"]
 
 
 @pytest.mark.parametrize(
@@ -693,3 +722,35 @@ def test_inside_a_pod_the_cluster_is_its_own(
     (tmp_path / "token").write_text("t")
     with pytest.raises(NoClusterError, match="in-cluster configuration"):
         kubeconfig.connect()
+
+
+def test_a_cluster_that_has_answered_is_retried_longer(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster()
+    monkeypatch.setattr("torchx_sched_k8s.cluster.client.PATIENCE", 77.0)
+    assert cluster.retry_seconds == 2.0
+    api.answer("GET", JOBS, {"items": []})
+    cluster.get(f"/apis/batch/v1{JOBS}", "look")
+    assert cluster.retry_seconds == 77.0
+    monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "5.5")
+    assert cluster.retry_seconds == 5.5
+    cluster.patience = 9
+    assert cluster.retry_seconds == 9
+
+
+def test_the_option_retry_seconds_limits_retries(api: ApiDouble) -> None:
+    scheduler = create_scheduler("t")
+    begun = time.monotonic()
+    api.answer("GET", JOBS, (503, status(503, "", "restarting")))
+    with pytest.raises(ApiError, match="restarting"):
+        scheduler.list({"namespace": "team", "retry_seconds": 0})
+    assert time.monotonic() - begun < 1.5
+
+
+def test_an_invalid_limit_of_retries_is_an_error(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "2 min")
+    with pytest.raises(RequestError, match="='2 min' is not a number of seconds, such as 120"):
+        create_scheduler("t").list({"namespace": "team"})

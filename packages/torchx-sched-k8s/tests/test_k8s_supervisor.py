@@ -24,6 +24,7 @@ from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.views import AppView, batch_view
 from torchx_sched_k8s.supervisor import annotations, lifecycle
 from torchx_sched_k8s.supervisor import program as supervisor
+from torchx_sched_k8s.supervisor import status as supervisor_status
 from torchx_sched_k8s.supervisor.program import (
     ENDED,
     MAX_RESTARTS,
@@ -705,12 +706,15 @@ def test_an_unreachable_api_server_is_retried(
     assert RESTARTS not in cluster.annotations_of()
 
 
-@pytest.mark.parametrize("error", [RefusedError("GET x: 403 no"), UnreachableError("no route")])
+@pytest.mark.parametrize(
+    ("error", "code"), [(RefusedError("GET x: 403 no"), 3), (UnreachableError("no route"), 1)]
+)
 def test_the_program_gives_up_if_no_step_ever_succeeds(
     monkeypatch: pytest.MonkeyPatch,
     slept: list[float],
     capsys: pytest.CaptureFixture[str],
     error: Exception,
+    code: int,
 ) -> None:
     cluster = two_roles()
 
@@ -718,10 +722,11 @@ def test_the_program_gives_up_if_no_step_ever_succeeds(
         raise error
 
     cluster.before = fail
-    assert run(monkeypatch, cluster) == 1
-    # the last line becomes the reason in the status
-    assert capsys.readouterr().out.splitlines()[-1] == str(error)
-    assert len(slept) >= 3
+    assert run(monkeypatch, cluster) == code
+    # the log becomes the reason in the status
+    assert capsys.readouterr().out.splitlines() == [str(error)]
+    assert supervisor.REFUSED == supervisor_status.REFUSED
+    assert len(slept) >= (1 if code == 3 else 3)
 
 
 def test_a_later_refusal_is_annotated_and_retried(
@@ -1002,7 +1007,7 @@ def submitted(api: ApiDouble, **cfg: Any) -> list[tuple[str, str, Any]]:
     return [
         (one.method, one.path.rpartition("namespaces/team/")[2].partition("/")[0], one.body)
         for one in api.requests
-        if "dryRun" not in one.query
+        if "dryRun" not in one.query and one.method != "GET"
     ]
 
 
@@ -1018,13 +1023,15 @@ def test_the_supervisor_is_created_first_and_resumed_last(api: ApiDouble) -> Non
         ("POST", "jobs"),
         ("POST", "services"),
         ("PATCH", "jobs"),
+        ("PATCH", "jobs"),
+        ("PATCH", "jobs"),
     ]
     own = requests[0][2]
-    assert own["spec"]["suspend"] is True
-    for _, _, body in requests[1:-1]:
+    assert [b["spec"]["suspend"] for _, p, b in requests if p == "jobs"] == [True] * 3 + [False] * 3
+    for _, _, body in requests[1:-3]:
         (owner,) = body["metadata"]["ownerReferences"]
         assert (owner["name"], owner["uid"]) == (own["metadata"]["name"], "u0")
-    assert requests[-1][2] == {"spec": {"suspend": False}}
+    assert "torchx.pytorch.org/unfinished" in requests[-1][2]["metadata"]["labels"]
 
 
 def test_the_check_of_a_binding_ignores_its_missing_role(api: ApiDouble) -> None:

@@ -83,6 +83,10 @@ class KubernetesOpts(StructuredOpts):
     context: str | None = None
     """context of the kubeconfig; unset: the current context"""
 
+    retry_seconds: int | None = None
+    """seconds to retry an API server that is busy or does not answer; unset: 120, or 30 if it has
+    not answered before (TORCHX_KUBERNETES_RETRY_SECONDS, also for commands without options)"""
+
     image_secret: str | None = None
     """secret with the credentials to pull images"""
 
@@ -192,6 +196,7 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         "reserved_memmb",
         "efa_device_count",
         "ttl_seconds",
+        "retry_seconds",
         "run_as_user",
     ):
         number = getattr(opts, name)

@@ -50,6 +50,7 @@ from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJ
 from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.status.pending_warnings import PendingWarnings
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
@@ -124,6 +125,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._context: str | None = None
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
+        self._pending_warnings = PendingWarnings()
 
     @property
     def _cluster(self) -> Cluster:
@@ -185,6 +187,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         context = cfg.get("context")
         if context is not None:
             self._context = str(context)
+        if cfg.get("retry_seconds") is not None:
+            self._cluster.patience = float(cfg["retry_seconds"])
 
     # -- submitted apps
 
@@ -192,7 +196,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         """Return the description of an app, or None if it does not exist."""
         if not parse_app_id(app_id)[1]:
             return None
-        return self._described.get(app_id, lambda _: self._describe(app_id))
+        found = self._described.get(app_id, lambda _: self._describe(app_id))
+        self._pending_warnings.observe(found)
+        return found
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
         from torchx_sched_k8s.status.describe import describe

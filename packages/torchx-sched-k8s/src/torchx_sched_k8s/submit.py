@@ -7,8 +7,14 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s import supervisor
+from torchx_sched_k8s import submission, supervisor
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
+from torchx_sched_k8s.cluster.labels import (
+    LABEL_APP_NAME,
+    LABEL_UNIQUE_NAME,
+    labels_of,
+    selector,
+)
 from torchx_sched_k8s.cluster.paths import BATCH, CORE, JOBSET, MCAD, RBAC, VOLCANO, object_path
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob
 from torchx_specs.errors import BackendError
@@ -49,26 +55,30 @@ def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
         BackendError: The cluster does not answer, or refuses the request.
         RequestError: The cluster rejects the request as invalid.
     """
+    jobs = [one for one in job.objects if _is_plain_job(one)]
     owner = supervisor.find_owner(job.objects)
+    first = owner or next(iter(jobs), None)
     # create owners before the objects that they own
-    objects = sorted(job.objects, key=lambda one: (one is not owner, one.get("kind") == "Service"))
+    objects = sorted(job.objects, key=lambda one: (one is not first, one.get("kind") == "Service"))
+    if first is not None:
+        _remove_abandoned(cluster, job.namespace, first)
     if check_first:
         for resource in objects:
             _check(cluster, job.namespace, resource)
     created: list[dict[str, Any]] = []
     try:
         for resource in objects:
-            if resource is owner:
-                # its pod needs the other objects, so it must not start before they exist
-                resource = {**resource, "spec": {**resource["spec"], "suspend": True}}
-            elif owner is not None:
-                resource = _owned(resource, created[:1])
+            changed = resource
+            if _is_plain_job(resource):
+                changed = _held(resource, submission.record(jobs) if resource is first else {})
+            if owner is not None and resource is not owner:
+                changed = _owned(changed, created[:1])
             elif resource.get("kind") == "Service":
-                resource = _owned(resource, created)
-            created.append(_create(cluster, job.namespace, resource))
-        if owner is not None:
-            path = object_path(*_location(job.namespace, owner), str(owner["metadata"]["name"]))
-            cluster.patch(path, {"spec": {"suspend": False}}, f"start {_name(owner)}")
+                changed = _owned(changed, created)
+            created.append(_create(cluster, job.namespace, changed))
+        for resource in objects[::-1]:
+            if _is_plain_job(resource):
+                _start(cluster, job.namespace, resource, is_first=resource is first)
     except BaseException:
         # include the object whose creation failed: only the response may have been lost
         for resource in objects[: len(created) + 1]:
@@ -77,6 +87,69 @@ def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
             except BackendError as e:
                 logging.getLogger(__name__).warning("an object may be left in the cluster: %s", e)
         raise
+
+
+def _is_plain_job(resource: Mapping[str, Any]) -> bool:
+    return resource.get("apiVersion") == "batch/v1" and resource.get("kind") == "Job"
+
+
+def _held(job: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a suspended Job: no role runs before all objects of the app exist.
+
+    Args:
+        job: The Job.
+        metadata: Labels and annotations to add.
+    """
+    held = copy.deepcopy(dict(job))
+    held["spec"]["suspend"] = True
+    for field, values in metadata.items():
+        held["metadata"][field] = {**(held["metadata"].get(field) or {}), **values}
+    return held
+
+
+def _start(cluster: Cluster, namespace: str, job: Mapping[str, Any], *, is_first: bool) -> None:
+    """Start a Job, unless its request is suspended: Kueue then starts the Job.
+
+    Starting the first Job, which comes last, also finishes the submission.
+    """
+    changes: dict[str, Any] = {}
+    if not job["spec"].get("suspend"):
+        changes["spec"] = {"suspend": False}
+    if is_first:
+        changes["metadata"] = submission.removal()
+    if changes:
+        path = object_path(*_location(namespace, job), str(job["metadata"]["name"]))
+        cluster.patch(path, changes, f"start {_name(job)}")
+
+
+def _remove_abandoned(cluster: Cluster, namespace: str, first: Mapping[str, Any]) -> None:
+    """Delete unfinished apps of the same name, if the processes that submitted them have ended.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        first: The first Job of the new app.
+    """
+    from torchx_sched_k8s.cancel import delete
+    from torchx_sched_k8s.status.describe import find_app
+
+    name = labels_of(first).get(LABEL_APP_NAME, "")
+    wanted = f"{selector()},{submission.LABEL_UNFINISHED},{LABEL_APP_NAME}={name}"
+    path, action = object_path(BATCH, namespace, "jobs"), "find unfinished submissions"
+    try:
+        jobs = list(cluster.list_items(path, action, {"labelSelector": wanted}))
+    except ApiError:
+        return  # the user may lack the right to list Jobs; an error of the submission says more
+    for job in jobs:
+        app_id = labels_of(job).get(LABEL_UNIQUE_NAME, "")
+        view = find_app(cluster, namespace, app_id) if submission.is_abandoned(job) else None
+        if view is not None:
+            delete(cluster, namespace, view)
+            logging.getLogger(__name__).warning(
+                "deleted app %s:%s: the process that submitted it ended before all roles existed",
+                namespace,
+                app_id,
+            )
 
 
 def _check(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:

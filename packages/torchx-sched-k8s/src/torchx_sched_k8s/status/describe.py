@@ -121,7 +121,9 @@ def describe(
     elif state == AppState.FAILED:
         why = _first_reason(replicas, AppState.FAILED)
         message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
-    if view.supervision is not None:
+    if view.unfinished and not is_terminal(state):
+        message = view.unfinished
+    elif view.supervision is not None:
         message = restart_message(
             cluster, namespace, view.supervision, pods, message, ended=is_terminal(view.state)
         )

@@ -25,6 +25,7 @@ from torchx_sched_k8s.status.job_states import (
     suspension_reason,
     true_conditions,
 )
+from torchx_sched_k8s.submission import unfinished_message
 from torchx_sched_k8s.supervisor import Supervision
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -85,6 +86,7 @@ class AppView:
         restarts: How many times the whole app was restarted.
         metadata: Metadata of the AppDef.
         supervision: The app's Jobs and their supervisor; None if the app has no supervisor.
+        unfinished: What is known of the app's submission if it is not finished; otherwise empty.
         runs_again: Whether the whole app may be restarted, so that replicas that have succeeded run
             again.
     """
@@ -99,6 +101,7 @@ class AppView:
     restarts: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
     supervision: Supervision | None = None
+    unfinished: str = ""
     runs_again: bool = False
 
 
@@ -152,6 +155,7 @@ def batch_view(
     view = app_view("batch", app_id, state, message, roles, supervision.objects)
     view.restarts = supervision.restarts
     view.supervision = supervision if supervision.supervisor is not None else None
+    view.unfinished = unfinished_message(jobs)
     view.runs_again = supervision.may_restart and not is_terminal(state)
     return view
 

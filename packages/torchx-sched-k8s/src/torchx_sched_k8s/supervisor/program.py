@@ -50,11 +50,16 @@ LONGEST_IDLE_PAUSE = 8.0
 #: The first and the longest pause after a failed request to the API server, in seconds.
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 30.0
-#: How long to retry before the first successful step, in seconds: access rights or the network may
-#: not be ready when the pod starts.
+#: How long to retry before the first successful step, in seconds: the network may not be ready when
+#: the pod starts.
 PATIENCE = 120.0
+#: How long to retry a refused request that cannot be reported in an annotation, in seconds. New
+#: access rights may not be effective when the pod starts.
+REFUSAL_PATIENCE = 5.0
 TIMEOUT = 30.0
 
+#: Exit code after a refusal that could not be reported; status then shows the pod's last log lines.
+REFUSED = 3
 #: Exit code after SIGTERM or a suspension; 0 would complete the supervisor's Job.
 TERMINATED = 143
 
@@ -327,19 +332,25 @@ class Supervisor:
         if self._server.call("POST", self._job(), job) is None:
             raise RefusedError(f"POST {self._job()}: 404 the namespace was deleted")
 
-    def report_problem(self, problem: str) -> None:
+    def report_problem(self, problem: str) -> bool:
         """Write a problem into an annotation, from which users see it in the app's status.
 
         Args:
             problem: The problem; an empty string removes the annotation.
+
+        Returns:
+            Whether the annotation has this value; False if the API server refuses to change it.
         """
         if problem == self._trouble:
-            return
+            return True
         try:
             self._note(self._app, {"annotations": {TROUBLE: problem or None}})
             self._trouble = problem
-        except (UnreachableError, RefusedError, ChangedError):
-            pass  # the problem is in the log
+        except RefusedError:
+            return False
+        except (UnreachableError, ChangedError):
+            pass  # the next step reports the problem
+        return True
 
     def _note(
         self, name: str, metadata: Mapping[str, Any], spec: Mapping[str, Any] | None = None
@@ -424,6 +435,8 @@ def main(argv: list[str]) -> int:
     account = os.environ.get(ACCOUNT_VARIABLE) or ACCOUNT
     supervisor = Supervisor(Server(host, port, account), app, namespace)
     begun, worked, delay = time.monotonic(), False, FIRST_DELAY
+    refused_since = None
+    last_error = ""
     while True:
         try:
             code = supervisor.step()
@@ -431,14 +444,20 @@ def main(argv: list[str]) -> int:
                 return code
             supervisor.report_problem("")
             worked, delay = True, FIRST_DELAY
+            refused_since, last_error = None, ""
             time.sleep(supervisor.pause)
             continue
         except (UnreachableError, RefusedError) as e:
-            log(str(e))
-            if not worked and time.monotonic() - begun > PATIENCE:
+            if str(e) != last_error:
+                log(str(e))
+            last_error = str(e)
+            now = time.monotonic()
+            if isinstance(e, RefusedError) and not supervisor.report_problem(str(e)):
+                refused_since = now if refused_since is None else refused_since
+                if now - refused_since > REFUSAL_PATIENCE:
+                    return REFUSED
+            elif not worked and now - begun > PATIENCE:
                 return 1
-            if isinstance(e, RefusedError):
-                supervisor.report_problem(str(e))
         time.sleep(delay)
         delay = min(delay * 2, LONGEST_DELAY)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.times import NANOSECONDS, parse_rfc3339
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import (
@@ -33,6 +35,10 @@ from torchx_specs.model.status import AppState, is_terminal
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
+#: The program's exit code after a refusal that it could not report (``program.REFUSED``).
+REFUSED = 3
+#: How long a new pod of the supervisor may take to be refused again, in seconds.
+_START_SECONDS = 30
 #: Name of the supervisor in messages.
 _SUPERVISOR = "the app's supervisor"
 
@@ -112,6 +118,11 @@ class Supervision:
         if self.ended and self.ended[0] == AppState.CANCELLED and not is_terminal(state):
             return self.ended[0], ""
         return state, reason
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the supervisor has failed for good; the app is then not restarted."""
+        return self.ended is None and self._state == AppState.FAILED
 
     @property
     def may_restart(self) -> bool:
@@ -209,7 +220,7 @@ def restart_message(
         ended: Whether the app has ended.
     """
     parts = [supervision.restart_reason]
-    if supervision.is_active and not ended:
+    if (supervision.is_active or supervision.has_failed) and not ended:
         parts.append(_supervisor_problem(cluster, namespace, supervision, pods))
     parts.append(message)
     return "; ".join(dict.fromkeys(filter(None, parts)))
@@ -225,8 +236,18 @@ def _supervisor_problem(
     reason = ""
     if attempts:
         pod = attempts[-1]
+        if len(attempts) > 1 and _is_starting_again(attempts[-2], pod):
+            pod = attempts[-2]
         if pod.state in (AppState.PENDING, AppState.FAILED) and not pod.leaving:
             reason = pod.reason
     elif status.get("startTime") and not status.get("active"):
         reason = last_warning(cluster, namespace, str(supervisor["metadata"]["name"]))
     return f"{_SUPERVISOR} does not run: {reason}" if reason else ""
+
+
+def _is_starting_again(earlier: Pod, present: Pod) -> bool:
+    """Return whether a pod of the supervisor may be refused the same request as the earlier pod."""
+    if present.state == AppState.FAILED or earlier.exit_code != REFUSED:
+        return False
+    started = parse_rfc3339((present.created or "1970-01-01T00:00:00Z").encode())
+    return time.time_ns() - started < _START_SECONDS * NANOSECONDS

@@ -1,0 +1,117 @@
+"""The record of an unfinished submission, on the first object that a submission creates.
+
+An app of plain Jobs consists of several objects. The first Job that is created has a label and an
+annotation until all objects exist and the Jobs were started. If the client is killed in between,
+status shows the unfinished submission, and the next submission on the same machine removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torchx_sched_k8s.cluster.labels import annotations_of, labels_of
+
+#: Marks the first Job of an unfinished submission.
+LABEL_UNFINISHED = "torchx.pytorch.org/unfinished"
+#: JSON of the process that submits the app, and of the names of the app's Jobs.
+ANNOTATION_SUBMISSION = "torchx.pytorch.org/submission"
+
+
+def record(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the metadata that marks the first Job of a submission.
+
+    Args:
+        jobs: All Jobs of the app.
+    """
+    pid = os.getpid()
+    submission = {
+        "machine": _machine(),
+        "pid": pid,
+        "started": _start_time(pid),
+        "jobs": [str(job["metadata"]["name"]) for job in jobs],
+    }
+    return {
+        "labels": {LABEL_UNFINISHED: "true"},
+        "annotations": {ANNOTATION_SUBMISSION: json.dumps(submission)},
+    }
+
+
+def removal() -> dict[str, Any]:
+    """Return the changes of the metadata of the first Job when the submission is finished."""
+    return {
+        "labels": {LABEL_UNFINISHED: None},
+        "annotations": {ANNOTATION_SUBMISSION: None},
+    }
+
+
+def unfinished_message(jobs: Iterable[Mapping[str, Any]]) -> str:
+    """Return what is known of an app's unfinished submission; empty if it is finished.
+
+    Args:
+        jobs: The existing Jobs of the app.
+    """
+    jobs = list(jobs)
+    first = next((job for job in jobs if LABEL_UNFINISHED in labels_of(job)), None)
+    if first is None:
+        return ""
+    submission = _read(first)
+    names = submission.get("jobs") or []
+    existing = {str(job["metadata"]["name"]) for job in jobs}
+    count = sum(name in existing for name in names)
+    machine = str(submission.get("machine") or "").partition(" ")[0] or "an unknown machine"
+    return (
+        f"its submission is not finished ({count} of {len(names)} Jobs exist); if process"
+        f" {submission.get('pid')} on {machine} has ended, submit the app again or delete it"
+    )
+
+
+def is_abandoned(job: Mapping[str, Any]) -> bool:
+    """Return whether the process that created the first Job of a submission has ended.
+
+    Processes of other machines and containers are unknown, so their submissions may go on.
+    """
+    submission = _read(job)
+    pid = submission.get("pid")
+    if submission.get("machine") != _machine() or not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # the process of another user
+    return bool(submission.get("started") != _start_time(pid))
+
+
+def _read(job: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        submission = json.loads(annotations_of(job).get(ANNOTATION_SUBMISSION) or "{}")
+    except ValueError:
+        return {}  # somebody changed the annotation
+    return submission if isinstance(submission, dict) else {}
+
+
+def _machine() -> str:
+    """Return the host name, and on Linux what tells apart two containers of the same name."""
+    parts = [socket.gethostname()]
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    except OSError:
+        pass  # not Linux
+    return " ".join(parts)
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process started, in clock ticks since boot; empty if this is unknown."""
+    try:
+        # the name of the program, in parentheses, may contain spaces
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[19]
+    except (OSError, IndexError):
+        return ""
