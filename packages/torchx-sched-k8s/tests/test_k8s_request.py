@@ -957,3 +957,20 @@ def test_restricted_pods_mount_no_files_of_the_node() -> None:
     mounts = [BindMount("/data", "/data"), VolumeMount("claim", "/claim")]
     with pytest.raises(RequestError, match=re.escape("mounts[0] mounts '/data' of the node")):
         objects(role(mounts=mounts), pod_security="restricted")
+
+
+def test_roles_that_kueue_would_admit_apart_are_refused() -> None:
+    roles = [role(name="a"), role(name="b")]
+    with pytest.raises(RequestError, match="use job_api=jobset, which Kueue admits as a whole"):
+        objects(*roles, job_api="batch", queue="q")
+    (jobset,) = objects(*roles, job_api="jobset", queue="q")
+    assert jobset["spec"]["suspend"] is True
+
+
+def test_plain_jobs_warn_that_other_roles_run_on(caplog: pytest.LogCaptureFixture) -> None:
+    roles = [role(name="a"), role(name="b")]
+    objects(*roles, job_api="jobset")
+    objects(*roles, retry_policy="APPLICATION")
+    assert not caplog.text
+    objects(*roles)
+    assert "when one of its 2 roles fails for good, plain Jobs do not end the others" in caplog.text

@@ -39,6 +39,12 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
     """
     problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
     problems += _problems_of_security(app, opts)
+    if opts.api == "batch" and opts.queue and len(app.roles) > 1:
+        problems.append(
+            f"option queue={opts.queue}: with job_api=batch Kueue admits the Job of each of the"
+            f" {len(app.roles)} roles by itself, so some roles may wait for quota that others hold;"
+            " use job_api=jobset, which Kueue admits as a whole"
+        )
     if not problems:
         problems += problems_of_retries(app, opts, opts.api)
         problems += problems_of_success(app, opts)
