@@ -24,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--k8s-python-image", default="local/python:3.11", help="an image with python, on the nodes"
     )
+    group.addoption(
+        "--k8s-job-api",
+        default="batch",
+        choices=["batch", "jobset", "volcano"],
+        help="API of the jobs of the conformance suite and of the stories",
+    )
     group.addoption("--k8s-namespace", default="default", help="a namespace for the suite's jobs")
 
 
@@ -48,6 +54,13 @@ def namespace(request: pytest.FixtureRequest) -> str:
     return str(request.config.getoption("--k8s-namespace"))
 
 
+@pytest.fixture
+def api_cfg(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Options of the scheduler for the API of ``--k8s-job-api``."""
+    api = str(request.config.getoption("--k8s-job-api"))
+    return {"job_api": api, **({"queue": "default"} if api == "volcano" else {})}
+
+
 @pytest.fixture(scope="session")
 def _running_double(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -63,12 +76,18 @@ def _running_double(
 
 @pytest.fixture
 def double(
-    _running_double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    request: pytest.FixtureRequest,
+    _running_double: Double,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> Iterator[Double]:
     """The double, reset for each test. The test fails if the double had a fault of its own."""
     _running_double.reset()
     monkeypatch.setenv("KUBECONFIG", str(_running_double.path))
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    if "api_cfg" in request.fixturenames and request.config.getoption("--k8s-job-api") != "batch":
+        for key in ("jobsets.jobset.x-k8s.io", "jobs.batch.volcano.sh"):
+            _running_double.play_operator(key, pods=True)
     yield _running_double
     problems = _running_double.problems()
     _running_double.reset()

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from k8s_apps import described, shell
@@ -27,9 +28,17 @@ class Site:
         namespace: Namespace of the apps.
         image: An image with sh, on the nodes.
         python: An image with python, on the nodes.
+        api_cfg: The option ``job_api``, and ``queue`` if the API needs one.
     """
 
-    def __init__(self, double: Double | None, namespace: str, image: str, python: str) -> None:
+    def __init__(
+        self,
+        double: Double | None,
+        namespace: str,
+        image: str,
+        python: str,
+        api_cfg: dict[str, str],
+    ) -> None:
         self.double = double
         self.kubeconfig = str(double.path) if double is not None else KUBECONFIG
         self.namespace = namespace
@@ -38,7 +47,7 @@ class Site:
         #: The longest wait, in seconds: a real Job replaces a failed pod after 10 seconds, then 20.
         self.seconds = 30.0 if double is not None else 300.0
         self.cfg: dict[str, Any] = {
-            "job_api": "batch",
+            **api_cfg,
             "namespace": namespace,
             "image_pull_policy": "IfNotPresent",
         }
@@ -85,17 +94,20 @@ class Site:
 
     def left(self, app_id: str) -> list[str]:
         """Return the objects of an app in the cluster."""
-        selector = f"app.kubernetes.io/instance={app_id.partition(':')[2]}"
+        name = app_id.partition(":")[2]
+        query = urlencode({"labelSelector": f"app.kubernetes.io/instance={name}"})
         found = []
         for api, plural in (
             ("apis/batch/v1", "jobs"),
+            ("apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
+            ("apis/batch.volcano.sh/v1alpha1", "jobs"),
             ("api/v1", "pods"),
             ("api/v1", "services"),
             ("api/v1", "configmaps"),
         ):
             path = f"/{api}/namespaces/{self.namespace}/{plural}"
-            listed = self.scheduler._cluster.get(path, "list objects", {"labelSelector": selector})
-            found += [f"{plural}/{one['metadata']['name']}" for one in listed["items"]]
+            listed = self.scheduler._cluster.get_or_none(f"{path}?{query}", "list objects") or {}
+            found += [f"{plural}/{one['metadata']['name']}" for one in listed.get("items") or ()]
         return found
 
     def until_gone(self, app_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The conformance suite with ``job_api=batch``, on the cluster of ``KUBECONFIG`` or the double."""
+"""The conformance suite with the API of ``--k8s-job-api``, on a real cluster or the double."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class _Suite(SchedulerConformance):
         self.image = image  # type: ignore[misc]
 
     @pytest.fixture
-    def cfg(self, namespace: str) -> dict[str, Any]:
-        return {"job_api": "batch", "namespace": namespace, "image_pull_policy": "IfNotPresent"}
+    def cfg(self, namespace: str, api_cfg: dict[str, str]) -> dict[str, Any]:
+        return {**api_cfg, "namespace": namespace, "image_pull_policy": "IfNotPresent"}
 
 
 if KUBECONFIG:

@@ -172,3 +172,17 @@ def test_a_gang_that_waits_in_volcano_shows_why(
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {"queue": "default"})
     found = described(scheduler, app_id, lambda d: why in d.msg)
     assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {why}")
+
+
+def test_a_caller_that_waits_learns_why_an_app_does_not_start(
+    scheduler: KubernetesScheduler, double: Double, caplog: pytest.LogCaptureFixture
+) -> None:
+    double.play("image-pull-back-off")
+    app_id = scheduler.submit(app("true"), {})
+    found = described(scheduler, app_id, lambda d: "ImagePullBackOff" in d.msg)
+    assert [r for r in caplog.records if "pending" in r.message] == []
+    described(scheduler, app_id, lambda _: "ImagePullBackOff" in caplog.text)
+    for _ in range(5):
+        scheduler.describe(app_id)
+    told = [r.message for r in caplog.records if "ImagePullBackOff" in r.message]
+    assert told == [f"{app_id} is still pending: {found.msg}"]

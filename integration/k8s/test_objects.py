@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from k8s_apps import IMAGE, app, described, shell
+from k8s_apps import IMAGE, PYTHON, app, described, shell
 from k8s_double.handle import Double
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
@@ -194,3 +194,19 @@ def test_client_certificates_are_used(
         scheduler.list()
     assert "\n" not in str(caught.value)
     assert time.monotonic() - begun < 5
+
+
+def test_pods_meet_the_restricted_pod_security_standard(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    double.namespace("locked", {"pod-security.kubernetes.io/enforce": "restricted"})
+    cfg: dict[str, Any] = {"namespace": "locked", "volumes": ["emptyDir:/scratch:1Gi"]}
+    refused = scheduler.submit(app("true"), cfg)
+    waiting = described(scheduler, refused, lambda d: "PodSecurity" in d.msg)
+    assert 'violates PodSecurity "restricted:latest"' in waiting.msg
+    scheduler.delete(refused)
+    for more in ({}, {"retry_policy": "APPLICATION"}):
+        roles = [shell("true", image=PYTHON), shell("true", "other", image=PYTHON)]
+        app_id = scheduler.submit(app(*roles), {**cfg, "pod_security": "restricted", **more})
+        assert described(scheduler, app_id).state == AppState.SUCCEEDED
+        scheduler.delete(app_id)

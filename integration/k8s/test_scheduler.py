@@ -213,15 +213,27 @@ def test_cancel(scheduler: KubernetesScheduler, double: Double, until: Until) ->
     until(lambda: double.left() == [])
 
 
-def test_kueue_admits_and_cancel_deactivates(
+def test_a_cancelled_app_is_deleted_after_its_time_to_live(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
+    app_id = scheduler.submit(app("exec sleep 60"), {"ttl_seconds": 1})
+    described(scheduler, app_id, running)
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    until(lambda: double.left() == [])
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_kueue_admits_and_cancel_deactivates(
+    scheduler: KubernetesScheduler, double: Double, until: Until, version: str
+) -> None:
     double.kueue()
+    double.serve_versions("kueue.x-k8s.io", [version])
     app_id = scheduler.submit(app("exec sleep 60"), {"job_api": "batch", "queue": "users"})
     workload = until(lambda: double.objects("workloads.kueue.x-k8s.io"))[0]
     assert workload["spec"]["queueName"] == "users"
     found = described(scheduler, app_id, lambda d: d.state == AppState.PENDING)
-    assert "Kueue's queue users" in found.msg
+    assert "Kueue's queue users: LocalQueue users waits for quota" in found.msg
     double.admit()
     described(scheduler, app_id, running)
     scheduler.cancel(app_id)

@@ -110,8 +110,9 @@ class Cluster:
             },
         )
 
-    def add_namespace(self, name: str) -> None:
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    def add_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
+        metadata = {"name": name, "labels": labels or {}}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         self.api.create(NAMESPACES, "", body)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         self.api.create(BY_KEY["serviceaccounts"], name, account)

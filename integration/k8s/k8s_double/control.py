@@ -95,6 +95,10 @@ class Control:
         """Set which operators' resources exist: jobset, volcano, mcad, kueue."""
         self.cluster.api.operators = set(names)
 
+    def serve_versions(self, group: str, versions: list[str]) -> None:
+        """Set the versions of an API group; their objects differ only in the path."""
+        self.cluster.api.versions[group] = versions
+
     # -- users
 
     def kubeconfig(self, name: str = "kubeconfig", user: str = identity.USER, **how: Any) -> str:
@@ -202,9 +206,9 @@ class Control:
 
     # -- objects
 
-    def namespace(self, name: str) -> None:
+    def namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
         """Add a namespace with its service account."""
-        self.cluster.add_namespace(name)
+        self.cluster.add_namespace(name, labels or {})
 
     def create(self, key: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
         """Create an object."""
@@ -267,6 +271,7 @@ class Control:
         cluster.admission.webhooks.clear()
         cluster.admission.denials.clear()
         cluster.admission.sidecars.clear()
+        cluster.api.versions.clear()
         cluster.kubelet.sequences.clear()
         cluster.operators.rows.clear()
         cluster.operators.kueue = False

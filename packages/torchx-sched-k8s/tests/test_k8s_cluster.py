@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 import threading
 import time
 import warnings
@@ -15,6 +16,7 @@ import pytest
 
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
+from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
@@ -134,19 +136,14 @@ def test_an_unreadable_kubeconfig_is_not_retried(
     assert time.monotonic() - begun < 10
 
 
-def test_the_current_context_and_its_namespace_are_used(
+def test_the_current_context_is_used(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import yaml
 
-    from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
-
-    assert (namespace_of_context(), namespace_of_context("other")) == ("team", "default")
     config = yaml.safe_load(api.kubeconfig.read_text())
-    config["contexts"][1]["context"]["namespace"] = "theirs"
     config["current-context"] = "gone"
     api.kubeconfig.write_text(yaml.safe_dump(config))
-    assert (namespace_of_context(), namespace_of_context("other")) == ("default", "theirs")
     with pytest.raises(NoClusterError, match="current context 'gone' does not exist"):
         create_scheduler("t").list()
     del config["current-context"]
@@ -155,7 +152,7 @@ def test_the_current_context_and_its_namespace_are_used(
         create_scheduler("t").list()
     with pytest.raises(RequestError, match="did you mean 'other'"):
         create_scheduler("t").list({"context": "othe"})
-    found = "/namespaces/theirs/jobs"
+    found = "/namespaces/default/jobs"
     api.answer("GET", found, {"items": []})
     assert create_scheduler("t").list({"context": "other"}) == []
     assert api.requests[0].path.endswith(found)
@@ -219,15 +216,71 @@ def test_an_unknown_context_is_an_error(api: ApiDouble) -> None:
     assert api.requests == []
 
 
-def test_list_uses_the_namespace_of_the_context(api: ApiDouble) -> None:
-    api.answer("GET", JOBS, {"items": []})
-    assert create_scheduler("t").list() == []
-    # the double has neither JobSet nor Volcano
-    assert [request.path.split("/")[2] for request in api.requests] == [
-        "batch",
-        "jobset.x-k8s.io",
-        "batch.volcano.sh",
+@pytest.mark.parametrize("make", [create_scheduler, mcad.create_scheduler])
+def test_list_and_submit_use_the_same_namespace(api: ApiDouble, make: Any) -> None:
+    """The context of the kubeconfig names another namespace."""
+    scheduler = make("t")
+    api.answer("GET", "/namespaces/default/jobs", {"items": []})
+    assert scheduler.list() == []
+    listed = {request.path.partition("/namespaces/")[2].split("/")[0] for request in api.requests}
+    role = Role("main", "busybox:1", entrypoint="true")
+    request = scheduler.submit_dryrun(AppDef("app", [role]), {}).request
+    assert listed - {""} == {request.namespace} == {"default"}
+
+
+def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    import yaml
+
+    config = yaml.safe_load(api.kubeconfig.read_text())
+    name = "arn:aws:eks:us-east-1:1:cluster/main@a b"
+    config["contexts"].append({"name": name, "context": {"cluster": "c", "user": "second"}})
+    config["users"].append({"name": "second", "user": {"token": "of-the-second"}})
+    api.kubeconfig.write_text(yaml.safe_dump(config))
+    api.answer("POST", "", lambda request: (201, request.body))
+    api.answer("PATCH", "-main", {})
+    role = Role("main", "busybox:1", entrypoint="true")
+    app_id = create_scheduler("t").submit(AppDef("app", [role]), {"context": name})
+    assert set(app_id) <= set(string.ascii_letters + string.digits + ":-@%.")
+    del api.requests[:]
+    other = create_scheduler("t")  # as in another process: it knows only the handle
+    assert other.describe(app_id) is None
+    assert {request.token for request in api.requests} == {"Bearer of-the-second"}
+    other.describe(app_id.partition("@")[0])
+    assert api.requests[-1].token == "Bearer first"
+    job = {"metadata": {"name": "app-1-main", "labels": {"app.kubernetes.io/instance": "app-1"}}}
+    job["spec"] = {"template": {"spec": {}}}
+    api.answer("GET", "/v1/namespaces/default/jobs", {"items": [job]})
+    (listed,) = create_scheduler("t").list({"context": name})
+    assert listed.app_id.partition("@")[2] == app_id.partition("@")[2]
+    assert listed.app_handle == f"kubernetes://t/{listed.app_id}"
+
+
+VERSIONS = {"versions": [{"version": "v1beta2"}]}
+
+
+def test_another_version_of_an_api_is_found(api: ApiDouble) -> None:
+    path = "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"
+    api.answer("GET", "/apis/kueue.x-k8s.io", VERSIONS)
+    api.answer("GET", "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads", {"items": [1]})
+    cluster = Cluster()
+    for _ in range(2):
+        assert cluster.get(path, "list") == {"items": [1]}
+    # the version is read once
+    assert [request.path.split("/")[3:4] for request in api.requests] == [
+        ["v1beta1"],
+        [],
+        ["v1beta2"],
+        ["v1beta2"],
     ]
+
+
+def test_an_api_in_an_unknown_version_is_not_reported_as_missing(api: ApiDouble) -> None:
+    api.answer("GET", "/apis/workload.codeflare.dev", VERSIONS)
+    role = Role("main", "busybox:1", entrypoint="true")
+    with pytest.raises(RequestError, match=r"serves workload\.codeflare\.dev as v1beta2") as caught:
+        mcad.create_scheduler("t").submit(AppDef("app", [role]), {})
+    assert "supports v1beta1" in str(caught.value)
+    assert "not installed" not in str(caught.value)
 
 
 def test_a_busy_cluster_is_retried(api: ApiDouble) -> None:
@@ -667,7 +720,37 @@ def test_inside_a_pod_the_cluster_is_its_own(
     with pytest.raises(NoClusterError, match="no cluster is configured"):
         kubeconfig.connect()
     (tmp_path / "token").write_text("t")
-    (tmp_path / "namespace").write_text("mine\n")
-    assert kubeconfig.namespace_of_context() == "mine"
     with pytest.raises(NoClusterError, match="in-cluster configuration"):
         kubeconfig.connect()
+
+
+def test_a_cluster_that_has_answered_is_retried_longer(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster()
+    monkeypatch.setattr("torchx_sched_k8s.cluster.client.PATIENCE", 77.0)
+    assert cluster.retry_seconds == 2.0
+    api.answer("GET", JOBS, {"items": []})
+    cluster.get(f"/apis/batch/v1{JOBS}", "look")
+    assert cluster.retry_seconds == 77.0
+    monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "5.5")
+    assert cluster.retry_seconds == 5.5
+    cluster.patience = 9
+    assert cluster.retry_seconds == 9
+
+
+def test_the_option_retry_seconds_limits_retries(api: ApiDouble) -> None:
+    scheduler = create_scheduler("t")
+    begun = time.monotonic()
+    api.answer("GET", JOBS, (503, status(503, "", "restarting")))
+    with pytest.raises(ApiError, match="restarting"):
+        scheduler.list({"namespace": "team", "retry_seconds": 0})
+    assert time.monotonic() - begun < 1.5
+
+
+def test_an_invalid_limit_of_retries_is_an_error(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "2 min")
+    with pytest.raises(RequestError, match="='2 min' is not a number of seconds, such as 120"):
+        create_scheduler("t").list({"namespace": "team"})

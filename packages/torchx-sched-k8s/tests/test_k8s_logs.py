@@ -225,7 +225,7 @@ def test_a_follower_ends_when_the_pod_is_deleted(api: ApiDouble) -> None:
 def test_a_follower_gives_up_after_the_limit(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchx_sched_k8s.logs.replica_log.RETRY_SECONDS", 0.05)
+    monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "0.05")
     api.answer("GET", LOG, (503, status(503, "", "restarting")))
     with pytest.raises(BackendError, match="restarting"):
         follow([(pods("running"), True)] * 100_000)

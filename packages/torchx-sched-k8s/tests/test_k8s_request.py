@@ -305,6 +305,16 @@ def test_affinity_from_a_file(tmp_path: Path) -> None:
         ({"image_pull_policy": "always"}, "did you mean 'Always'"),
         ({"retry_policy": "replica"}, "did you mean 'REPLICA'"),
         ({"service_account": "A b"}, "service_account"),
+        ({"volumes": ["emptydir:/a"]}, "did you mean 'emptyDir'"),
+        ({"volumes": ["emptyDir/name:/a"]}, "must have the form emptyDir:/path or"),
+        ({"volumes": ["emptyDir:/a:much"]}, "must have the form emptyDir:/path or"),
+        ({"volumes": ["configMap:/a"]}, "must have the form configMap/NAME:/path"),
+        ({"volumes": ["secret/a:b"]}, "must have the form secret/NAME:/path"),
+        ({"volumes": ["ephemeral/fast:/a"]}, "must have the form ephemeral:/path:SIZE"),
+        ({"volumes": ["csi/d:/a:1Gi"]}, "must have the form csi/DRIVER:/path"),
+        ({"image_secrets": ["a", "B b"]}, "'B b' is not a valid name"),
+        ({"pod_security": "Restricted"}, "did you mean 'restricted'"),
+        ({"pod_security": "restricted", "run_as_user": 0}, "forbids root"),
         ({"succeeded_count": 0}, "role 'main' needs a number from 1 to 1"),
         ({"succeeded_count": 2, "succeeded_indexes": "0"}, "from 1 to 1 (indexes in"),
         ({"succeeded_indexes": "1-2"}, "role 'main' has 1 replicas; use indexes 0 to 0"),
@@ -904,3 +914,63 @@ def test_only_the_options_set_a_success_policy(
     if api == "jobset":
         found = found["replicatedJobs"][0]["template"]["spec"]
     assert found.get("successPolicy") == (expected and {"rules": [expected]})
+
+
+def test_volumes_of_the_option() -> None:
+    texts = [
+        "emptyDir:/scratch:10Gi",
+        "emptyDir:/small",
+        "configMap/settings:/etc/app",
+        "secret/keys:/keys",
+        "ephemeral:/data:1Ti",
+        "ephemeral/fast:/fast:5.5G",
+        "csi/secrets.example.com:/vault",
+    ]
+    found = job(role(), volumes=texts)
+    volumes = {one["name"]: one for one in pod_of(found)["volumes"]}
+    sources = [volumes[f"volume-{i}"] for i in range(len(texts))]
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Ti"}}}
+    fast = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "5.5G"}},
+        "storageClassName": "fast",
+    }
+    assert sources == [
+        {"name": "volume-0", "emptyDir": {"sizeLimit": "10Gi"}},
+        {"name": "volume-1", "emptyDir": {}},
+        {"name": "volume-2", "configMap": {"name": "settings"}},
+        {"name": "volume-3", "secret": {"secretName": "keys"}},
+        {"name": "volume-4", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}},
+        {"name": "volume-5", "ephemeral": {"volumeClaimTemplate": {"spec": fast}}},
+        {"name": "volume-6", "csi": {"driver": "secrets.example.com"}},
+    ]
+    paths = [m["mountPath"] for m in main_of(found)["volumeMounts"] if m["name"] in volumes]
+    assert paths[-7:] == ["/scratch", "/small", "/etc/app", "/keys", "/data", "/fast", "/vault"]
+
+
+def test_several_pull_secrets() -> None:
+    found = pod_of(job(role(), image_secret="a", image_secrets=["b", "a", "c"]))
+    assert found["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
+
+
+def test_restricted_pods_mount_no_files_of_the_node() -> None:
+    mounts = [BindMount("/data", "/data"), VolumeMount("claim", "/claim")]
+    with pytest.raises(RequestError, match=re.escape("mounts[0] mounts '/data' of the node")):
+        objects(role(mounts=mounts), pod_security="restricted")
+
+
+def test_roles_that_kueue_would_admit_apart_are_refused() -> None:
+    roles = [role(name="a"), role(name="b")]
+    with pytest.raises(RequestError, match="use job_api=jobset, which Kueue admits as a whole"):
+        objects(*roles, job_api="batch", queue="q")
+    (jobset,) = objects(*roles, job_api="jobset", queue="q")
+    assert jobset["spec"]["suspend"] is True
+
+
+def test_plain_jobs_warn_that_other_roles_run_on(caplog: pytest.LogCaptureFixture) -> None:
+    roles = [role(name="a"), role(name="b")]
+    objects(*roles, job_api="jobset")
+    objects(*roles, retry_policy="APPLICATION")
+    assert not caplog.text
+    objects(*roles)
+    assert "when one of its 2 roles fails for good, plain Jobs do not end the others" in caplog.text

@@ -21,7 +21,7 @@ from torchx_sched_k8s.status.views import (
     jobset_view,
     volcano_view,
 )
-from torchx_specs import AppState, Resource, Role
+from torchx_specs import AppState, BindMount, DeviceMount, Resource, Role, VolumeMount
 from torchx_specs.model.templates import RoleTemplate
 
 P, R, S, F = AppState.PENDING, AppState.RUNNING, AppState.SUCCEEDED, AppState.FAILED
@@ -368,3 +368,16 @@ def test_a_role_is_described_from_its_template() -> None:
     assert found == given
     items = [{"generictemplate": {"kind": "Pod", **template}}] * 2
     assert get_role_information(items) == {"main": given}
+
+
+def test_a_described_role_has_its_mounts() -> None:
+    mounts = [
+        BindMount("/data", "/mnt/data", read_only=True),
+        VolumeMount("claim", "/mnt/claim"),
+        DeviceMount("/dev/fuse", "/dev/fuse", "rwm"),
+    ]
+    role = Role("main", "i", entrypoint="true", mounts=list(mounts))
+    opts = KubernetesOpts(volumes=["emptyDir:/scratch"], secret_mounts={"keys": "/keys"})
+    place = Place("app-1", "default", {}, {}, "", replica=0)
+    template = PodMaker(RoleTemplate(role), opts).make("main", place)
+    assert described_role(RoleView(0, "main", 1, template)).mounts == mounts

@@ -177,6 +177,7 @@ class Operators:
         owned = self.store.owned(obj["metadata"]["uid"])
         if kind is JOBSET:
             jobs = [found for key, found in owned if key == JOBS.key]
+            self._suspend(obj, jobs)
             if self._jobset_restarts(obj, jobs):
                 return
             ends = [_end_of(job) for job in jobs]
@@ -254,6 +255,17 @@ class Operators:
         self.store.mutate(JOBSET, jobset["metadata"]["namespace"], _name(jobset), restart)
         return True
 
+    def _suspend(self, jobset: Object, jobs: list[Object]) -> None:
+        """Suspend the Jobs of a suspended JobSet, and resume them with it."""
+        wanted = bool(jobset["spec"].get("suspend"))
+        for job in jobs:
+            if bool(job["spec"].get("suspend")) is not wanted and not _end_of(job):
+
+                def suspend(found: Object) -> None:
+                    found["spec"]["suspend"] = wanted
+
+                self.store.mutate(JOBS, job["metadata"]["namespace"], _name(job), suspend)
+
     def _volcano_restarts(self, job: Object, pods: list[Object]) -> bool:
         """Restart pods of a Volcano Job by its policies; return whether a restart is going on.
 
@@ -272,6 +284,10 @@ class Operators:
             self._make(VOLCANO, job, {_name(pod) for pod in pods})
             self._show(VOLCANO, job, "Pending", {})
             return True
+        if phase == "Aborted":
+            for pod in pods:
+                if pod["status"].get("phase") == "Running" and not leaving:
+                    self.api.delete(PODS, job["metadata"]["namespace"], _name(pod), {})
         if phase in ("Failed", "Completed", "Aborted", "Aborting", "Terminated"):
             return phase != "Completed"
         present = {_name(pod): pod for pod in pods if "deletionTimestamp" not in pod["metadata"]}

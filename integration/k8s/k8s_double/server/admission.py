@@ -209,6 +209,7 @@ class Admission:
                 raise forbidden(kind.plural, kind.group, name, why)
         if kind is PODS:
             self._references(obj)
+            self._security(obj)
         self.hooks(kind, obj, "CREATE")
         if kind.namespaced:
             self._quotas(kind, obj)
@@ -252,6 +253,39 @@ class Admission:
             pod["spec"]["priority"] = known.get("value", 0)
         elif not priority.startswith("system-"):
             raise forbidden("pods", "", name, f"no PriorityClass with name {priority} was found")
+
+    def _security(self, pod: Object) -> None:
+        """Check a pod by the restricted Pod Security Standard, if its namespace enforces it."""
+        found = self.store.find(NAMESPACES, "", pod["metadata"]["namespace"]) or {"metadata": {}}
+        labels = found["metadata"].get("labels") or {}
+        if labels.get("pod-security.kubernetes.io/enforce") != "restricted":
+            return
+        spec = pod["spec"]
+        own = spec.get("securityContext") or {}
+        wrong = []
+        for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
+            context = {**own, **(container.get("securityContext") or {})}
+            where = f'container "{container["name"]}" must set securityContext.'
+            if context.get("privileged"):
+                wrong.append(f"privileged ({where}privileged=false)")
+            if context.get("allowPrivilegeEscalation") is not False:
+                wrong.append(f"allowPrivilegeEscalation != false ({where}allowPrivilegeEscalation")
+            if "ALL" not in ((context.get("capabilities") or {}).get("drop") or []):
+                wrong.append(f'unrestricted capabilities ({where}capabilities.drop=["ALL"])')
+            if context.get("runAsNonRoot") is not True:
+                wrong.append(f"runAsNonRoot != true ({where}runAsNonRoot=true)")
+            if (context.get("seccompProfile") or {}).get("type") not in (
+                "RuntimeDefault",
+                "Localhost",
+            ):
+                wrong.append(f"seccompProfile ({where}seccompProfile.type)")
+        allowed = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "projected"}
+        allowed |= {"persistentVolumeClaim", "secret", "name"}
+        for volume in spec.get("volumes") or []:
+            wrong += [f'restricted volume types ("{kind}")' for kind in volume.keys() - allowed]
+        if wrong:
+            words = f'violates PodSecurity "restricted:latest": {", ".join(wrong)}'
+            raise forbidden("pods", "", pod["metadata"]["name"], words)
 
     def _quotas(self, kind: Kind, obj: Object) -> None:
         namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

@@ -43,6 +43,7 @@ class Api:
         self.store = store
         self.admission = admission
         self.operators: set[str] = set(OPERATORS)
+        self.versions: dict[str, list[str]] = {}
         self.mutators: list[Callable[[Kind, Object], None]] = []
         self._pages: dict[str, list[Object]] = {}
         self._pages_lock = threading.Lock()

@@ -49,8 +49,12 @@ class Target(NamedTuple):
     sub: str
 
 
-def parse(path: str) -> Target | None:
+def parse(path: str, versions: dict[str, list[str]] | None = None) -> Target | None:
     """Parse the path of a resource; return None for other paths.
+
+    Args:
+        path: The path.
+        versions: Maps API groups to the versions that tests set in place of their own.
 
     Raises:
         ApiError: 404 for an unknown resource.
@@ -62,6 +66,10 @@ def parse(path: str) -> Target | None:
         group, version, rest = words[1], words[2], words[3:]
     else:
         return None
+    if versions and group in versions:
+        if version not in versions[group]:
+            raise errors.no_such_path()
+        version = next(kind.version for kind in KINDS if kind.group == group)
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and (group, version, rest[2]) in _BY_PATH:
         namespace, rest = rest[1], rest[2:]
@@ -277,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, b"ok", "text/plain")
             return
         user = record["user"] = self._user()
-        target = parse(path)
+        target = parse(path, self.front.cluster.api.versions)
         if target is None:
             self._discovery(path)
             return
@@ -544,7 +552,15 @@ class _Handler(BaseHTTPRequestHandler):
             if found is None:
                 raise ApiError(404, "NotFound", "404 page not found")
             self._answer(
-                200, {"kind": "APIGroup", "apiVersion": "v1", **_group(found.group, found.version)}
+                200,
+                {
+                    "kind": "APIGroup",
+                    "apiVersion": "v1",
+                    **_group(
+                        found.group,
+                        *self.front.cluster.api.versions.get(found.group, [found.version]),
+                    ),
+                },
             )
         elif len(words) == (2 if words[0] == "api" else 3):
             group = "" if words[0] == "api" else words[1]
@@ -632,9 +648,9 @@ def _evicted(pod: Object) -> None:
     set_condition(pod, "DisruptionTarget", "True", "EvictionByEvictionAPI", words)
 
 
-def _group(group: str, version: str) -> dict[str, Any]:
-    served = {"groupVersion": f"{group}/{version}", "version": version}
-    return {"name": group, "versions": [served], "preferredVersion": served}
+def _group(group: str, *versions: str) -> dict[str, Any]:
+    served = [{"groupVersion": f"{group}/{one}", "version": one} for one in versions]
+    return {"name": group, "versions": served, "preferredVersion": served[0]}
 
 
 def _resources(kind: Kind) -> Iterator[dict[str, Any]]:

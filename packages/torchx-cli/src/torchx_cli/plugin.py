@@ -9,7 +9,7 @@ from torchx_specs.plugins.records import CommandPlugin
 
 _SUMMARIES = {
     "builtins": "List the installed components.",
-    "cancel": "Cancel apps, and keep their records and logs.",
+    "cancel": "Cancel apps, and keep their records.",
     "configure": "Write a .torchxconfig with the options of schedulers.",
     "delete": "Cancel apps, and delete their records and logs.",
     "describe": "Show the definition of an app.",

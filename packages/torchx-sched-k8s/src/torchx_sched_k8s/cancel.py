@@ -67,7 +67,12 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
             cluster.patch(path, changes, action)
             if _deactivate(cluster, namespace, resource, action):
                 continue
-        cluster.patch(path, {**changes, "spec": {"suspend": True}}, action)
+        ending: dict[str, Any] = {"suspend": True}
+        if view.api == "batch" and "ttlSecondsAfterFinished" in resource["spec"]:
+            # A suspended Job has not finished, so the cluster would never delete it. This deadline
+            # fails the Job: https://kubernetes.io/docs/concepts/workloads/controllers/job/
+            ending = {"activeDeadlineSeconds": 1}
+        cluster.patch(path, {**changes, "spec": ending}, action)
 
 
 def has_unfinished_jobs(view: AppView) -> bool:

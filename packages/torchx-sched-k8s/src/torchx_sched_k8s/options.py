@@ -18,6 +18,16 @@ RESERVED_MEMMB = 1024
 #: Valid values of the option ``job_api``.
 JOB_APIS = ("batch", "jobset", "volcano")
 #: Valid values of the option ``image_pull_policy``.
+#: Valid values of the option ``pod_security``.
+POD_SECURITY = ("restricted",)
+#: Kinds of volumes of the option ``volumes``, with the rest of the form that each needs.
+VOLUME_KINDS = {
+    "emptyDir": "emptyDir:/path or emptyDir:/path:SIZE",
+    "configMap": "configMap/NAME:/path",
+    "secret": "secret/NAME:/path",
+    "ephemeral": "ephemeral:/path:SIZE or ephemeral/STORAGE_CLASS:/path:SIZE",
+    "csi": "csi/DRIVER:/path",
+}
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -33,6 +43,7 @@ _LABEL_NAME = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?\Z", re.ASCII
 )
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?)?\Z", re.ASCII)
+_QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[kMGTPE]|[KMGTPE]i)?\Z")
 _SECRET_KEY = re.compile(r"[\w.-]+\Z", re.ASCII)
 
 
@@ -71,6 +82,10 @@ class KubernetesOpts(StructuredOpts):
 
     context: str | None = None
     """context of the kubeconfig; unset: the current context"""
+
+    retry_seconds: int | None = None
+    """seconds to retry an API server that is busy or does not answer; unset: 120, or 30 if it has
+    not answered before (TORCHX_KUBERNETES_RETRY_SECONDS, also for commands without options)"""
 
     image_secret: str | None = None
     """secret with the credentials to pull images"""
@@ -132,6 +147,21 @@ class KubernetesOpts(StructuredOpts):
     secret_mounts: dict[str, str] | None = None
     """secrets to mount as directories of files: NAME:/path"""
 
+    volumes: list[str] | None = None
+    """volumes of the pods: emptyDir:/path, emptyDir:/path:SIZE, configMap/NAME:/path,
+    secret/NAME:/path, ephemeral:/path:SIZE, ephemeral/STORAGE_CLASS:/path:SIZE or csi/DRIVER:/path;
+    SIZE such as 100Gi"""
+
+    image_secrets: list[str] | None = None
+    """secrets with the credentials to pull images, in addition to image_secret"""
+
+    pod_security: str | None = None
+    """Pod Security Standard that the pods meet: restricted (no root user, no privileges, no mounts
+    of the node's files); unset: no security context"""
+
+    run_as_user: int | None = None
+    """id of the user that runs the containers' processes; unset: the image's user"""
+
     gpu_resource: str = "nvidia.com/gpu"
     """resource name of a GPU in the cluster"""
 
@@ -146,6 +176,7 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
     for name, value, valid in (
         ("job_api", opts.job_api, JOB_APIS),
         ("image_pull_policy", opts.image_pull_policy, PULL_POLICIES),
+        ("pod_security", opts.pod_security, POD_SECURITY),
         ("retry_policy", opts.retry_policy, [policy.value for policy in RetryPolicy]),
     ):
         if value is not None and value not in valid:
@@ -155,7 +186,19 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         yield "option queue is not set: job_api=volcano needs the name of a queue (often 'default')"
     if not DNS_LABEL.accepts(opts.namespace):
         yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
-    for name in ("reserved_millicpu", "reserved_memmb", "efa_device_count", "ttl_seconds"):
+    for name in opts.image_secrets or ():
+        if not SUBDOMAIN.accepts(name):
+            yield f"option image_secrets: {name!r} is not a valid name; {NAME_RULE}"
+    if opts.pod_security is not None and opts.run_as_user == 0:
+        yield "option run_as_user=0: pod_security=restricted forbids root; use 1 or more"
+    for name in (
+        "reserved_millicpu",
+        "reserved_memmb",
+        "efa_device_count",
+        "ttl_seconds",
+        "retry_seconds",
+        "run_as_user",
+    ):
         number = getattr(opts, name)
         if number is not None and number < 0:
             yield f"option {name}={number} must be 0 or more"
@@ -185,7 +228,7 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
     for key in opts.annotations or ():
         if not _LABEL_NAME.match(key):
             yield f"option annotations: {key!r} is not a valid key; {_LABEL_RULE}"
-    for make in (tolerations, env_from, env_references, secret_volumes, affinity):
+    for make in (tolerations, env_from, env_references, secret_volumes, volumes, affinity):
         try:
             make(opts)
         except RequestError as e:
@@ -293,6 +336,63 @@ def secret_volumes(opts: KubernetesOpts) -> list[tuple[str, str]]:
             raise RequestError(f"option secret_mounts: {name}:{path} must be NAME:/path")
         found.append((name, path))
     return found
+
+
+def pull_secrets(opts: KubernetesOpts) -> list[str]:
+    """Return the names of ``image_secret`` and ``image_secrets``, each once."""
+    names = [*([opts.image_secret] if opts.image_secret else []), *(opts.image_secrets or ())]
+    return list(dict.fromkeys(names))
+
+
+def volumes(opts: KubernetesOpts) -> list[tuple[dict[str, Any], str]]:
+    """Return the source of each volume of the option ``volumes``, and the path to mount it at.
+
+    >>> volumes(KubernetesOpts(volumes=["emptyDir:/scratch:10Gi"]))
+    [({'emptyDir': {'sizeLimit': '10Gi'}}, '/scratch')]
+
+    Raises:
+        RequestError: A value does not have the documented form.
+    """
+    found = []
+    for text in opts.volumes or ():
+        what, _, rest = text.partition(":")
+        path, colon, size = rest.partition(":")
+        kind, _, name = what.partition("/")
+        form = VOLUME_KINDS.get(kind)
+        if form is None:
+            hint = nearest(kind, VOLUME_KINDS)
+            raise RequestError(
+                f"option volumes: {text!r} has an unknown kind {kind!r};{hint}"
+                f" kinds: {', '.join(VOLUME_KINDS)}; use VolumeMount for a claim that exists"
+            )
+        named = bool(name) if kind != "ephemeral" or name else None
+        wrong = (
+            not path.startswith("/")
+            or (named is not None and named != (kind != "emptyDir"))
+            or (named and not SUBDOMAIN.accepts(name))
+            or (bool(colon) and kind not in ("emptyDir", "ephemeral"))
+            or ((bool(colon) or kind == "ephemeral") and not _QUANTITY.match(size))
+        )
+        if wrong:
+            raise RequestError(f"option volumes: {text!r} must have the form {form}")
+        sources: dict[str, dict[str, Any]] = {
+            "emptyDir": {"sizeLimit": size} if size else {},
+            "configMap": {"name": name},
+            "secret": {"secretName": name},
+            "ephemeral": {"volumeClaimTemplate": {"spec": _claim(name, size)}},
+            "csi": {"driver": name},
+        }
+        found.append(({kind: sources[kind]}, path))
+    return found
+
+
+def _claim(storage_class: str, size: str) -> dict[str, Any]:
+    """Return the spec of a claim of one pod; an empty class is the cluster's default."""
+    claim: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": size}},
+    }
+    return {**claim, "storageClassName": storage_class} if storage_class else claim
 
 
 def affinity(opts: KubernetesOpts) -> dict[str, Any] | None:

@@ -2,8 +2,9 @@
 
 The option ``job_api`` selects the objects of an app: an Indexed Job for each role and a headless
 Service (``batch``), a JobSet (``jobset``), or a Volcano Job (``volcano``). An app's id is
-``<namespace>:<name>``. All objects of the app have a label with this name. Nothing is stored
-outside the cluster, so every user with the rights to the objects can manage the app.
+``<namespace>:<name>``. If the app was submitted with the option ``context``, the id is
+``<namespace>:<name>@<context>``. All objects of the app have a label with its name. Nothing is
+stored outside the cluster, so every user with the rights to the objects can manage the app.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, unquote
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.names.ids import make_unique as make_unique
@@ -49,6 +51,7 @@ from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJ
 from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.status.pending_warnings import PendingWarnings
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
@@ -85,6 +88,9 @@ if TYPE_CHECKING:
 #: How old the shared view of an app may be for threads that read the app's logs, in seconds.
 _RECENT_SECONDS = 1.0
 
+#: Separates the context from the rest of an app's id. Names in a cluster cannot contain it.
+_CONTEXT_SIGN = "@"
+
 Opts = KubernetesOpts
 
 
@@ -119,6 +125,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._context: str | None = None
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
+        self._pending_warnings = PendingWarnings()
 
     @property
     def _cluster(self) -> Cluster:
@@ -130,6 +137,11 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
             self._clusters[context] = Cluster(self._client, context)
         return self._clusters[context]
+
+    def _cluster_of_app(self, app_id: str) -> Cluster:
+        """Return the cluster of the context in an app's id, or of the present context."""
+        context = context_of(app_id)
+        return self._cluster if context is None else self._cluster_of(context)
 
     def close(self) -> None:
         """Close the connections. Apps continue."""
@@ -168,13 +180,15 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         check_size(job)
         self._remember_context(cfg)
         submit(self._cluster, job, check_first=bool(cfg.get("validate_spec", True)))
-        return f"{job.namespace}:{job.name}"
+        return f"{job.namespace}:{job.name}{_suffix(cfg)}"
 
     def _remember_context(self, cfg: Mapping[str, Any]) -> None:
-        """Use the context of these options in later calls: a handle contains no context."""
+        """Use the context of these options for apps whose ids contain no context."""
         context = cfg.get("context")
         if context is not None:
             self._context = str(context)
+        if cfg.get("retry_seconds") is not None:
+            self._cluster.patience = float(cfg["retry_seconds"])
 
     # -- submitted apps
 
@@ -182,7 +196,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         """Return the description of an app, or None if it does not exist."""
         if not parse_app_id(app_id)[1]:
             return None
-        return self._described.get(app_id, lambda _: self._describe(app_id))
+        found = self._described.get(app_id, lambda _: self._describe(app_id))
+        self._pending_warnings.observe(found)
+        return found
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
         from torchx_sched_k8s.status.describe import describe
@@ -193,9 +209,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         if view is None:
             return None
         pods = list_pods(
-            self._cluster, namespace, selector(instance=name), f"list the pods of {name}"
+            self._cluster_of_app(app_id),
+            namespace,
+            selector(instance=name),
+            f"list the pods of {name}",
         )
-        return describe(self._cluster, namespace, name, view, pods)
+        found = describe(self._cluster_of_app(app_id), namespace, name, view, pods)
+        found.app_id = app_id
+        return found
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
         """Return an app's objects as the cluster stores them; None if the app does not exist."""
@@ -226,7 +247,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.status.describe import find_app
 
         namespace, name = parse_app_id(app_id)
-        return find_app(self._cluster, namespace, name, last.api if last else None)
+        return find_app(self._cluster_of_app(app_id), namespace, name, last.api if last else None)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until an app's objects have changed since they were last read.
@@ -241,30 +262,31 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.cluster.watch import wait_for_change
 
         namespace, _ = parse_app_id(app_id)
-        wait_for_change(self._cluster, namespace, self._views.last(app_id), timeout)
+        wait_for_change(self._cluster_of_app(app_id), namespace, self._views.last(app_id), timeout)
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the apps of all sessions in a namespace, the newest first.
 
         Args:
-            cfg: The options ``namespace`` (default: the namespace of the context) and ``context``.
+            cfg: The options ``namespace`` and ``context``, with the defaults that they have in a
+                submission.
         """
-        from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
-        from torchx_sched_k8s.status.list import list_apps
-
         cfg = cfg or {}
         self._remember_context(cfg)
-        namespace = str(cfg.get("namespace") or namespace_of_context(self._context))
-        return [
-            ListAppResponse(
-                f"{namespace}:{view.app_id}",
-                view.state,
-                f"{self.backend}://{self.session_name}/{namespace}:{view.app_id}",
-                view.name,
-            )
-            for view in list_apps(self._cluster, namespace)
-        ]
+        namespace = str(cfg.get("namespace") or KubernetesOpts.namespace)
+        apps = []
+        for view in self._list_views(namespace):
+            app_id = f"{namespace}:{view.app_id}{_suffix(cfg)}"
+            handle = f"{self.backend}://{self.session_name}/{app_id}"
+            apps.append(ListAppResponse(app_id, view.state, handle, view.name))
+        return apps
+
+    def _list_views(self, namespace: str) -> Iterable[AppView]:
+        """Return the views of a namespace's apps."""
+        from torchx_sched_k8s.status.list import list_apps
+
+        return list_apps(self._cluster, namespace)
 
     def exists(self, app_id: str) -> bool:
         """Return whether the app exists; an app that has ended exists until it is deleted."""
@@ -283,7 +305,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             return
         if view.state == AppState.CANCELLED and not cancel.has_unfinished_jobs(view):
             return
-        cancel.cancel(self._cluster, namespace, view)
+        cancel.cancel(self._cluster_of_app(app_id), namespace, view)
         self._views.forget(app_id)
 
     def _cancel_existing(self, app_id: str) -> None:
@@ -296,7 +318,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         namespace, name = parse_app_id(app_id)
         view = self._view(app_id) if name else None
         if view is not None:
-            cancel.delete(self._cluster, namespace, view)
+            cancel.delete(self._cluster_of_app(app_id), namespace, view)
             self._views.forget(app_id)
             self._described.forget(app_id)
 
@@ -341,7 +363,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         role = self._role_of(app_id, role_name, k)
         parameters = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
         log = ReplicaLog(
-            self._cluster,
+            self._cluster_of_app(app_id),
             namespace,
             lambda: self._find_pods(app_id, role.index, k),
             since,
@@ -372,12 +394,15 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         action = f"find the pod of {role.name}/{k}"
         role_selector = selector(instance=name, role=str(role_index))
         index = {"volcano": VOLCANO_INDEX, "mcad": LABEL_REPLICA_ID}.get(view.api, COMPLETION_INDEX)
+        cluster = self._cluster_of_app(app_id)
         pods: Sequence[Pod] = []
         if view.api != "volcano" or role.replicas > 1:
-            pods = list_pods(self._cluster, namespace, f"{role_selector},{index}={k}", action)
+            pods = list_pods(
+                self._cluster_of_app(app_id), namespace, f"{role_selector},{index}={k}", action
+            )
         if not any(pod.index == k for pod in pods):
             # clusters before Kubernetes 1.28 store the index only in an annotation
-            pods = list_pods(self._cluster, namespace, role_selector, action)
+            pods = list_pods(cluster, namespace, role_selector, action)
         pods = latest(pod for pod in pods if pod.index == k)
         if view.runs_again:
             return pods, True  # a restart of the app also runs replicas that have succeeded
@@ -387,10 +412,31 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
-    """Return the namespace and the name in an app's id; the name is empty if the id is invalid."""
+    """Return the namespace and the name in an app's id; the name is empty if the id is invalid.
+
+    >>> parse_app_id("team:app-1@my%3Acontext")
+    ('team', 'app-1')
+    """
+    app_id = app_id.partition(_CONTEXT_SIGN)[0]
     namespace, colon, name = app_id.partition(":")
     if not colon:
         namespace, name = "default", app_id
     if not DNS_LABEL.accepts(namespace) or not SUBDOMAIN.accepts(name):
         return namespace, ""
     return namespace, name
+
+
+def context_of(app_id: str) -> str | None:
+    """Return the context in an app's id; None if the app was submitted without ``context``.
+
+    >>> context_of("team:app-1@my%3Acontext")
+    'my:context'
+    """
+    _, sign, context = app_id.partition(_CONTEXT_SIGN)
+    return unquote(context) if sign else None
+
+
+def _suffix(cfg: Mapping[str, Any]) -> str:
+    """Return the end of the ids of apps that are submitted with these options."""
+    context = cfg.get("context")
+    return "" if context is None else _CONTEXT_SIGN + quote(str(context), safe="")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import ssl
 import threading
@@ -21,9 +22,10 @@ import urllib3.exceptions
 
 from torchx_kit.retry import Backoff
 from torchx_sched_k8s.cluster import kubeconfig
+from torchx_sched_k8s.cluster.api_versions import ApiVersions
 from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
 from torchx_sched_k8s.cluster.response import Response
-from torchx_specs.errors import BackendError, one_line
+from torchx_specs.errors import BackendError, RequestError, one_line
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
@@ -31,8 +33,13 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
     from urllib3 import BaseHTTPResponse
 
-#: How long to repeat a request while the API server is busy or restarts, in seconds.
+#: How long to repeat the first request to a busy or unreachable API server, in seconds.
 RETRY_SECONDS = 30.0
+#: How long to repeat a request to an API server that has answered before, in seconds: a busy or
+#: restarting server is expected to come back. The option ``retry_seconds`` and this variable of the
+#: environment set another limit.
+PATIENCE = 120.0
+PATIENCE_VARIABLE = "TORCHX_KUBERNETES_RETRY_SECONDS"
 #: Maximum number of objects in one page of a list.
 PAGE_SIZE = 500
 
@@ -67,6 +74,10 @@ class Cluster:
         self._context = context
         self._lock = threading.Lock()
         self._version: tuple[int, int] | None = None
+        self._answered = False
+        #: How long to repeat requests, in seconds; None for the default.
+        self.patience: float | None = None
+        self._versions = ApiVersions(lambda path: self.get(path, f"read the versions of {path}"))
 
     @property
     def client(self) -> Any:
@@ -75,6 +86,25 @@ class Cluster:
             if self._client is None:
                 self._client = kubeconfig.connect(self._context)
             return self._client
+
+    @property
+    def retry_seconds(self) -> float:
+        """How long to repeat a request while the API server is busy or unreachable, in seconds.
+
+        Raises:
+            RequestError: The variable of the environment is not a number of seconds.
+        """
+        if self.patience is not None:
+            return self.patience
+        text = os.environ.get(PATIENCE_VARIABLE)
+        if text:
+            try:
+                return max(0.0, float(text))
+            except ValueError:
+                raise RequestError(
+                    f"{PATIENCE_VARIABLE}={text!r} is not a number of seconds, such as 120"
+                ) from None
+        return PATIENCE if self._answered else RETRY_SECONDS
 
     @property
     def address(self) -> str:
@@ -263,6 +293,7 @@ class Cluster:
             NoClusterError: The cluster does not answer.
         """
         data = None if body is None else json.dumps(body).encode("utf-8")
+        path = self._versions.path(path)
         error: BackendError
         renewed = warned = False
 
@@ -275,7 +306,7 @@ class Cluster:
             time.sleep(seconds)
 
         backoff = Backoff(
-            RETRY_SECONDS, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE, sleep=sleep
+            self.retry_seconds, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE, sleep=sleep
         )
         while True:
             try:
@@ -284,6 +315,10 @@ class Cluster:
             except ApiError as e:
                 if e.status == 401 and not renewed and self.renew_credentials(e):
                     renewed = True
+                    continue
+                another_path = self._versions.another_path(path, e) if e.status == 404 else None
+                if another_path:
+                    path = another_path
                     continue
                 # 409 on PATCH: two changes at once; a merge patch contains no version, so repeat it
                 busy = e.status in BUSY_STATUSES or (e.status == 409 and method == "PATCH")
@@ -371,6 +406,7 @@ class Cluster:
                 raise error
             finally:
                 response.release_conn()
+        self._answered = True
         return Response(response, lambda error: self.lost_connection(action, error))
 
     def lost_connection(self, action: str, error: BaseException) -> LostConnectionError:

@@ -73,36 +73,16 @@ def credentials_name(context: str | None) -> str:
     return f"context '{context or _contexts(where).current}' of {where}"
 
 
-def namespace_of_context(context: str | None = None) -> str:
-    """Return the namespace of a kubeconfig context, or of the pod that this process runs in.
-
-    Args:
-        context: Context of the kubeconfig; by default the current one.
-
-    Returns:
-        The namespace; ``default`` if none is configured.
-    """
-    where = _kubeconfig(context)
-    if where is None:
-        try:
-            with open(f"{_SERVICE_ACCOUNT}/namespace", encoding="utf-8") as file:
-                return file.read().strip() or "default"
-        except OSError:
-            return "default"
-    found = _contexts(where)
-    return found.namespaces.get(context or found.current) or "default"
-
-
 class _Contexts(NamedTuple):
     """The contexts of a kubeconfig.
 
     Attributes:
         current: Name of the current context; empty if there is none.
-        namespaces: Maps names of contexts to namespaces; an empty namespace means none is set.
+        names: Names of all contexts.
     """
 
     current: str
-    namespaces: dict[str, str]
+    names: list[str]
 
 
 def _contexts(where: str) -> _Contexts:
@@ -112,15 +92,14 @@ def _contexts(where: str) -> _Contexts:
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     current = ""
-    namespaces: dict[str, str] = {}
+    names: dict[str, None] = {}
     for path in _paths(where):
         with contextlib.suppress(Exception), open(path, encoding="utf-8") as file:
             data = yaml.load(file, Loader=loader)  # noqa: S506 - a safe loader
             current = current or str(data.get("current-context") or "")
             for one in data.get("contexts") or ():
-                namespace = (one.get("context") or {}).get("namespace")
-                namespaces.setdefault(str(one["name"]), str(namespace or ""))
-    return _Contexts(current, namespaces)
+                names[str(one["name"])] = None
+    return _Contexts(current, list(names))
 
 
 def _paths(where: str) -> list[str]:

@@ -14,8 +14,6 @@ from torchx_sched_k8s.logs.pod_log import COMBINED_STREAMS, SPLIT_STREAMS_VERSIO
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import RequestError
 
-#: How long to retry an unreachable cluster while following a log, in seconds.
-RETRY_SECONDS = 120.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 2.0
 
@@ -76,7 +74,7 @@ class ReplicaLog:
             if not pod.started:
                 continue
             log = self._pod_log(pod)
-            backoff = self._backoff(client.RETRY_SECONDS)
+            backoff = self._backoff()
             while True:
                 try:
                     for lines in (log.read_previous(pod), log.read(follow=False)):
@@ -94,11 +92,17 @@ class ReplicaLog:
     def _follow(self) -> Iterator[bytes]:
         finished: set[str] = set()
         logs: dict[str, PodLog] = {}
-        backoff = self._backoff(RETRY_SECONDS)
+        backoff = self._backoff()
         unfinished: Sequence[Pod] = []
         while True:
             try:
                 pods, more = self._find_pods()
+            except ApiError as e:
+                if e.status != 401:
+                    raise  # the query was already repeated
+                self._pause_after(e, backoff)
+                continue
+            try:
                 unfinished = [pod for pod in pods if pod.uid not in finished]
                 for pod in unfinished:
                     if not pod.started:
@@ -138,9 +142,12 @@ class ReplicaLog:
             raise refused
         backoff.pause_after(refused)
 
-    def _backoff(self, limit: float) -> Backoff:
+    def _backoff(self) -> Backoff:
         return Backoff(
-            limit, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE, sleep=self._sleep
+            self._cluster.retry_seconds,
+            first_pause=_FIRST_PAUSE,
+            longest_pause=_LONGEST_PAUSE,
+            sleep=self._sleep,
         )
 
     def _pod_log(self, pod: Pod) -> PodLog:

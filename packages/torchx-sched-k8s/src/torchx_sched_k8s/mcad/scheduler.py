@@ -66,7 +66,6 @@ from torchx_specs.model.status import ReplicaState as ReplicaState
 from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
 from torchx_specs.model.status import RoleStatus as RoleStatus
 from torchx_specs.model.templates import macros as macros
-from torchx_specs.options.run_options import CfgVal
 from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
@@ -146,7 +145,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
         namespace, name = parse_app_id(app_id)
         path = object_path(MCAD, namespace, "appwrappers", name)
-        found = self._cluster.get_or_none(path, f"find the app {name}")
+        found = self._cluster_of_app(app_id).get_or_none(path, f"find the app {name}")
         return appwrapper_view(name, found) if found else None
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
@@ -158,31 +157,16 @@ class KubernetesMCADScheduler(KubernetesScheduler):
                 found.state = AppState.SUCCEEDED
         return found
 
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return the apps of a namespace.
-
-        Args:
-            cfg: The options ``namespace`` (default: the namespace of the context) and ``context``.
-        """
-        from torchx_sched_k8s.cluster.kubeconfig import namespace_of_context
-
-        cfg = cfg or {}
-        self._remember_context(cfg)
-        namespace = str(cfg.get("namespace") or namespace_of_context(self._context))
+    def _list_views(self, namespace: str) -> Iterable[AppView]:
         path = object_path(MCAD, namespace, "appwrappers")
-        apps = []
         try:
             for wrapper in self._cluster.list_items(
                 path, f"list the apps of namespace {namespace}"
             ):
-                name = str(wrapper["metadata"]["name"])
-                view = appwrapper_view(name, wrapper)
-                handle = f"kubernetes_mcad://{self.session_name}/{namespace}:{name}"
-                apps.append(ListAppResponse(f"{namespace}:{name}", view.state, handle, view.name))
+                yield appwrapper_view(str(wrapper["metadata"]["name"]), wrapper)
         except ApiError as e:
             if e.status != 404:
                 raise
-        return apps
 
     def cancel(self, app_id: str) -> None:
         """Delete an app, because MCAD cannot end an AppWrapper and keep it."""

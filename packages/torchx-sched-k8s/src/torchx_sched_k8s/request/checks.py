@@ -38,11 +38,32 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
         RequestError: The app or the options are invalid; the error lists every problem.
     """
     problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
+    problems += _problems_of_security(app, opts)
+    if opts.api == "batch" and opts.queue and len(app.roles) > 1:
+        problems.append(
+            f"option queue={opts.queue}: with job_api=batch Kueue admits the Job of each of the"
+            f" {len(app.roles)} roles by itself, so some roles may wait for quota that others hold;"
+            " use job_api=jobset, which Kueue admits as a whole"
+        )
     if not problems:
         problems += problems_of_retries(app, opts, opts.api)
         problems += problems_of_success(app, opts)
     if problems:
         raise RequestError(problems)
+
+
+def _problems_of_security(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
+    """Yield an error text for each mount that the option ``pod_security`` forbids."""
+    if opts.pod_security is None:
+        return
+    for role in app.roles:
+        for i, mount in enumerate(role.mounts):
+            if isinstance(mount, (BindMount, DeviceMount)):
+                yield (
+                    f"role '{role.name}': mounts[{i}] mounts {mount.src_path!r} of the node, which"
+                    f" pod_security={opts.pod_security} forbids; use a VolumeMount, or the option"
+                    " volumes"
+                )
 
 
 def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:

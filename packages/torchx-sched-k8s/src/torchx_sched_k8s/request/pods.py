@@ -141,8 +141,11 @@ def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]
         main["ports"] = ports
     if limits or plain:
         main["resources"] = {"limits": limits, "requests": requests}
-    if privileged or plain:
-        main["securityContext"] = {"privileged": True} if privileged else {}
+    of_pod, of_container = _security_contexts(opts)
+    if privileged:
+        of_container["privileged"] = True
+    if of_container or plain:
+        main["securityContext"] = of_container
     main["volumeMounts"] = mounts
     from_ = options.env_from(opts)
     if from_:
@@ -155,7 +158,8 @@ def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]
         spec["nodeSelector"] = nodes
     optional = {
         "serviceAccountName": opts.service_account,
-        "imagePullSecrets": [{"name": opts.image_secret}] if opts.image_secret else None,
+        "imagePullSecrets": [{"name": name} for name in options.pull_secrets(opts)],
+        "securityContext": of_pod,
         "tolerations": options.tolerations(opts),
         "affinity": options.affinity(opts),
     }
@@ -292,4 +296,23 @@ def _volumes(
     for i, (secret, path) in enumerate(options.secret_volumes(opts)):
         volumes.append({"name": f"secret-{i}", "secret": {"secretName": secret}})
         mounts.append({"name": f"secret-{i}", "mountPath": path, "readOnly": True})
+    for i, (source, path) in enumerate(options.volumes(opts)):
+        volumes.append({"name": f"volume-{i}", **source})
+        mounts.append({"name": f"volume-{i}", "mountPath": path})
     return volumes, mounts, privileged
+
+
+def _security_contexts(opts: KubernetesOpts) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the security contexts of a pod and of its container.
+
+    With ``pod_security=restricted`` they have the fields that the restricted Pod Security Standard
+    requires (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted).
+    """
+    of_pod: dict[str, Any] = {}
+    of_container: dict[str, Any] = {}
+    if opts.pod_security == "restricted":
+        of_pod = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        of_container = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    if opts.run_as_user is not None:
+        of_pod["runAsUser"] = opts.run_as_user
+    return of_pod, of_container

@@ -78,13 +78,19 @@ def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable
 
 
 def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yield a warning for each role whose retries differ from its policy.
+    """Yield a warning for each difference between an app's policies and what the API does.
 
     The default policy of a role is APPLICATION, but plain Jobs then restart only the failed
     replica. Only the option ``retry_policy`` adds a supervisor, which restarts the whole app.
     """
     if is_supervised(app, opts):
         return
+    if api == "batch" and len(app.roles) > 1:
+        yield (
+            f"app {app.name}: when one of its {len(app.roles)} roles fails for good, plain Jobs do"
+            " not end the others; job_api=jobset ends them, and so does -cfg"
+            " retry_policy=APPLICATION"
+        )
     for role in app.roles:
         policy = policy_of(role, opts)
         if role.max_retries < 1:

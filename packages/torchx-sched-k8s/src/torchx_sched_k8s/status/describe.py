@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_sched_k8s.cluster.api_versions import UnservedVersionError
 from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
@@ -18,6 +19,7 @@ from torchx_sched_k8s.supervisor import read_missing_jobs, restart_message
 from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
+from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
@@ -241,6 +243,8 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
     path = object_path(KUEUE, namespace, "workloads")
     try:
         found = cluster.get(path, "find Kueue's workload", {"labelSelector": label})
+    except UnservedVersionError as e:
+        return str(e)
     except ApiError as e:
         if e.status == 404:
             queue = labels_of(waiting[0])[LABEL_QUEUE]
@@ -284,6 +288,7 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
 def described_role(role: RoleView) -> Role:
     """Return the role that a pod template describes; the other fields have their defaults."""
     main = main_container(role.template)
+    spec = role.template.get("spec") or {}
     command = [unescape(str(argument)) for argument in main.get("command") or ()]
     env = {
         str(one["name"]): unescape(str(one["value"]))
@@ -305,7 +310,33 @@ def described_role(role: RoleView) -> Role:
             str(port.get("name") or port["containerPort"]): int(port["containerPort"])
             for port in main.get("ports") or ()
         },
+        mounts=_mounts(spec, main),
     )
+
+
+def _mounts(
+    spec: Mapping[str, Any], main: Mapping[str, Any]
+) -> list[BindMount | VolumeMount | DeviceMount]:
+    """Return the mounts that a role's AppDef contained; others are options of the scheduler."""
+    volumes = {str(one.get("name")): one for one in spec.get("volumes") or ()}
+    privileged = bool((main.get("securityContext") or {}).get("privileged"))
+    found: list[BindMount | VolumeMount | DeviceMount] = []
+    for mount in main.get("volumeMounts") or ():
+        name, path = str(mount.get("name")), str(mount.get("mountPath"))
+        read_only = bool(mount.get("readOnly"))
+        source = volumes.get(name) or {}
+        if not name.startswith("mount-"):
+            continue
+        if "persistentVolumeClaim" in source:
+            claim = str(source["persistentVolumeClaim"].get("claimName"))
+            found.append(VolumeMount(claim, path, read_only=read_only))
+        elif "hostPath" in source:
+            on_node = str(source["hostPath"].get("path"))
+            if privileged and on_node.startswith("/dev/"):
+                found.append(DeviceMount(on_node, path, "r" if read_only else "rwm"))
+            else:
+                found.append(BindMount(on_node, path, read_only=read_only))
+    return found
 
 
 def _resource(limits: Mapping[str, Any]) -> Resource:

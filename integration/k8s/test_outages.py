@@ -1,0 +1,100 @@
+"""An API server that does not answer for a while: one limit for waiting and for logs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from k8s_apps import app, described, running
+from k8s_double.handle import Double
+
+from torchx_runner import Runner
+from torchx_sched_k8s.cluster import client
+from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
+from torchx_specs import AppState
+from torchx_specs.errors import BackendError
+
+
+@pytest.fixture
+def outage(double: Double, monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Timer]:
+    """A function that stops the API server for longer than a first request is retried."""
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.5)
+
+    def stop() -> threading.Timer:
+        double.down()
+        timer = threading.Timer(3, double.up)
+        timer.start()
+        return timer
+
+    return stop
+
+
+def test_wait_survives_an_outage(
+    scheduler: KubernetesScheduler, double: Double, outage: Callable[[], threading.Timer]
+) -> None:
+    app_id = scheduler.submit(app("sleep 2"), {})
+    runner = Runner("test", {"kubernetes": lambda *_, **__: scheduler})
+    described(scheduler, app_id, running)
+    timer = outage()
+    status = runner.wait(f"kubernetes://test/{app_id}", wait_interval=0.2)
+    timer.join()
+    assert status is not None
+    assert status.state == AppState.SUCCEEDED
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["before the start", "running"])
+def test_a_follower_survives_an_outage(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    outage: Callable[[], threading.Timer],
+    started: bool,
+) -> None:
+    if not started:
+        double.play("slow", seconds=2)
+    app_id = scheduler.submit(app("echo first; sleep 2; echo last"), {})
+    if started:
+        described(scheduler, app_id, running)
+    got: list[str] = []
+    lines = scheduler.log_iter(app_id, "main", should_tail=True)
+    thread = threading.Thread(target=lambda: got.extend(lines))
+    thread.start()
+    time.sleep(0.5)
+    timer = outage()
+    thread.join(30)
+    timer.join()
+    assert got == ["first\n", "last\n"]
+
+
+def test_all_give_up_after_the_same_time(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(client.PATIENCE_VARIABLE, "2")
+    scheduler = create_scheduler("test")
+    app_id = scheduler.submit(app("exec sleep 60"), {})
+    described(scheduler, app_id, running)
+    follower = iter(scheduler.log_iter(app_id, "main", should_tail=True))
+    waiting: dict[str, Any] = {}
+
+    def measure(name: str, call: Callable[[], object]) -> None:
+        begun = time.monotonic()
+        with pytest.raises(BackendError, match="no answer from the cluster"):
+            call()
+        waiting[name] = time.monotonic() - begun
+
+    calls = {
+        "describe": lambda: scheduler.describe(app_id),
+        "follow": lambda: next(follower),
+        "list": lambda: scheduler.list(),
+    }
+    double.down()
+    try:
+        threads = [threading.Thread(target=measure, args=item) for item in calls.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        double.up()
+    assert waiting.keys() == calls.keys()
+    assert max(waiting.values()) < 6, waiting

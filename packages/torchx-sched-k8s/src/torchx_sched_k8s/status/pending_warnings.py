@@ -1,0 +1,44 @@
+"""Warn a caller that polls a pending app of the reason for which the app does not start."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from torchx_specs.model.constants import NONE
+from torchx_specs.model.status import AppState
+from torchx_specs.schedulers.api import DescribeAppResponse
+
+#: How long an app may be pending before its reasons are logged, in seconds.
+_QUIET_SECONDS = 2.0
+
+
+class PendingWarnings:
+    """Logs each reason of a pending app once, if the app is described again and again.
+
+    Commands that wait for an app to start or to end show no status meanwhile. A single description
+    logs nothing, because its caller shows the reason.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._logged: set[tuple[str, str]] = set()
+
+    def observe(self, app: DescribeAppResponse | None) -> None:
+        """Log why an app is pending, unless the reason was logged before.
+
+        Args:
+            app: The present description of the app; None if the app does not exist.
+        """
+        if app is None:
+            return
+        if app.state != AppState.PENDING:
+            self._since.pop(app.app_id, None)
+            return
+        now = time.monotonic()
+        since = self._since.setdefault(app.app_id, now)
+        reason = (app.app_id, app.msg)
+        if app.msg in ("", NONE) or now - since < _QUIET_SECONDS or reason in self._logged:
+            return
+        self._logged.add(reason)
+        logging.getLogger(__name__).warning("%s is still pending: %s", *reason)
