@@ -354,7 +354,7 @@ class TestRefused:
         text = str(caught.value)
         assert text.count(message) == 1
         assert "\n" not in text
-        assert caught.value.exit_code == 3  # type: ignore[attr-defined]
+        assert caught.value.exit_code == 2  # type: ignore[attr-defined]
         assert list(work.iterdir()) == []  # no files are left
 
     def test_request_for_too_much_memory(self, scheduler: SlurmScheduler) -> None:

@@ -14,9 +14,9 @@ from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppState
 
 HETEROGENEOUS = """#!/bin/bash
-#SBATCH --job-name=het --nodes=1
+#SBATCH --job-name=het --nodes=1 --mem=10
 #SBATCH hetjob
-#SBATCH --nodes=1
+#SBATCH --nodes=1 --mem=10
 sleep 300
 """
 
@@ -32,7 +32,7 @@ def others(cluster: Cluster, work: Path) -> Iterator[tuple[str, str]]:
     """An array of jobs, of which one waits, and a heterogeneous job; both are running."""
     script = work / "het.sh"
     script.write_text(HETEROGENEOUS)
-    array = sbatch("--array=1-3%2", "--job-name=array", "--wrap", "sleep 300")
+    array = sbatch("--array=1-3%2", "--job-name=array", "--mem=10", "--wrap", "sleep 300")
     het = sbatch(str(script))
     yield array, het
     subprocess.run(["scancel", array, het], check=True)
