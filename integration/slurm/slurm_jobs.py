@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from torchx_specs import AppDef, AppState, Resource, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse
 
 # The clusters, as parameters of the fixture ``cluster``: this machine's Slurm without and with
-# accounting, and the Slurm of Debian releases.
+# accounting, and the Slurm of Debian releases (trixie; sid works, too).
 PLAIN = "plain"
 ACCOUNTING = "accounting"
-RELEASES = ("trixie",)
+RELEASES = tuple(os.environ.get("TORCHX_TEST_SLURM_RELEASES", "trixie").split())
 
 #: Runs a test without and with accounting.
 with_and_without_accounting = pytest.mark.parametrize("cluster", [PLAIN, ACCOUNTING], indirect=True)
