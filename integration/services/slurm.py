@@ -13,6 +13,7 @@ All files are below FOLDER, and the daemons listen on free ports. Slurm's daemon
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import signal
 import socket
@@ -28,6 +29,12 @@ from service_process import environment, is_alive, send_signal, spawn
 NODES = 4
 CPUS = 16  # more than this machine has; config_overrides allows that
 MEMORY_MB = 4000
+CHROOTS = Path("/var/tmp/torchx-chroots")
+CHROOT_PACKAGES = ("munge", "slurm-client", "slurmctld", "slurmd")
+CHROOT_PROGRAMS = (
+    *("munged", "slurmctld", "slurmd"),
+    *("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"),
+)
 # How long a daemon may take to start, in seconds.
 PATIENCE = 60.0
 
@@ -98,15 +105,22 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def start(
-    folder: Path, *, accounting: bool = False, nodes: int = NODES, min_job_age: int = 15
+    folder: Path,
+    *,
+    accounting: bool = False,
+    nodes: int = NODES,
+    min_job_age: int = 15,
+    release: str = "",
 ) -> dict[str, str]:
     """Start a cluster.
 
     Args:
-        folder: A new or empty directory.
+        folder: A new or empty directory below /tmp.
         accounting: Whether to start slurmdbd and MariaDB.
         nodes: Number of nodes.
         min_job_age: When the controller forgets an ended job, in seconds after its end.
+        release: The Debian release whose Slurm to use, in a chroot that :func:`make_chroot` made;
+            empty for this machine's. Without accounting only.
 
     Returns:
         The variables with which clients find the cluster.
@@ -116,13 +130,15 @@ def start(
     """
     folder = folder.resolve()
     try:
-        return _start(folder, accounting, nodes, min_job_age)
+        return _start(folder, accounting, nodes, min_job_age, release)
     except BaseException:
         stop(folder)
         raise
 
 
-def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict[str, str]:
+def _start(
+    folder: Path, accounting: bool, nodes: int, min_job_age: int, release: str
+) -> dict[str, str]:
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)  # munged requires that everybody can read the directories above its socket
@@ -153,7 +169,11 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
     _write(folder / "slurm.conf", SLURM_CONF.format_map(values), 0o644)
     _write(folder / "job_submit.lua", JOB_SUBMIT_LUA, 0o644)
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}
-    _start_munge(folder)
+    if release:
+        # Without this file, slurmd needs a cgroup that it may change.
+        _write(folder / "cgroup.conf", "CgroupPlugin=disabled\n", 0o644)
+        variables["PATH"] = f"{_enter_chroot(folder, release)}:{os.environ['PATH']}"
+    _start_munge(folder, variables)
     if accounting:
         _start_database(folder)
         _write(folder / "slurmdbd.conf", SLURMDBD_CONF.format_map(values), 0o600)
@@ -170,7 +190,7 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
             ["sacctmgr", "-i", "add", "user", "root", "account=research", "qos=normal,one"],
             variables,
         )
-    start_controller(folder)
+    start_controller(folder, variables)
     for number in range(1, nodes + 1):
         command = ["slurmd", "-D", "-N", f"n{number}"]
         _spawn(folder, f"slurmd-n{number}", command, variables)
@@ -184,13 +204,17 @@ def _start(folder: Path, accounting: bool, nodes: int, min_job_age: int) -> dict
     return variables
 
 
-def start_controller(folder: Path) -> None:
+def start_controller(folder: Path, variables: dict[str, str] | None = None) -> None:
     """Start slurmctld, and wait until it answers.
+
+    Args:
+        folder: The cluster's directory.
+        variables: The variables that :func:`start` returned; needed for a cluster in a chroot.
 
     Raises:
         ServiceError: It does not answer.
     """
-    variables = {"SLURM_CONF": str(folder / "slurm.conf")}
+    variables = variables or {"SLURM_CONF": str(folder / "slurm.conf")}
     _spawn(folder, "slurmctld", ["slurmctld", "-D"], variables)
     _wait(folder, "slurmctld", lambda: succeeds(["scontrol", "ping"], variables, "is UP"))
 
@@ -234,14 +258,63 @@ def _job_processes(folder: Path) -> list[int]:
     return found
 
 
-def _start_munge(folder: Path) -> None:
+def make_chroot(release: str) -> None:
+    """Install the Slurm of a Debian release in a folder, unless that was done before.
+
+    Raises:
+        ServiceError: The installation failed; the message has the reason.
+    """
+    CHROOTS.mkdir(parents=True, exist_ok=True)
+    script = Path(__file__).resolve().parent.parent / "chroot.sh"
+    with open(CHROOTS / f"{release}-slurm.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [str(script), release, str(CHROOTS / f"{release}-slurm"), *CHROOT_PACKAGES],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise ServiceError(f"no Slurm of Debian {release}: {done.stderr.strip()[-500:]}")
+
+
+def _enter_chroot(folder: Path, release: str) -> Path:
+    """Return a folder with commands that run the programs of a release.
+
+    The mounts are in a mount namespace that ends with the cluster's processes, so that nothing has
+    to be unmounted. Folders that tests and jobs share have the same path inside.
+    """
+    root = CHROOTS / f"{release}-slurm"
+    shared = ("/proc", "/sys", "/dev", "/tmp")
+    mounts = " && ".join(f"mount --rbind {path} {root}{path}" for path in shared)
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
+    _spawn(folder, "mounts", [*command, f"{mounts} && touch mounted && exec sleep infinity"], {})
+    _wait(folder, "mounts", (folder / "mounted").exists)
+    pid = _pids(folder)["mounts"]
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in CHROOT_PROGRAMS:
+        _write(
+            programs / name,
+            "#!/bin/sh\n"
+            # jobs inherit PATH, and must not find these commands
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+            "case $PWD in /tmp/*) folder=$PWD ;; *) folder=/ ;; esac\n"
+            f"exec nsenter --target {pid} --mount"
+            f' chroot {root} /usr/bin/env --chdir="$folder" {name} "$@"\n',
+            0o755,
+        )
+    return programs
+
+
+def _start_munge(folder: Path, variables: dict[str, str]) -> None:
     _write(folder / "munge" / "munge.key", os.urandom(128), 0o400)
     munge = folder / "munge"
     munge.chmod(0o700)
     command = ["munged", "--foreground", "--force", f"--key-file={munge}/munge.key"]
     command += [f"--socket={folder}/munge.socket", f"--pid-file={munge}/munged.pid"]
     command += [f"--log-file={munge}/munged.log", f"--seed-file={munge}/munged.seed"]
-    _spawn(folder, "munged", command, {})
+    _spawn(folder, "munged", command, variables)
     _wait(folder, "munged", (folder / "munge.socket").exists)
 
 
@@ -349,12 +422,20 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--accounting", action="store_true")
     parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--release", default="", help="use the Slurm of this Debian release")
     arguments = parser.parse_args()
     if arguments.do == "stop":
         stop(arguments.folder)
         return 0
     try:
-        variables = start(arguments.folder, accounting=arguments.accounting, nodes=arguments.nodes)
+        if arguments.release:
+            make_chroot(arguments.release)
+        variables = start(
+            arguments.folder,
+            accounting=arguments.accounting,
+            nodes=arguments.nodes,
+            release=arguments.release,
+        )
     except ServiceError as e:
         print(f"slurm: {e}", file=sys.stderr)
         return 1

@@ -1,8 +1,9 @@
-"""Two Slurm clusters, without and with accounting, and a scheduler for them."""
+"""Slurm clusters: without and with accounting, and of a newer release; a scheduler for them."""
 
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import sys
 import tempfile
@@ -15,30 +16,45 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import slurm as service
-from slurm_jobs import Cluster, TimedJobs, app
+from slurm_jobs import ACCOUNTING, PLAIN, RELEASES, Cluster, TimedJobs, app
 
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import is_terminal
 
 
 @functools.cache
-def _start(accounting: bool) -> Cluster:
+def _start(kind: str) -> Cluster:
+    release = kind if kind in RELEASES else ""
+    if release:
+        _need_chroot(release)
     folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
+    accounting = kind == ACCOUNTING
     try:
-        variables = service.start(folder, accounting=accounting, min_job_age=2)
+        variables = service.start(folder, accounting=accounting, min_job_age=2, release=release)
     except BaseException:
         service.stop(folder)
         raise
     return Cluster(folder, variables, accounting)
 
 
+def _need_chroot(release: str) -> None:
+    """Install a release; without debootstrap, fail in CI, and skip the test elsewhere."""
+    if shutil.which("debootstrap") or os.environ.get("CI"):
+        service.make_chroot(release)
+    else:
+        pytest.skip(
+            f"Slurm of Debian {release} is not tested: debootstrap is missing;"
+            " run integration/install.sh slurm"
+        )
+
+
 @pytest.fixture(scope="session")
-def clusters() -> Iterator[Callable[[bool], Cluster]]:
+def clusters() -> Iterator[Callable[[str], Cluster]]:
     """Return a function that starts a cluster at its first call; all are stopped at the end."""
     started: list[Cluster] = []
 
-    def get(accounting: bool) -> Cluster:
-        cluster = _start(accounting)
+    def get(kind: str) -> Cluster:
+        cluster = _start(kind)
         if cluster not in started:
             started.append(cluster)
         return cluster
@@ -51,12 +67,12 @@ def clusters() -> Iterator[Callable[[bool], Cluster]]:
 
 @pytest.fixture
 def cluster(
-    clusters: Callable[[bool], Cluster],
+    clusters: Callable[[str], Cluster],
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Cluster:
-    """The cluster without accounting, or with accounting if the test's parameter is True."""
-    found = clusters(bool(getattr(request, "param", False)))
+    """The cluster of the test's parameter; by default the one without accounting."""
+    found = clusters(getattr(request, "param", PLAIN))
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
     return found

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import slurm as service
 
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse
+
+# The clusters, as parameters of the fixture ``cluster``: this machine's Slurm without and with
+# accounting, and the Slurm of Debian releases (trixie; sid works, too).
+PLAIN = "plain"
+ACCOUNTING = "accounting"
+RELEASES = tuple(os.environ.get("TORCHX_TEST_SLURM_RELEASES", "trixie").split())
+
+#: Runs a test without and with accounting.
+with_and_without_accounting = pytest.mark.parametrize("cluster", [PLAIN, ACCOUNTING], indirect=True)
+#: Runs a test on this machine's Slurm and on each release's.
+every_release = pytest.mark.parametrize("cluster", [PLAIN, *RELEASES], indirect=True)
+#: Runs a test on each cluster.
+every_cluster = pytest.mark.parametrize("cluster", [PLAIN, ACCOUNTING, *RELEASES], indirect=True)
 
 TINY = Resource(cpu=1, gpu=0, memMB=100)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+import slurm as service
 from slurm_jobs import Cluster
 
 Torchx = Callable[..., "CompletedProcess[str]"]
@@ -35,9 +40,9 @@ def test_failed_job_exits_with_1(torchx: Torchx) -> None:
     assert done.returncode == 1, done.stderr
 
 
-def test_unknown_partition_exits_with_3(torchx: Torchx) -> None:
+def test_unknown_partition_exits_with_2(torchx: Torchx) -> None:
     done = torchx("run", "-s", "slurm", "-cfg", "partition=nope", "utils.echo")
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert done.stderr.count("invalid partition specified: nope") == 1
     assert "Traceback" not in done.stderr
 
@@ -45,3 +50,25 @@ def test_unknown_partition_exits_with_3(torchx: Torchx) -> None:
 def test_missing_job_exits_with_1(torchx: Torchx) -> None:
     assert torchx("status", "slurm://torchx/4000000").returncode == 1
     assert torchx("log", "slurm://torchx/4000000").returncode == 1
+
+
+def test_list_reports_a_controller_that_is_down_within_10_s(
+    own: Cluster, environment: dict[str, str], tmp_path: Path
+) -> None:
+    service.kill_controller(own.folder)
+    command = [Path(sys.executable).parent / "torchx", "list", "-s", "slurm"]
+    started = time.monotonic()
+    with subprocess.Popen(
+        command,
+        env={**environment, **own.variables},
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        elapsed = time.monotonic() - started
+        process.kill()
+    assert "squeue has not answered" in line
+    assert elapsed < 10

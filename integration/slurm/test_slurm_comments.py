@@ -9,13 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from slurm_jobs import app, wait_for
+from slurm_jobs import app, every_cluster, wait_for
 
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppDef, AppState
 from torchx_specs.schedulers import DescribeAppResponse
-
-both = pytest.mark.parametrize("cluster", [False, True], ids=["plain", "accounting"], indirect=True)
 
 
 def comment(app_id: str) -> str:
@@ -43,13 +41,14 @@ def start(scheduler: SlurmScheduler, job: AppDef, **cfg: object) -> str:
     return app_id
 
 
+@every_cluster
 @pytest.mark.parametrize("text", ['{"project": "x", "tags": ["a", "b"]}', "it's 100% mine", None])
 def test_comment_is_left_as_it_is(scheduler: SlurmScheduler, text: str | None) -> None:
     app_id = scheduler.submit(app("true"), {"comment": text} if text else {})
     assert comment(app_id) == f"site=test {text or ''}".rstrip(" ") or "site=test "
 
 
-@both
+@every_cluster
 def test_job_with_another_comment_has_roles_and_logs(scheduler: SlurmScheduler) -> None:
     app_id = start(scheduler, app("echo up; sleep 300", num_replicas=2))
     change = ["scontrol", "update", f"JobId={app_id}", 'Comment={"by": "somebody else"}']
@@ -60,7 +59,7 @@ def test_job_with_another_comment_has_roles_and_logs(scheduler: SlurmScheduler) 
     assert has_roles_and_logs(scheduler, app_id).state == AppState.CANCELLED
 
 
-@both
+@every_cluster
 def test_job_of_another_machine_has_roles_and_logs(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

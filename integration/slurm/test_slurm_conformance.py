@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from slurm_jobs import Cluster
+from slurm_jobs import Cluster, every_release
 
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_testing.scheduler_suite import SchedulerConformance
 
 
+@every_release
 class TestSlurm(SchedulerConformance):
     scheduler_name = "slurm"
     unsupported = {"since_until": "Slurm records no times of log lines"}

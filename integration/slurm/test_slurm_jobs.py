@@ -12,13 +12,18 @@ from pathlib import Path
 
 import pytest
 import slurm as service
-from slurm_jobs import TINY, Cluster, app, wait_for, wait_until_forgotten
+from slurm_jobs import (
+    TINY,
+    Cluster,
+    app,
+    wait_for,
+    wait_until_forgotten,
+    with_and_without_accounting,
+)
 
 from torchx_sched_slurm.scheduler import SlurmScheduler, UnreachableError, create_scheduler
 from torchx_specs import AppDef, AppState, Resource, RetryPolicy, Role, macros
 from torchx_specs.schedulers import Stream
-
-both = pytest.mark.parametrize("cluster", [False, True], ids=["plain", "accounting"], indirect=True)
 
 
 def submit(scheduler: SlurmScheduler, job: AppDef, **cfg: object) -> str:
@@ -170,7 +175,7 @@ def scheduler_cluster(scheduler: SlurmScheduler) -> Cluster:
 
 
 class TestEndedJobs:
-    @both
+    @with_and_without_accounting
     def test_status_after_jobs_have_left_the_queue(
         self, scheduler: SlurmScheduler, cluster: Cluster
     ) -> None:
@@ -191,7 +196,7 @@ class TestEndedJobs:
             assert (found.state, reason in found.msg) == (state, True), found
             assert (listed[app_ids[line]].state, listed[app_ids[line]].name) == (state, "app")
 
-    @both
+    @with_and_without_accounting
     def test_cancelled_job(self, scheduler: SlurmScheduler, cluster: Cluster) -> None:
         waits = submit(scheduler, app("true", num_replicas=5))
         runs = submit(scheduler, app("echo up; sleep 300", num_replicas=2, max_retries=2))
@@ -349,7 +354,7 @@ class TestRefused:
         text = str(caught.value)
         assert text.count(message) == 1
         assert "\n" not in text
-        assert caught.value.exit_code == 3  # type: ignore[attr-defined]
+        assert caught.value.exit_code == 2  # type: ignore[attr-defined]
         assert list(work.iterdir()) == []  # no files are left
 
     def test_request_for_too_much_memory(self, scheduler: SlurmScheduler) -> None:

@@ -6,13 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from slurm_jobs import Cluster, app, wait_for
+from slurm_jobs import ACCOUNTING, Cluster, app, wait_for
 
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import BackendError
 
-accounting = pytest.mark.parametrize("cluster", [True], ids=["accounting"], indirect=True)
+accounting = pytest.mark.parametrize("cluster", [ACCOUNTING], indirect=True)
 
 
 def submit(scheduler: SlurmScheduler, line: str = "sleep 60", **cfg: object) -> str:

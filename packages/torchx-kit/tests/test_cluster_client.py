@@ -116,3 +116,17 @@ class TestIdempotentCommands:
 
     def test_that_find_nothing_return_their_output(self) -> None:
         assert client(CommandResult(255, "", "no jobs")).run_idempotent("list") == ""
+
+
+def test_slow_command_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    notice = "torchx_kit.hosts.client.NOTICE_AFTER"
+    monkeypatch.setattr(notice, 0.05)
+    QueueClient(LocalHost(), patience=7).run("sleep", "0.5")
+    assert "sleep has not answered for 0.05 s" in caplog.text
+    assert "an unreachable cluster is tried for 7 s" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(notice, 60.0)
+    QueueClient(LocalHost()).run("true")
+    assert caplog.text == ""

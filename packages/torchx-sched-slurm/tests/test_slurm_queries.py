@@ -27,6 +27,24 @@ class TestParsers:
         assert (jobs["2"][0].command, jobs["2"][0].mark) == ("", "")
         assert [part.name for part in jobs["4"]] == ["trainer-0", "reader-0"]
 
+    @pytest.mark.parametrize(
+        ("states", "state"),
+        [
+            (["COMPLETED", "PENDING", "RUNNING"], "RUNNING"),
+            (["COMPLETED", "FAILED", "PENDING"], "PENDING"),
+            (["COMPLETED", "FAILED"], "FAILED"),
+            (["COMPLETED", "COMPLETED"], "COMPLETED"),
+        ],
+    )
+    def test_state_of_an_array(self, states: list[str], state: str) -> None:
+        ids = ["6_[3%2]", *(f"6_{k}" for k in range(1, len(states)))]
+        lines = [
+            "\x1f".join([job_id, name, "", "", "", "", "/w", "array", "(null)"])
+            for job_id, name in zip(ids, states, strict=True)
+        ]
+        [(number, job)] = queries.parse_squeue("\n".join(lines)).items()
+        assert (number, job[0].state) == ("6", state)
+
     def test_sacct(self) -> None:
         jobs = queries.parse_sacct((HERE / "recorded" / "sacct-22.05.8.txt").read_text())
         assert jobs["1"][0].mark == "bcdfghjklmnp"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,7 +98,7 @@ class TestSize:
             env={"LOGLEVEL": "WARNING", "TORCHX_JOB_ID": f"slurm://torchx/{macros.app_id}"},
         )
         made = script_text(scheduler, job, partition="gpu", time="2:00:00")
-        assert len(made) < 5500
+        assert len(made) < 6000
         assert re.fullmatch(r"[\n -~]*", made)
 
     def test_size_does_not_depend_on_the_number_of_replicas(
@@ -156,3 +158,28 @@ class TestRequeue:
 
     def test_refused_requeue_is_a_failure(self, outcome: Callable[[str], str]) -> None:
         assert outcome("exit 1") == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("replica", "outcome"), [("0 n1 5", "FAILED 143"), ("0 n1 5 9 0", "SUCCEEDED 0")]
+)
+def test_srun_that_exits_with_0_after_the_tasks_were_killed(
+    scheduler: SlurmScheduler,
+    tmp_path: Path,
+    command_double: Callable[..., Path],
+    replica: str,
+    outcome: str,
+) -> None:
+    """Seen on Slurm 24.11: the job is cancelled, and srun exits with 0."""
+    record = tmp_path / ".torchx-slurm" / "mark"
+    line = f"echo '{replica}' > {record}/replica-0-0; kill -TERM $PPID; sleep 0.3; exit 0"
+    command_double("srun", line)
+    command_double("scontrol", "echo 'JobId=5 JobState=CANCELLED Reason=None '")
+    request = scheduler.submit_dryrun(AppDef("app", [role()]), {}).request
+    script = tmp_path / "script.sh"
+    script.write_text(replace(request, record=str(record)).materialize())
+    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
+    subprocess.run(
+        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
+    )
+    assert (record / "outcome").read_text().startswith(outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from torchx_kit.hosts.client import ClusterClient
-from torchx_specs.errors import BackendError
+from torchx_specs.errors import BackendError, RequestError
 
 _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"})
 
@@ -14,8 +14,41 @@ class SlurmError(BackendError):
     """A command of Slurm failed; the error text contains Slurm's messages."""
 
 
+class RefusedError(SlurmError, RequestError):
+    """Slurm refused a job because of a value in the request."""
+
+    exit_code = RequestError.exit_code
+
+
 class UnreachableError(SlurmError):
     """The controller did not answer, so whether it accepted the request is unknown."""
+
+
+# Parts of sbatch's messages, in lower case, about values that the user can correct.
+_REFUSALS = (
+    *(
+        "invalid partition",
+        "invalid account",
+        "invalid qos",
+        "invalid feature",
+        "invalid node name",
+    ),
+    *("invalid generic resource", "invalid --", "invalid constraint", "invalid job dependency"),
+    *("invalid time limit", "invalid reservation", "reservation is invalid", "unrecognized option"),
+    *("requested node configuration is not available", "invalid wckey"),
+    *("requested time limit", "requested partition configuration", "more processors requested"),
+    *("node count specification invalid", "memory specification can not be satisfied"),
+    *("invalid number", "invalid gres", "invalid tres", "dependency problem", "invalid begin"),
+    *("invalid mail type", "invalid signal", "not permitted to use this partition"),
+)
+
+
+def as_refusal(error: SlurmError) -> SlurmError:
+    """Return a :class:`RefusedError` if sbatch refused a value of the request, else the error."""
+    text = str(error).lower()
+    if type(error) is SlurmError and any(part in text for part in _REFUSALS):
+        return RefusedError(str(error))
+    return error
 
 
 class Slurm(ClusterClient):

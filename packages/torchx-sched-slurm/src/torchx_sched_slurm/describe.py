@@ -56,8 +56,8 @@ def app_state(host: Host, entry: Entry | None, job: Job | None) -> tuple[AppStat
             if own is None or not is_terminal(own):
                 return AppState.RUNNING, "ending"
             return own, own_reason
-        if own == AppState.SUCCEEDED and is_terminal(state):
-            return own, ""
+        if own == AppState.SUCCEEDED and (is_terminal(state) or state == AppState.RUNNING):
+            return own, ""  # the queue shows the end of the script a moment later
         if state in (AppState.FAILED, AppState.CANCELLED):
             return state, reason or (own_reason if own in (AppState.FAILED, state) else "")
         return state, reason

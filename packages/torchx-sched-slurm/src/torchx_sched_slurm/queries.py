@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from torchx_sched_slurm.client import Slurm, SlurmError
 from torchx_sched_slurm.script import RECORDS, SCRIPT
-from torchx_sched_slurm.states import base_state
+from torchx_sched_slurm.states import appstate_from_slurm_state, base_state
+from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
 
 # Separator of columns: not printable, because names and paths may contain printable ones.
@@ -56,7 +57,7 @@ class Component:
 
     Attributes:
         number: The job's number.
-        offset: Index of the component; component 0 runs the script.
+        offset: Index of the component; component 0 runs the script. Tasks of an array have 0.
         state: Name of the state in Slurm.
         reason: Slurm's reason for the state.
         start: Start time; if the job is pending, the start time that Slurm expects.
@@ -248,7 +249,18 @@ def _jobs(components: Iterable[Component]) -> dict[str, Job]:
     jobs: dict[str, list[Component]] = {}
     for component in components:
         jobs.setdefault(component.number, []).append(component)
-    return {number: tuple(sorted(job, key=lambda c: c.offset)) for number, job in jobs.items()}
+    return {number: tuple(sorted(job, key=_order)) for number, job in jobs.items()}
+
+
+def _order(component: Component) -> tuple[int, int]:
+    """Return the key of a component or of an array's task; the first one shows the job's state.
+
+    The tasks of an array have one offset. An array runs while one of its tasks runs, and succeeds
+    if all tasks do.
+    """
+    state = appstate_from_slurm_state(component.state)
+    significance = {AppState.PENDING: 1, AppState.SUCCEEDED: 3}
+    return component.offset, significance.get(state, 2 if is_terminal(state) else 0)
 
 
 def expand_nodes(text: str, limit: int = 100_000) -> list[str]:

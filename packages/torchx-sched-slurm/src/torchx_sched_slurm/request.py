@@ -11,7 +11,7 @@ from torchx_kit.scripts.containers import apptainer_command, bind_mounts, enroot
 from torchx_kit.scripts.shell import join, quote, quote_around, quote_ascii
 from torchx_sched_slurm import script
 from torchx_sched_slurm.job_dirs import image_and_copy, is_snapshot, local_path
-from torchx_sched_slurm.options import DIRECTIVES, SlurmOpts, directive
+from torchx_sched_slurm.options import DIRECTIVES, SBATCH_GROUP_OPTIONS, SlurmOpts, directive
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.templates import macros
@@ -78,7 +78,7 @@ class SlurmReplicaRequest:
         opts = cfg if isinstance(cfg, SlurmOpts) else SlurmOpts.from_cfg(cfg)
         per_node = opts.replicas_per_node
         sbatch: dict[str, str | None] = {"requeue": None}
-        for key in ("partition", "time", "constraint", "qos", *DIRECTIVES):
+        for key in (*sorted(SBATCH_GROUP_OPTIONS), *DIRECTIVES):
             value = opts[key]
             if value:
                 sbatch[key] = str(value)

@@ -20,6 +20,7 @@ from torchx_kit.role_checks import (
 )
 from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
+from torchx_sched_slurm.client import RefusedError as RefusedError
 from torchx_sched_slurm.client import Slurm as Slurm
 from torchx_sched_slurm.client import SlurmError as SlurmError
 from torchx_sched_slurm.client import UnreachableError as UnreachableError
@@ -158,7 +159,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         """Build the workspaces that the dry run planned, and submit the job.
 
         Raises:
-            SlurmError: Slurm refuses the job, or its controller is unreachable.
+            RefusedError: Slurm refuses a value of the request.
+            SlurmError: Slurm does not accept the job, or its controller is unreachable.
             RequestError: The job's directory is not writable.
         """
         from torchx_sched_slurm.submit import submit

@@ -311,5 +311,11 @@ if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then # srun may exit with
     IFS=' ' read -r tx_n tx_k tx_node tx_code < "$tx_record/failed"
     echo "replica $tx_k of ${{tx_roles[tx_n]##* }} on $tx_node was the first to fail"
 fi
+if [ "$tx_code" -eq 0 ] && [ "$tx_ended" ]; then # srun may exit with 0 although tasks were killed
+    for tx_file in "$tx_record"/replica-*; do
+        IFS=' ' read -r _ _ _ _ tx_last < "$tx_file"
+        [ "${{tx_last:-143}}" -eq 0 ] || tx_code=143
+    done
+fi
 tx_end
 """

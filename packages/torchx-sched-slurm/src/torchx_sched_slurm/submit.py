@@ -11,7 +11,7 @@ from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.names.ids import random_id
 from torchx_kit.retry import Backoff, retry
 from torchx_sched_slurm import job_dirs, queries
-from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError
+from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError, as_refusal
 from torchx_sched_slurm.records import SlurmRecord, record_path
 from torchx_sched_slurm.request import SlurmBatchRequest
 from torchx_sched_slurm.script import SCRIPT
@@ -41,7 +41,8 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
         The job's id, its working directory, and the path of its record.
 
     Raises:
-        SlurmError: Slurm refuses the job, or cannot be reached.
+        RefusedError: Slurm refuses a value of the request.
+        SlurmError: Slurm does not accept the job, or cannot be reached.
         RequestError: The job's directory is not writable.
     """
     host = slurm.host
@@ -122,6 +123,8 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str, env: Mapping[str, Non
             except UnreachableError as e:
                 logger.warning("%s; retrying for at most %g s", e, slurm.patience)
                 backoff.pause_after(e)
+            except SlurmError as e:
+                raise as_refusal(e) from None
             job_id = retry(lambda: _job_with_mark(slurm, mark), UnreachableError, backoff)
             if job_id:
                 return job_id

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from torchx_kit.hosts.api import Host
@@ -11,6 +13,9 @@ from torchx_kit.hosts.errors import CommandNotFoundError, HostError, HostUnreach
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.retry import Backoff, retry
 from torchx_specs.errors import BackendError
+
+#: A command that takes longer than this is reported by a warning, in seconds.
+NOTICE_AFTER = 5.0
 
 
 class ClusterClient:
@@ -63,7 +68,8 @@ class ClusterClient:
             BackendError: ``error`` if the command fails or does not exist, ``unreachable_error`` if
                 the batch system does not answer.
         """
-        return self._run(argv, timeout, env)
+        with self._slow_notice(argv[0]):
+            return self._run(argv, timeout, env)
 
     def run_idempotent(self, *argv: str) -> str:
         """Run a command that is safe to repeat; retry while the batch system is unreachable.
@@ -77,7 +83,29 @@ class ClusterClient:
             BackendError: As for :meth:`run`; ``unreachable_error`` only after ``patience`` seconds.
         """
         backoff = Backoff(self.patience, sleep=self.sleep)
-        return retry(lambda: self._run(argv, allow_empty=True), self.unreachable_error, backoff)
+        with self._slow_notice(argv[0]):
+            return retry(lambda: self._run(argv, allow_empty=True), self.unreachable_error, backoff)
+
+    @contextlib.contextmanager
+    def _slow_notice(self, name: str) -> Iterator[None]:
+        """Log a warning if a command, with its repetitions, takes long."""
+        timer = threading.Timer(NOTICE_AFTER, self._warn_of_delay, (name,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _warn_of_delay(self, name: str) -> None:
+        import logging  # imported here, so that start-up does not load it
+
+        logging.getLogger(__name__).warning(
+            "%s has not answered for %g s; an unreachable cluster is tried for %g s",
+            name,
+            NOTICE_AFTER,
+            self.patience,
+        )
 
     def error_summary(self, output: str) -> str:
         """Return the error messages of a command on one line, without repetitions.
