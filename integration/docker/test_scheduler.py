@@ -276,6 +276,22 @@ def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler)
     other.close()
 
 
+@pytest.mark.parametrize(("init", "exit_code"), [(True, 143), (False, 137)])
+def test_program_without_a_signal_handler_ends_at_sigterm_with_init(
+    scheduler: DockerScheduler, init: bool, exit_code: int
+) -> None:
+    code = "import time; print('started', flush=True); time.sleep(600)"
+    role = Role("r", PYTHON, entrypoint="python3", args=["-c", code])
+    app_id = scheduler.submit(AppDef("app", [role]), {"pull": "never", "init": init})
+    assert next(iter(scheduler.log_iter(app_id, "r", should_tail=True))) == "started\n"
+    scheduler.cancel(app_id)
+    (container,) = scheduler._docker_client.api.containers(
+        all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"}
+    )
+    state = scheduler._docker_client.api.inspect_container(container["Id"])["State"]
+    assert state["ExitCode"] == exit_code
+
+
 def test_cancel_does_not_change_an_ended_app(scheduler: DockerScheduler, ended: Ended) -> None:
     app_id = scheduler.submit(shell("exit 0"), {})
     ended(app_id)

@@ -20,7 +20,7 @@ from token_service import TokenService, make_certificate
 
 from torchx_specs.errors import TorchXError, WorkspaceError
 from torchx_workspace_docker.references import Reference
-from torchx_workspace_docker.registry import connection
+from torchx_workspace_docker.registry import connection, transport
 from torchx_workspace_docker.registry.client import Registry
 
 #: An address of this machine that is not a loopback address, so that it is not trusted.
@@ -38,7 +38,8 @@ def running(folder: Path, **options: object) -> Iterator[str]:
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Iterator[TokenService]:
-    service = TokenService(tmp_path)
+    # The base image belongs to another user: as on ghcr.io, it can be read, but not written.
+    service = TokenService(tmp_path, {"base": {"pull"}, "jobs": {"pull", "push"}})
     yield service
     service.close()
 
@@ -61,20 +62,56 @@ def push_copy(base: str, target: str) -> str:
     return target
 
 
+def push_as_owner(tokens: TokenService, base: str, target: str) -> str:
+    """Push a base image with the rights of its owner, and return its name."""
+    tokens.rights["base"].add("push")
+    try:
+        return push_copy(base, target)
+    finally:
+        tokens.rights["base"].remove("push")
+        tokens.requests.clear()
+
+
+def test_target_without_the_right_to_push_is_an_error(
+    tokens: TokenService, base: str, workspace: Path, tmp_path: Path
+) -> None:
+    with running(tmp_path / "registry", token=tokens.settings) as name:
+        log_in(tmp_path / "docker-config", name, "user:right")
+        private = push_as_owner(tokens, base, f"{name}/base/busybox:1")
+        with pytest.raises(TorchXError, match="repository:base/jobs:pull,push") as caught:
+            make(private, workspace, image_repo=f"{name}/base/jobs")
+        assert caught.value.exit_code == 3
+
+
+def test_layers_are_uploaded_if_mounting_is_refused(
+    tokens: TokenService, base: str, workspace: Path, tmp_path: Path
+) -> None:
+    with running(tmp_path / "registry", token=tokens.settings) as name:
+        log_in(tmp_path / "docker-config", name, "user:right")
+        private = push_as_owner(tokens, base, f"{name}/base/busybox:1")
+        tokens.denies_several_scopes = True
+        image, _ = make(private, workspace, image_repo=f"{name}/jobs/copied")
+        refused = [request for request in tokens.requests if request.count("repository:") > 1]
+        assert len(refused) == 1  # Mounting is not tried again with the next layer.
+        docker("rmi", "-f", image, private)
+        docker("pull", "-q", image)
+        check_content(image, workspace)
+
+
 def test_tokens_are_requested_with_a_password_or_an_identity_token(
     tokens: TokenService, base: str, workspace: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "docker-config"
     with running(tmp_path / "registry", token=tokens.settings) as name:
         log_in(config, name, "user:right")
-        private = push_copy(base, f"{name}/base/busybox:1")
-        tokens.requests.clear()
+        private = push_as_owner(tokens, base, f"{name}/base/busybox:1")
         image, _ = make(private, workspace, image_repo=f"{name}/jobs/private")
         # One token for each repository, and one to mount a layer of one in the other.
-        assert "basic repository:jobs/private:pull,push" in tokens.requests
-        mount = "basic repository:jobs/private:pull,push repository:base/busybox:pull"
-        assert mount in tokens.requests
-        assert len(tokens.requests) == len(set(tokens.requests))
+        assert tokens.requests == [
+            "basic repository:base/busybox:pull",
+            "basic repository:jobs/private:pull,push",
+            "basic repository:jobs/private:pull,push repository:base/busybox:pull",
+        ]
         docker("rmi", "-f", image, private)
         docker("pull", "-q", image)
         check_content(image, workspace)
@@ -112,13 +149,13 @@ def test_tls_with_a_private_authority(
         certificates = tmp_path / "certs.d" / name
         certificates.mkdir(parents=True)
         (certificates / "ca.crt").write_bytes(authority.read_bytes())
-        monkeypatch.setattr(connection, "_CERTIFICATES", str(tmp_path / "certs.d"))
+        monkeypatch.setattr(transport, "CERTIFICATES", str(tmp_path / "certs.d"))
         assert make(base, workspace, image_repo=repository) == (image, built)
-        monkeypatch.setattr(connection, "_CERTIFICATES", "/no/such/folder")
+        monkeypatch.setattr(transport, "CERTIFICATES", "/no/such/folder")
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
         assert make(base, workspace, image_repo=repository) == (image, built)
         (certificates / "ca.crt").write_text("none")
-        monkeypatch.setattr(connection, "_CERTIFICATES", str(tmp_path / "certs.d"))
+        monkeypatch.setattr(transport, "CERTIFICATES", str(tmp_path / "certs.d"))
         with pytest.raises(TorchXError, match=r"ca\.crt cannot be used"):
             make(base, workspace, image_repo=repository)
 
@@ -130,7 +167,7 @@ def test_registry_that_requires_a_client_certificate(
     served = make_certificate(tmp_path, address, authority=authority)
     mine = make_certificate(tmp_path, "10.215.77.2", authority=authority)
     monkeypatch.setattr(connection, "ATTEMPTS", 1)
-    monkeypatch.setattr(connection, "_CERTIFICATES", str(tmp_path / "certs.d"))
+    monkeypatch.setattr(transport, "CERTIFICATES", str(tmp_path / "certs.d"))
     with running(
         tmp_path / "registry", address=address, tls=served, clients=authority, user="user:right"
     ) as name:
@@ -271,13 +308,13 @@ def push_copy_for_s390x(registry_name: str, base: str, tag: str) -> str:
     registry, repository = Registry(reference), reference.repository
     found = registry.manifest(repository, reference.version)
     assert found is not None
-    manifest = json.loads(found[0])
-    config = registry.json_blob(repository, manifest["config"]["digest"])
+    manifest = json.loads(found.data)
+    config = registry.image_config(repository, manifest["config"]["digest"])
     data = json.dumps({**config, "architecture": "s390x"}).encode()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     registry.upload(repository, digest, len(data), io.BytesIO(data))
     manifest["config"].update(digest=digest, size=len(data))
-    registry.put_manifest(repository, tag, json.dumps(manifest).encode(), found[1])
+    registry.put_manifest(repository, tag, json.dumps(manifest).encode(), found.media_type)
     return f"{registry_name}/{repository}:{tag}"
 
 

@@ -37,11 +37,20 @@ def make_certificate(
 class TokenService:
     """Gives tokens for the password ``right`` of ``user``, and for the identity token ``known``.
 
+    As the service of ghcr.io does, it answers 403 if one of the requested actions is not allowed.
+
     Args:
         folder: The folder for its certificate and key.
+        rights: The actions that the user may do, by the first folder of the repository.
+
+    Attributes:
+        requests: The kind of credentials and the scopes of each request.
+        denies_several_scopes: Whether to deny requests with more than one scope.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rights: dict[str, set[str]]) -> None:
+        self.rights = rights
+        self.denies_several_scopes = False
         self._certificate, self._key = make_certificate(folder, "tokens")
         self.requests: list[str] = []
         service = self
@@ -88,11 +97,23 @@ class TokenService:
     ) -> None:
         scopes = [scope for text in query.get("scope", []) for scope in text.split()]
         self.requests.append(f"{kind} {' '.join(scopes)}")
-        body = json.dumps({"token": self._token(scopes)} if known else {}).encode()
-        request.send_response(200 if known else 401)
+        status = self._status(known, scopes)
+        body = json.dumps({"token": self._token(scopes)} if status == 200 else {}).encode()
+        request.send_response(status)
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
         request.wfile.write(body)
+
+    def _status(self, known: bool, scopes: list[str]) -> int:
+        if not known:
+            return 401
+        is_denied = self.denies_several_scopes and len(scopes) > 1
+        return 403 if is_denied or not all(map(self._allows, scopes)) else 200
+
+    def _allows(self, scope: str) -> bool:
+        _, repository, actions = scope.split(":")
+        rights = self.rights.get(repository.partition("/")[0], set())
+        return set(actions.split(",")) <= rights
 
     def _token(self, scopes: list[str]) -> str:
         lines = self._certificate.read_text().split("\n")

@@ -356,6 +356,7 @@ class TestChoiceOfBuilder:
             "workspace_type",
             "job_dir",
             "job_dir_links",
+            "follow_links",
             "image_repo",
         ]
         assert opts["workspace_type"].default == "recording"

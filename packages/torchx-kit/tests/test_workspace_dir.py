@@ -19,6 +19,7 @@ from torchx_kit.workspace.dir_builder import (
 )
 from torchx_specs import Role, Workspace
 from torchx_specs.errors import WorkspaceError
+from torchx_specs.options.run_options import CfgVal
 
 
 @pytest.fixture
@@ -219,8 +220,8 @@ class TestCopy:
     def test_file_deleted_during_the_copy_leaves_nothing(
         self, project: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def then_remove(*args: Any) -> Any:
-            files = listing(*args)
+        def then_remove(*args: Any, **options: Any) -> Any:
+            files = listing(*args, **options)
             (project / "sub/data").unlink()
             return files
 
@@ -234,10 +235,10 @@ class TestCopy:
     def test_folder_created_by_another_process_is_an_error(
         self, project: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def make_it_first(*args: Any) -> Any:
+        def make_it_first(*args: Any, **options: Any) -> Any:
             job_dir.mkdir()
             (job_dir / "theirs").touch()
-            return listing(*args)
+            return listing(*args, **options)
 
         listing = dir_module.workspace_files
         monkeypatch.setattr(dir_module, "workspace_files", make_it_first)
@@ -255,8 +256,24 @@ class TestCopy:
 
 
 class TestBuilder:
-    def test_builder_has_options_job_dir_and_job_dir_links(self) -> None:
-        assert [name for name, _ in DirBuilder().opts()] == ["job_dir", "job_dir_links"]
+    def test_builder_has_options_for_the_folder_and_for_links(self) -> None:
+        names = [name for name, _ in DirBuilder().opts()]
+        assert names == ["job_dir", "job_dir_links", "follow_links"]
+
+    def test_link_to_the_outside_is_copied_only_with_follow_links(
+        self, project: Path, job_dir: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "outside").write_text("shared")
+        (project / "data").symlink_to(tmp_path / "outside")
+        builder, workspace = DirBuilder(), Workspace({str(project): ""})
+        cfg: dict[str, CfgVal] = {"job_dir": str(job_dir)}
+        plan = builder.plan("base", workspace, cfg)
+        assert plan is not None
+        with pytest.raises(WorkspaceError, match="follow_links"):
+            builder.build(plan, cfg)
+        assert not job_dir.exists()
+        builder.build(plan, {**cfg, "follow_links": True})
+        assert (job_dir / "data").read_text() == "shared"
 
     def test_plan_without_job_dir_is_none(self, project: Path) -> None:
         assert DirBuilder().plan("base", Workspace({str(project): ""}), {"job_dir": None}) is None

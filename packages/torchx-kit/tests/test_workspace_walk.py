@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from torchx_kit.workspace import tree_digest, walk_workspace, workspace_files
+from torchx_kit.workspace.ignore import TORCHX_IGNORE
 from torchx_kit.workspace.tree import open_project
 from torchx_specs import Workspace
 from torchx_specs.errors import WorkspaceError
@@ -240,20 +241,27 @@ class TestLinks:
         assert links["sub/root"] == ".."
         assert not any(path.startswith("folder/") for path in links)
 
-    def test_link_to_a_file_outside_is_replaced_by_the_file(
+    def test_link_to_a_file_outside_is_refused_unless_links_are_followed(
         self, project: Path, tmp_path: Path
     ) -> None:
-        (tmp_path / "shared.txt").write_text("shared")
-        (tmp_path / "shared.txt").chmod(0o600)
-        (project / "out.txt").symlink_to("../shared.txt")
-        (entry,) = [
-            e for e in workspace_files(Workspace({str(project): ""})) if e.path == "out.txt"
-        ]
+        (tmp_path / "id_rsa").write_text("shared")
+        (tmp_path / "id_rsa").chmod(0o600)
+        (project / "data").symlink_to("../id_rsa")
+        with pytest.raises(WorkspaceError, match=r"data is a link to the file .*follow_links"):
+            self.links(project)
+        files = workspace_files(Workspace({str(project): ""}), follow_links=True)
+        (entry,) = [e for e in files if e.path == "data"]
         assert (entry.link, entry.mode, b"".join(entry.chunks())) == (None, 0o600, b"shared")
+        (project / TORCHX_IGNORE).write_text("data\n")
+        assert "data" not in self.links(project)
 
-    def test_link_to_an_excluded_file_is_replaced_by_the_file(self, project: Path) -> None:
+    def test_link_to_an_excluded_file_stays_a_link_unless_links_are_followed(
+        self, project: Path
+    ) -> None:
         (project / "latest").symlink_to("sub/x.log")
-        (entry,) = [e for e in workspace_files(Workspace({str(project): ""})) if e.path == "latest"]
+        assert self.links(project)["latest"] == "sub/x.log"
+        files = workspace_files(Workspace({str(project): ""}), follow_links=True)
+        (entry,) = [e for e in files if e.path == "latest"]
         assert (entry.link, b"".join(entry.chunks())) == (None, b"sub/x.log")
 
     def test_link_to_a_folder_outside_is_an_error(self, project: Path, tmp_path: Path) -> None:
@@ -334,3 +342,89 @@ class TestDigest:
         one, two = (sha256(text).digest() for text in (b"1", b"2"))
         expected = b"file 1 32\na" + one + b"file 3 32\nb/c" + two + b"link 1 1\nla"
         assert self.digest(tmp_path) == sha256(expected).hexdigest()
+
+
+class TestDefaults:
+    """What stays behind unless the user says otherwise."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        names = (".git/config", ".venv/bin/x", "a/node_modules/m.js", "a/__pycache__/m.pyc", "m.py")
+        for name in (*names, ".gitignore", "node_modules_2/x"):
+            path = tmp_path / "root" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(name)
+        return tmp_path / "root"
+
+    def test_repositories_environments_and_caches_stay_behind(self, root: Path) -> None:
+        assert paths(root) == [".gitignore", "m.py", "node_modules_2/x"]
+        walked = [name for _, _, files in walk_workspace(None, str(root)) for name in files]
+        assert sorted(walked) == [".gitignore", "m.py", "x"]
+
+    def test_git_file_of_a_worktree_stays_behind(self, tmp_path: Path) -> None:
+        (tmp_path / "tree").mkdir()
+        (tmp_path / "tree" / ".git").write_text("gitdir: /elsewhere\n")
+        assert paths(tmp_path / "tree") == []
+
+    @pytest.mark.parametrize(
+        ("rules", "included"),
+        [
+            ("!.git", ".git/config"),
+            ("!.git/config", ".git/config"),
+            ("!**/node_modules", "a/node_modules/m.js"),
+        ],
+    )
+    def test_a_rule_includes_what_stays_behind_by_default(
+        self, root: Path, rules: str, included: str
+    ) -> None:
+        (root / TORCHX_IGNORE).write_text(rules)
+        assert included in paths(root)
+
+    def test_names_that_a_project_includes_survive_the_rules_of_the_root(
+        self, root: Path, tmp_path: Path
+    ) -> None:
+        (root / TORCHX_IGNORE).write_text("*.tmp\n")
+        other = tmp_path / "other"
+        (other / "node_modules").mkdir(parents=True)
+        (other / "node_modules" / "x").write_text("x")
+        (other / TORCHX_IGNORE).write_text("!node_modules\n")
+        assert "sub/node_modules/x" in paths(Workspace({str(root): "", str(other): "sub"}))
+
+    def test_files_that_look_like_secrets_are_named_and_left_out(
+        self, root: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        private = "-----BEGIN RSA PRIVATE KEY-----\nx"
+        secrets = {".env": "A=1", "a/id_rsa": "x", "server.key": "x", "k.pem": private}
+        public = {".env.example": "A=", "ca.pem": "-----BEGIN CERTIFICATE-----\nx", "key": "x"}
+        for name, text in {**secrets, **public, ".env.local": "A=1"}.items():
+            (root / name).write_text(text)
+        found = paths(root)
+        assert public.keys() <= set(found)
+        assert not secrets.keys() & set(found)
+        assert ".env.local" not in found
+        (record,) = caplog.records
+        assert "'.env', '.env.local', 'k.pem', 'server.key', 'a/id_rsa'" in record.getMessage()
+        assert "!.env" in record.getMessage()
+
+    def test_a_rule_includes_a_file_that_looks_like_a_secret(
+        self, root: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (root / "a" / ".env").write_text("A=1")
+        (root / TORCHX_IGNORE).write_text("!a\n")
+        assert "a/.env" not in paths(root)  # The rule does not match the file itself.
+        caplog.clear()
+        (root / TORCHX_IGNORE).write_text("!a/.env\n")
+        assert "a/.env" in paths(root)
+        assert caplog.records == []
+
+    @pytest.mark.parametrize("folder", ["~", "/", "home-link"])
+    def test_home_and_root_are_refused(
+        self, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        (tmp_path / "home-link").symlink_to(home)
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(WorkspaceError, match=r"is (your home|the root) directory.*--workspace"):
+            paths(Workspace({folder: ""}))

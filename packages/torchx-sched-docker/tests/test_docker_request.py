@@ -83,6 +83,7 @@ def test_request_holds_everything_the_role_defines(scheduler: DockerScheduler) -
             "TORCHX_IMAGE": "busybox:1",
         },
         "privileged": False,
+        "init": True,
         "network": f"torchx-{app_id}",
         "mounts": [
             {"Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": True},

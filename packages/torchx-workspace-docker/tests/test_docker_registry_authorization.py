@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from urllib3.response import HTTPResponse
 
 from torchx_workspace_docker.registry.authorization import Authorizer
 from torchx_workspace_docker.registry.errors import RegistryError
+from torchx_workspace_docker.registry.transport import Response
+
+URL = "https://example.com/v2/a/manifests/1"
+PULL = ("repository:a:pull",)
 
 
-class PoolDouble:
-    """Connections to a token service that records the URLs."""
+class SenderDouble:
+    """A token service that records the URLs of requests."""
 
     def __init__(self) -> None:
         self.urls: list[str] = []
 
-    def request(self, method: str, url: str, **options: Any) -> Any:
+    def __call__(self, method: str, url: str, **options: Any) -> Response:
         self.urls.append(url)
-        return SimpleNamespace(status=200, data=json.dumps({"token": "t"}).encode())
+        return Response(200, {}, url, json.dumps({"token": "t"}).encode(), HTTPResponse())
 
 
 @pytest.fixture
-def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SenderDouble:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    return PoolDouble()
+    return SenderDouble()
 
 
 @pytest.mark.parametrize(
@@ -37,15 +41,18 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "bearer realm=https://auth.example.com/token, service=reg, error=",
     ],
 )
-def test_token_is_requested_from_the_realm_for_each_repository(challenge: str, pool: Any) -> None:
+def test_token_is_requested_from_the_realm_for_the_scopes(
+    challenge: str, send: SenderDouble
+) -> None:
     authorizer = Authorizer("example.com", insecure=False)
-    assert authorizer.header("a") == ""
-    authorizer.authorize(challenge, "a", "", pool)
-    authorizer.authorize(challenge, "a", "b", pool)
-    assert authorizer.header("a") == authorizer.header("a", "b") == "Bearer t"
-    assert authorizer.header("b") == ""
-    first = "https://auth.example.com/token?service=reg&scope=repository%3Aa%3Apull%2Cpush"
-    assert pool.urls == [first, f"{first}&scope=repository%3Ab%3Apull"]
+    both = (*PULL, "repository:b:pull")
+    assert authorizer.header(PULL) == ""
+    authorizer.authorize(challenge, PULL, URL, send)
+    authorizer.authorize(challenge, both, URL, send)
+    assert authorizer.header(PULL) == authorizer.header(both) == "Bearer t"
+    assert authorizer.header(("repository:b:pull",)) == ""
+    first = "https://auth.example.com/token?service=reg&scope=repository%3Aa%3Apull"
+    assert send.urls == [first, f"{first}&scope=repository%3Ab%3Apull"]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +64,11 @@ def test_token_is_requested_from_the_realm_for_each_repository(challenge: str, p
         ("Bearer realm=http://x/", "without TLS, to http://x/"),
     ],
 )
+@pytest.mark.parametrize("insecure", [False, True])
 def test_challenge_that_cannot_be_answered_is_an_error(
-    challenge: str, message: str, pool: Any
+    challenge: str, message: str, insecure: bool, send: SenderDouble
 ) -> None:
+    # A registry with TLS may not lead to a token service without TLS, even an insecure registry.
     with pytest.raises(RegistryError, match=message):
-        Authorizer("example.com", insecure=False).authorize(challenge, "a", "", pool)
-    assert pool.urls == []
+        Authorizer("example.com", insecure=insecure).authorize(challenge, PULL, URL, send)
+    assert send.urls == []

@@ -32,3 +32,7 @@ class DockerOpts(StructuredOpts):
     publish: str = "free"
     """publish the ports of port_map on 127.0.0.1: at free ports, which describe shows (free), at
     the same ports (same), or not at all (none)"""
+
+    init: bool = True
+    """run an init process in each container, as docker run --init does: it passes signals on to the
+    program, which as process 1 would ignore a SIGTERM that it does not handle"""

@@ -205,6 +205,7 @@ def _role_kwargs(role: Role, app_id: str, opts: DockerOpts) -> dict[str, object]
     mounts, devices = _mounts(role)
     kwargs: dict[str, object] = {
         "privileged": opts.privileged,
+        "init": opts.init,
         "network": network_name(app_id),
         "mounts": mounts,
         "devices": devices,

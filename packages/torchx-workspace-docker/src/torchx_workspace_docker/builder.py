@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torchx_kit.workspace import FileDigests, tree_digest, workspace_files
 from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
+from torchx_kit.workspace.link_options import add_link_option, follows_links
 from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace import Workspace
@@ -68,6 +69,7 @@ class DockerBuilder(WorkspaceBuilder):
             help="use these registries (host:port) without TLS if they have none; registries of"
             " this machine need not be listed",
         )
+        add_link_option(opts)
         return opts
 
     def plan(
@@ -93,7 +95,7 @@ class DockerBuilder(WorkspaceBuilder):
             raise RequestError(
                 "the role has no image to which the workspace could be added; set Role.image"
             )
-        files = workspace_files(workspace, IGNORE_FILES)
+        files = workspace_files(workspace, IGNORE_FILES, follow_links=follows_links(cfg))
         _check_size(files, cfg)
         digests = FileDigests.for_workspace(workspace)
         tree = tree_digest(files, digests, trust_listing=True)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 _DEFAULT_REGISTRY = "docker.io"
 _DEFAULT_HOST = "registry-1.docker.io"
+#: A host, an IPv6 address in brackets, and perhaps a port.
+_HOST = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,14 @@ class Reference:
     @property
     def is_loopback(self) -> bool:
         """Whether the registry is on this machine."""
-        name = self.host.rpartition(":")[0] if self.host.count(":") == 1 else self.host
-        return name == "localhost" or name.startswith("127.") or self.host.startswith("[::1]")
+        parts = _HOST.fullmatch(self.host)
+        if parts is None:
+            return False
+        name = parts[1] or parts[2]
+        try:
+            return name == "localhost" or ip_address(name).is_loopback
+        except ValueError:  # The host is a name, not an address.
+            return False
 
     def __str__(self) -> str:
         separator = "@" if ":" in self.version else ":"

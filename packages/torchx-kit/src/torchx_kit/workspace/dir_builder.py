@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
+from torchx_kit.workspace.link_options import add_link_option, follows_links
 from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_files
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
@@ -38,7 +39,7 @@ class DirBuilder(WorkspaceBuilder):
     output: ClassVar[BuilderOutput] = "folder"
 
     def opts(self) -> runopts:
-        """Return the options ``job_dir`` and ``job_dir_links``."""
+        """Return the options ``job_dir``, ``job_dir_links`` and ``follow_links``."""
         opts = runopts()
         opts.add(
             "job_dir",
@@ -52,6 +53,7 @@ class DirBuilder(WorkspaceBuilder):
             help="create hard links instead of copies of files on the same file system: fast, but a"
             " file that is changed in place changes on both sides",
         )
+        add_link_option(opts)
         return opts
 
     def plan(
@@ -78,7 +80,12 @@ class DirBuilder(WorkspaceBuilder):
         Raises:
             WorkspaceError: The workspace cannot be read, or the copy cannot be written.
         """
-        copy_workspace(plan.workspace, plan.image, bool(cfg.get("job_dir_links")))
+        copy_workspace(
+            plan.workspace,
+            plan.image,
+            bool(cfg.get("job_dir_links")),
+            follow_links=follows_links(cfg),
+        )
         return Built(ready=True)
 
 
@@ -140,6 +147,8 @@ def copy_workspace(
     folder: str,
     hard_links: bool = False,
     files: Iterable[WorkspaceFile] | None = None,
+    *,
+    follow_links: bool = False,
 ) -> None:
     """Copy a workspace to a new folder, completely or not at all, with file modes and links.
 
@@ -149,6 +158,7 @@ def copy_workspace(
         hard_links: Whether to create hard links to files of the same file system instead of copies.
             A file that is changed in place then changes on both sides.
         files: The files to copy (default: all files of the workspace that no rule excludes).
+        follow_links: As for :func:`workspace_files`; ignored if ``files`` is given.
 
     Raises:
         WorkspaceError: The workspace cannot be read, or ``folder`` cannot be created.
@@ -159,7 +169,8 @@ def copy_workspace(
 
     folder = os.path.abspath(folder)
     _check_absent(folder)
-    files = workspace_files(workspace) if files is None else files
+    if files is None:
+        files = workspace_files(workspace, follow_links=follow_links)
     parent, name = os.path.split(folder)
     try:
         os.makedirs(parent, exist_ok=True)

@@ -12,6 +12,7 @@ any depth, ``build`` only at the top.
 - In an excluded folder, a ``!`` rule must name the folder: after ``build``, the rules
   ``!build/keep.txt`` and ``!**/keep.txt`` include that file, ``!*.txt`` does not.
 
+Names in :data:`DEFAULT_EXCLUDES` are excluded at any depth, unless a ``!`` rule includes them.
 ``Dockerfile.torchx`` is never excluded.
 """
 
@@ -22,6 +23,9 @@ from collections.abc import Iterable
 
 TORCHX_IGNORE = ".torchxignore"
 TORCHX_DOCKERFILE = "Dockerfile.torchx"
+
+#: Names that are excluded unless a rule includes them.
+DEFAULT_EXCLUDES = frozenset({".git", ".venv", "node_modules", "__pycache__"})
 
 _NEVER_IGNORED = frozenset({".", TORCHX_DOCKERFILE})
 
@@ -112,13 +116,16 @@ class IgnoreRules:
         """Return these rules, followed by the rules of ``other``."""
         return IgnoreRules([*self._rules, *other._rules])
 
-    def verdict(self, path: str, is_folder: bool, above: Verdict = ROOT) -> Verdict:
-        """Return the verdict for one path.
+    def verdict(
+        self, path: str, is_folder: bool, above: Verdict = ROOT, defaults: bool = True
+    ) -> Verdict:
+        """Return the verdict for one path; it is ``above`` itself if nothing matches the path.
 
         Args:
             path: The path relative to the root, with ``/``.
             is_folder: Whether the path is a folder.
             above: The verdict for the folder that contains it.
+            defaults: Whether :data:`DEFAULT_EXCLUDES` apply.
         """
         if path in _NEVER_IGNORED:
             return Verdict(False, above.rule)
@@ -132,6 +139,8 @@ class IgnoreRules:
                     return Verdict(False, i)
             elif rule.matches(path):
                 return Verdict(not rule.reincludes, i)
+        if defaults and above is ROOT and path.rpartition("/")[2] in DEFAULT_EXCLUDES:
+            return Verdict(True, -1)
         return above
 
     def may_include_below(self, folder: str, verdict: Verdict) -> bool:
@@ -145,16 +154,21 @@ class IgnoreRules:
             for rule in self._rules[verdict.rule + 1 :]
         )
 
-    def ignores(self, path: str) -> bool:
-        """Return True if the rules exclude the file ``path`` (relative to the root, with ``/``)."""
+    def ignores(self, path: str, defaults: bool = True) -> bool:
+        """Return True if the rules exclude a file.
+
+        Args:
+            path: The path relative to the root, with ``/``.
+            defaults: Whether :data:`DEFAULT_EXCLUDES` apply.
+        """
         verdict = ROOT
         parts = path.split("/")
         for depth in range(1, len(parts)):
             folder = "/".join(parts[:depth])
-            verdict = self.verdict(folder, True, verdict)
+            verdict = self.verdict(folder, True, verdict, defaults)
             if not self.may_include_below(folder, verdict):
                 return True
-        return self.verdict(path, False, verdict).ignored
+        return self.verdict(path, False, verdict, defaults).ignored
 
 
 def _without_dot_slash(pattern: str) -> str:

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from torchx_kit.workspace.digests import stat_key
 from torchx_kit.workspace.ignore import TORCHX_IGNORE, IgnoreRules
+from torchx_kit.workspace.secret_files import warn_left_out
 from torchx_kit.workspace.walk import (
     is_local,
     read_error,
@@ -81,6 +82,8 @@ def workspace_files(
     workspace: Workspace,
     ignore_name: str | Sequence[str] = TORCHX_IGNORE,
     last_rules: IgnoreRules | None = None,
+    *,
+    follow_links: bool = False,
 ) -> list[WorkspaceFile]:
     """Return the files of a workspace, ordered by path.
 
@@ -88,23 +91,28 @@ def workspace_files(
     becomes the root of the workspace applies to the whole workspace. If two projects have a file
     with the same path, the later project's is used. Empty folders are skipped.
 
-    A symbolic link to a path in the same project becomes a relative link. A link to a file outside,
-    or to an ignored file, is replaced by the file. Links to missing paths outside, sockets, pipes
-    and devices are skipped with a warning.
+    A symbolic link to a path in the same project becomes a relative link. Links to missing paths
+    outside, sockets, pipes and devices are skipped with a warning, and so are files that look like
+    secrets, unless a rule includes them.
 
     Args:
         workspace: The workspace.
         ignore_name: Name of the ignore file, or several names; their rules apply in this order. A
             missing file has no rules.
         last_rules: Rules that every project has in addition, after those of its ignore file.
+        follow_links: Whether to replace a link to a file outside of the project, or to an excluded
+            file, by the file. Otherwise a link to a file outside is an error, and a link to an
+            excluded file stays a link.
 
     Raises:
-        WorkspaceError: A project does not exist, a file cannot be read, or a link leads to a folder
-            outside.
+        WorkspaceError: A project does not exist, is the home directory or ``/``, a file cannot be
+            read, or a link leads outside.
     """
+    left_out: list[str] = []
     found: dict[str, WorkspaceFile] = {}
     root_rules = IgnoreRules()
     for source, target in workspace.projects.items():
+        secrets: list[str] = []
         fs, root = open_project(source)
         prefix = _checked_target(source, target)
         if fs is None and not os.path.isdir(root):
@@ -119,14 +127,19 @@ def workspace_files(
                 rules = rules + last_rules
             if not prefix:
                 root_rules = rules
-            entries = _local_files(root, rules) if fs is None else _fsspec_files(fs, root, rules)
+            if fs is None:
+                entries = _local_files(root, rules, follow_links, secrets)
+            else:
+                entries = _fsspec_files(fs, root, rules, secrets)
             if prefix:
                 entries = (entry._replace(path=f"{prefix}/{entry.path}") for entry in entries)
         for entry in entries:
             found[entry.path] = entry
+        left_out += [f"{prefix}/{path}" if prefix else path for path in secrets]
+    warn_left_out(left_out)
     paths = sorted(found)
     if root_rules and len(workspace.projects) > 1:
-        paths = [path for path in paths if not root_rules.ignores(path)]
+        paths = [path for path in paths if not root_rules.ignores(path, defaults=False)]
     return [found[path] for path in paths]
 
 
@@ -177,7 +190,7 @@ def open_project(source: str) -> tuple[AbstractFileSystem | None, str]:
 
     Raises:
         WorkspaceError: ``source`` does not exist, or it is a URL and fsspec is not installed or
-            does not support the protocol.
+            does not support the protocol, or ``source`` is the home directory or ``/``.
     """
     protocol, separator, rest = source.partition("://")
     if not separator or protocol in ("file", "local"):
@@ -186,6 +199,7 @@ def open_project(source: str) -> tuple[AbstractFileSystem | None, str]:
             raise WorkspaceError(
                 f"workspace does not exist: {source}" + (f" ({path})" if path != source else "")
             )
+        _check_not_home(path)
         return None, path
     try:
         import fsspec
@@ -205,6 +219,18 @@ def open_project(source: str) -> tuple[AbstractFileSystem | None, str]:
     return fs, path
 
 
+def _check_not_home(path: str) -> None:
+    real = os.path.realpath(path)
+    home = os.path.realpath(os.path.expanduser("~"))
+    if real not in (home, "/"):
+        return
+    what = "the root directory" if real == "/" else "your home directory"
+    raise WorkspaceError(
+        f"the workspace {path} is {what}, which has files that a job must not get; run in the"
+        " folder of a project, name it (--workspace=FOLDER), or upload nothing (--workspace='')"
+    )
+
+
 def _checked_target(source: str, target: str) -> str:
     """Return ``target`` as a relative path with ``/``, empty for the root of the workspace."""
     normalized = posixpath.normpath(target) if target else "."
@@ -216,9 +242,11 @@ def _checked_target(source: str, target: str) -> str:
     return "" if normalized == "." else normalized
 
 
-def _local_files(root: str, rules: IgnoreRules) -> Iterator[WorkspaceFile]:
+def _local_files(
+    root: str, rules: IgnoreRules, follow_links: bool, left_out: list[str]
+) -> Iterator[WorkspaceFile]:
     real_root = os.path.realpath(root)
-    for _, relative, _, entries in walk_local(root, rules):
+    for _, relative, _, entries in walk_local(root, rules, left_out):
         prefix = f"{relative}/" if relative else ""
         for entry in entries:
             path = prefix + entry.name
@@ -230,25 +258,31 @@ def _local_files(root: str, rules: IgnoreRules) -> Iterator[WorkspaceFile]:
             if stat.S_ISREG(mode):
                 yield _regular_file(path, entry.path, status)
             elif stat.S_ISLNK(mode):
-                kept = _link_entry(path, entry.path, real_root, rules)
+                kept = _link_entry(path, entry.path, real_root, rules, follow_links)
                 if kept is not None:
                     yield kept
             else:
                 _warn_skipped(entry.path, "is neither a file nor a folder")
 
 
-def _link_entry(path: str, source: str, real_root: str, rules: IgnoreRules) -> WorkspaceFile | None:
+def _link_entry(
+    path: str, source: str, real_root: str, rules: IgnoreRules, follow_links: bool
+) -> WorkspaceFile | None:
     target = os.path.realpath(source)
     is_file = os.path.isfile(target)
     below = real_root.rstrip("/") + "/"
     if target == real_root or target.startswith(below):
         inside = target[len(below) :]
-        # An excluded file is not copied, so a link to that file is replaced by its content.
-        if not (is_file and rules.ignores(inside)):
+        if not (follow_links and is_file and rules.ignores(inside)):
             link = os.path.relpath(inside or ".", os.path.dirname(path) or ".")
             return WorkspaceFile(path, source, 0, _LINK_MODE, link=link)
-    if is_file:
+    if is_file and follow_links:
         return _local_file(path, target)
+    if is_file:
+        raise WorkspaceError(
+            f"{source} is a link to the file {target} outside of the workspace; exclude it in"
+            f" {TORCHX_IGNORE}, or set the option follow_links=True to upload that file"
+        )
     if os.path.isdir(target):
         raise WorkspaceError(
             f"{source} is a link to the folder {target} outside of the workspace;"
@@ -272,8 +306,10 @@ def _regular_file(path: str, source: str, status: os.stat_result) -> WorkspaceFi
     return WorkspaceFile(path, source, status.st_size, mode, stat_key=stat_key(status))
 
 
-def _fsspec_files(fs: AbstractFileSystem, root: str, rules: IgnoreRules) -> Iterator[WorkspaceFile]:
-    for _, relative, _, files in walk_fsspec(fs, root, rules):
+def _fsspec_files(
+    fs: AbstractFileSystem, root: str, rules: IgnoreRules, left_out: list[str]
+) -> Iterator[WorkspaceFile]:
+    for _, relative, _, files in walk_fsspec(fs, root, rules, left_out):
         for name, info in files.items():
             if info["type"] == "file":
                 yield _fsspec_file(f"{relative}/{name}" if relative else name, fs, info)

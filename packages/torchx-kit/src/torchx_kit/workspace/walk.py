@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules, Verdict
+from torchx_kit.workspace.secret_files import looks_secret, warn_left_out
 from torchx_specs.errors import WorkspaceError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def walk_workspace(
     fs: AbstractFileSystem | None, path: str, ignore_name: str | Sequence[str] = TORCHX_IGNORE
 ) -> Iterator[tuple[str, list[str], dict[str, dict[str, Any]]]]:
-    """Walk a workspace from the root, without the files that the ignore files exclude.
+    """Walk a workspace from the root, without excluded files and files that look like secrets.
 
     Symbolic links are not followed; on this machine they are files whose details have ``islink``
     set.
@@ -35,12 +36,14 @@ def walk_workspace(
         WorkspaceError: ``path`` is not a folder, or a folder or the ignore file cannot be read.
     """
     rules = read_ignore_rules(fs, path, ignore_name)
+    left_out: list[str] = []
     if fs is None or is_local(fs):
-        for folder, _, folders, entries in walk_local(path, rules):
+        for folder, _, folders, entries in walk_local(path, rules, left_out):
             yield folder, folders, {entry.name: _details(entry) for entry in entries}
     else:
-        for folder, _, folders, files in walk_fsspec(fs, path, rules):
+        for folder, _, folders, files in walk_fsspec(fs, path, rules, left_out):
             yield folder, folders, files
+    warn_left_out(left_out)
 
 
 def read_ignore_rules(
@@ -75,13 +78,15 @@ def read_ignore_rules(
 
 
 def walk_local(
-    root: str, rules: IgnoreRules
+    root: str, rules: IgnoreRules, left_out: list[str]
 ) -> Iterator[tuple[str, str, list[str], list[os.DirEntry[str]]]]:
     """Walk a folder of this machine.
 
     Args:
         root: The folder.
         rules: The rules that exclude files.
+        left_out: A list to which the walk adds the paths, relative to ``root``, of the files that
+            it omits because they look like secrets.
 
     Yields:
         A folder, its path relative to ``root`` (empty for the root), the names of the subfolders
@@ -105,9 +110,14 @@ def walk_local(
             name = entry.name
             path = f"{relative}/{name}" if relative else name
             is_folder = entry.is_dir(follow_symlinks=False)
-            own_verdict = rules.verdict(path, is_folder, verdict) if rules else verdict
+            own_verdict = rules.verdict(path, is_folder, verdict)
             if not is_folder:
-                if not own_verdict.ignored:
+                if own_verdict.ignored:
+                    continue
+                # Only a rule that matches the file itself includes a secret.
+                if own_verdict is verdict and looks_secret(name, entry.path):
+                    left_out.append(path)
+                else:
                     files.append(entry)
             elif rules.may_include_below(path, own_verdict):
                 folders.append(name)
@@ -117,7 +127,7 @@ def walk_local(
 
 
 def walk_fsspec(
-    fs: AbstractFileSystem, root: str, rules: IgnoreRules
+    fs: AbstractFileSystem, root: str, rules: IgnoreRules, left_out: list[str]
 ) -> Iterator[tuple[str, str, list[str], dict[str, dict[str, Any]]]]:
     """Walk a folder of any file system, as :func:`walk_local` does.
 
@@ -125,6 +135,8 @@ def walk_fsspec(
         fs: The file system.
         root: The folder, on ``fs``.
         rules: The rules that exclude files.
+        left_out: A list to which the walk adds the paths, relative to ``root``, of the files that
+            it omits because they look like secrets.
 
     Yields:
         The items of :func:`walk_local`, but with a dictionary from file names to fsspec's details
@@ -150,9 +162,13 @@ def walk_fsspec(
             name = source.rpartition("/")[2]
             path = f"{relative}/{name}" if relative else name
             is_folder = info["type"] == "directory"
-            own_verdict = rules.verdict(path, is_folder, verdict) if rules else verdict
+            own_verdict = rules.verdict(path, is_folder, verdict)
             if not is_folder:
-                if not own_verdict.ignored:
+                if own_verdict.ignored:
+                    continue
+                if own_verdict is verdict and looks_secret(name):
+                    left_out.append(path)
+                else:
                     files[name] = info
             elif rules.may_include_below(path, own_verdict):
                 folders.append(name)

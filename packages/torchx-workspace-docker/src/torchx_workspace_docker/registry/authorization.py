@@ -7,15 +7,23 @@ https://distribution.github.io/distribution/spec/auth/oauth/.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import parse_http_list, parse_keqv_list
 
-import urllib3
 from urllib3.exceptions import HTTPError
 
 from torchx_workspace_docker.registry.credentials import Credentials, credentials_for
-from torchx_workspace_docker.registry.errors import RegistryError, unreachable
+from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
+from torchx_workspace_docker.registry.transport import Response, origin
+
+#: The scopes of a request's token, such as ``repository:jobs/image:pull``.
+Scopes = tuple[str, ...]
+
+#: A token becomes the value of a header, so it must not contain spaces or line ends.
+_VALID_TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 class Authorizer:
@@ -23,36 +31,31 @@ class Authorizer:
 
     Args:
         registry: The registry's name, with which its credentials are looked up.
-        insecure: Whether credentials may be sent without TLS.
+        insecure: Whether credentials may be sent without TLS, if the registry has no TLS either.
     """
 
     def __init__(self, registry: str, insecure: bool) -> None:
         self._registry = registry
         self._insecure = insecure
         self._basic = ""
-        self._tokens: dict[tuple[str, str], str] = {}
+        self._tokens: dict[Scopes, str] = {}
         self._credentials: Credentials | None = None
         self._has_looked_up = False
 
-    def header(self, repository: str, source: str = "") -> str:
-        """Return the header's value for requests to a repository, or an empty string.
-
-        Args:
-            repository: The repository.
-            source: A second repository, from which a blob is mounted; empty for none.
-        """
-        return self._tokens.get((repository, source)) or self._basic
+    def header(self, scopes: Scopes) -> str:
+        """Return the value of the header for requests with these scopes, or an empty string."""
+        return self._tokens.get(scopes) or self._basic
 
     def authorize(
-        self, challenge: str, repository: str, source: str, pool: urllib3.PoolManager
+        self, challenge: str, scopes: Scopes, url: str, send: Callable[..., Response]
     ) -> None:
         """Obtain the header that a registry requires.
 
         Args:
             challenge: ``WWW-Authenticate`` of the registry's response.
-            repository: The repository.
-            source: A second repository, from which a blob is mounted; empty for none.
-            pool: The connections for the request of a token.
+            scopes: The scopes that the request needs.
+            url: The URL that has sent the challenge.
+            send: Sends the request of a token; see :meth:`Transport.request`.
 
         Raises:
             RegistryError: There are no credentials, or they are not accepted.
@@ -75,13 +78,11 @@ class Authorizer:
         if scheme.lower() != "bearer" or "realm" not in parameters:
             raise RegistryError(
                 f"the registry {self._registry} requires an unknown kind of authentication:"
-                f" '{challenge}'"
+                f" '{challenge:.200}'"
             )
-        scopes = [f"repository:{repository}:pull,push"]
-        if source:
-            scopes.append(f"repository:{source}:pull")
-        token = self._request_token(parameters, scopes, pool)
-        self._tokens[repository, source] = f"Bearer {token}"
+        has_tls = origin(url)[0] == "https"
+        token = self._request_token(parameters, scopes, self._insecure and not has_tls, send)
+        self._tokens[scopes] = f"Bearer {token}"
 
     def explain_refusal(self) -> str:
         """Return why the registry may refuse a request, and what to do."""
@@ -92,10 +93,14 @@ class Authorizer:
         return f"{reason}; run: docker login {self._registry}"
 
     def _request_token(
-        self, parameters: Mapping[str, str], scopes: list[str], pool: urllib3.PoolManager
+        self,
+        parameters: Mapping[str, str],
+        scopes: Scopes,
+        insecure: bool,
+        send: Callable[..., Response],
     ) -> str:
         realm, service = parameters["realm"], parameters.get("service", "")
-        if urlsplit(realm).scheme != "https" and not self._insecure:
+        if origin(realm)[0] != "https" and not insecure:
             raise RegistryError(
                 f"the registry {self._registry} requires credentials to be sent without TLS,"
                 f" to {realm}"
@@ -110,22 +115,31 @@ class Authorizer:
                     "service": service,
                     "scope": " ".join(scopes),
                 }
-                response = pool.request("POST", realm, fields=form, encode_multipart=False)
+                form_type = {"Content-Type": "application/x-www-form-urlencoded"}
+                # The transport does not follow a redirect of POST, which would send the token on.
+                response = send("POST", realm, body=urlencode(form).encode(), headers=form_type)
             else:
                 headers = {"Authorization": credentials.header} if credentials else {}
                 query = urlencode([("service", service), *(("scope", s) for s in scopes)])
                 separator = "&" if urlsplit(realm).query else "?"
-                response = pool.request("GET", f"{realm}{separator}{query}", headers=headers)
+                response = send("GET", f"{realm}{separator}{query}", headers=headers)
         except HTTPError as e:
             raise unreachable(self._registry, f"token from {realm}", e) from e
         if response.status != 200:
             user = f"the credentials of '{credentials.user}'" if credentials else "anonymous access"
-            raise RegistryError(
-                f"the registry {self._registry} does not accept {user}"
+            raise RefusalError(
+                f"the registry {self._registry} does not accept {user} for {' '.join(scopes)}"
                 f" ({realm} answers {response.status}); run: docker login {self._registry}"
             )
-        try:
-            answer = json.loads(response.data)
-            return str(answer.get("token") or answer["access_token"])
-        except (ValueError, KeyError):
-            raise RegistryError(f"the response of {realm} contains no token") from None
+        return _token(response.data, realm)
+
+
+def _token(data: bytes, realm: str) -> str:
+    try:
+        answer: Any = json.loads(data)
+        token = answer.get("token") or answer["access_token"]
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        raise RegistryError(f"the response of {realm} contains no token") from None
+    if not isinstance(token, str) or not _VALID_TOKEN.fullmatch(token):
+        raise RegistryError(f"the response of {realm} contains a token that is not valid")
+    return token

@@ -28,7 +28,8 @@ from torchx_workspace_docker.layer import (
 from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.progress import Progress
 from torchx_workspace_docker.references import Reference
-from torchx_workspace_docker.registry.client import DOCKER_MANIFEST, INDEX_TYPES, Registry
+from torchx_workspace_docker.registry.client import Registry
+from torchx_workspace_docker.registry.manifests import DOCKER_MANIFEST, Manifest, sha256
 
 _DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 _OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -53,21 +54,21 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
             f"the base image {plan.base[:19]}... is the id of an image of a Docker Engine;"
             " use the name of an image in a registry"
         )
-    destination = _registry(target, cfg)
+    destination = _registry(target, cfg, push_to=target.repository)
     source = destination if base.registry == target.registry else _registry(base, cfg)
-    manifest, media_type, digest, from_index = _base_manifest(source, base)
-    existing = _up_to_date_image(destination, target, digest)
+    manifest, from_index = _base_manifest(source, base)
+    existing = _up_to_date_image(destination, target, manifest.digest)
     if existing:
         logger.info("%s exists and is up to date", image)
         return existing
-    config = source.json_blob(base.repository, manifest["config"]["digest"])
+    config = source.image_config(base.repository, manifest.content["config"]["digest"])
     if not from_index:
         _check_platform(base, config)
     with temporary_folder() as folder:
         with Progress(image, bool(cfg.get("quiet"))) as progress:
             root = working_folder(config.get("config") or {})
             _check_links(root, plan)
-            for blob in manifest["layers"]:
+            for blob in manifest.content["layers"]:
                 _copy_layer(source, base, destination, target, blob, folder, progress)
             layers: dict[str, Layer] = {}
             for files in split_into_layers(plan.files):
@@ -77,8 +78,9 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
         for key, layer in layers.items():
             values = {"digest": layer.digest, "diff_id": layer.diff_id, "size": layer.size}
             remember("layers", key, values)
-        patched = patched_config(config, [layer.diff_id for layer in layers.values()], digest)
-        return _push_image(destination, target, manifest, media_type, patched, layers.values())
+        diff_ids = [layer.diff_id for layer in layers.values()]
+        patched = patched_config(config, diff_ids, manifest.digest)
+        return _push_image(destination, target, manifest, patched, layers.values())
 
 
 def wanted_platform() -> tuple[str, str]:
@@ -92,35 +94,29 @@ def wanted_platform() -> tuple[str, str]:
     return system or "linux", rest.partition("/")[0] or _ARCHITECTURES.get(machine, machine)
 
 
-def _registry(reference: Reference, cfg: Mapping[str, CfgVal]) -> Registry:
+def _registry(reference: Reference, cfg: Mapping[str, CfgVal], push_to: str = "") -> Registry:
     insecure = cfg.get("insecure_registries")
     is_insecure = isinstance(insecure, (list, tuple)) and reference.registry in insecure
-    return Registry(reference, insecure=is_insecure)
+    return Registry(reference, insecure=is_insecure, push_to=push_to)
 
 
-def _base_manifest(source: Registry, base: Reference) -> tuple[dict[str, Any], str, str, bool]:
-    """Return the base's manifest, media type and digest, and whether an index lists the base."""
+def _base_manifest(source: Registry, base: Reference) -> tuple[Manifest, bool]:
+    """Return the base's manifest, and whether an index lists the base."""
     found = source.manifest(base.repository, base.version)
     if found is None:
         raise WorkspaceError(f"the image {base}, to which the workspace is added, does not exist")
-    data, media_type, digest = found
-    content: dict[str, Any] = json.loads(data)
-    if media_type in INDEX_TYPES or "manifests" in content:
-        system, architecture = wanted_platform()
-        platforms = [entry.get("platform") or {} for entry in content["manifests"]]
-        for entry, offered in zip(content["manifests"], platforms, strict=True):
-            if (offered.get("os"), offered.get("architecture")) == (system, architecture):
-                found = source.manifest(base.repository, entry["digest"])
-                if found is not None:
-                    data, media_type, digest = found
-                    return json.loads(data), media_type, digest, True
-        names = sorted({f"{p.get('os')}/{p.get('architecture')}" for p in platforms})
-        raise _wrong_platform(base, names)
-    if "config" not in content or "layers" not in content:
-        raise WorkspaceError(
-            f"{base} is not an image to which a layer can be added (media type {media_type})"
-        )
-    return content, media_type, digest, False
+    if not found.is_index:
+        return found, False
+    system, architecture = wanted_platform()
+    names = set()
+    for entry in found.content["manifests"]:
+        offered = entry.get("platform") or {}
+        names.add(f"{offered.get('os')}/{offered.get('architecture')}")
+        if (offered.get("os"), offered.get("architecture")) == (system, architecture):
+            image = source.manifest(base.repository, entry["digest"])
+            if image is not None and not image.is_index:
+                return image, True
+    raise _wrong_platform(base, sorted(names))
 
 
 def _check_platform(base: Reference, config: Mapping[str, Any]) -> None:
@@ -147,10 +143,11 @@ def _up_to_date_image(destination: Registry, target: Reference, base_digest: str
     found = destination.manifest(target.repository, target.version)
     if found is None:
         return ""
-    data, _, digest = found
-    config = destination.json_blob(target.repository, json.loads(data)["config"]["digest"])
+    if found.is_index:
+        return ""
+    config = destination.image_config(target.repository, found.content["config"]["digest"])
     labels = (config.get("config") or {}).get("Labels") or {}
-    return digest if labels.get(LABEL_BASE) == base_digest else ""
+    return found.digest if labels.get(LABEL_BASE) == base_digest else ""
 
 
 def _check_links(root: str, plan: Plan) -> None:
@@ -183,7 +180,7 @@ def _copy_layer(
         return
     path = os.path.join(folder, "base-layer")
     with disk_errors(path), open(path, "wb+") as file:
-        source.download(base.repository, digest, file)
+        source.download(base.repository, digest, size, file)
         progress.begin("copying a layer of the base", size)
         destination.upload(target.repository, digest, size, file, progress.advance)
 
@@ -221,26 +218,25 @@ def _add_layer(
 def _push_image(
     destination: Registry,
     target: Reference,
-    manifest: Mapping[str, Any],
-    media_type: str,
+    manifest: Manifest,
     config: Mapping[str, Any],
     layers: Iterable[Layer],
 ) -> str:
     """Push configuration and manifest of an image, and return the manifest's digest."""
     data = json.dumps(config, sort_keys=True, separators=(",", ":")).encode()
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    digest = sha256(data)
     if not destination.has_blob(target.repository, digest):
         destination.upload(target.repository, digest, len(data), io.BytesIO(data))
-    layer_type = _DOCKER_LAYER if media_type == DOCKER_MANIFEST else _OCI_LAYER
+    layer_type = _DOCKER_LAYER if manifest.media_type == DOCKER_MANIFEST else _OCI_LAYER
     added = [
         {"mediaType": layer_type, "digest": layer.digest, "size": layer.size} for layer in layers
     ]
     patched = {
-        **manifest,
-        "mediaType": media_type,
-        "config": {**manifest["config"], "digest": digest, "size": len(data)},
-        "layers": [*manifest["layers"], *added],
+        **manifest.content,
+        "mediaType": manifest.media_type,
+        "config": {**manifest.content["config"], "digest": digest, "size": len(data)},
+        "layers": [*manifest.content["layers"], *added],
     }
     patched.pop("annotations", None)  # The annotations describe the base image.
     content = json.dumps(patched, sort_keys=True, separators=(",", ":")).encode()
-    return destination.put_manifest(target.repository, target.version, content, media_type)
+    return destination.put_manifest(target.repository, target.version, content, manifest.media_type)

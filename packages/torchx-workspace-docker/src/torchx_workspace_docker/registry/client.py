@@ -6,10 +6,9 @@ The API is specified in https://github.com/opencontainers/distribution-spec/blob
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -17,22 +16,25 @@ from urllib3.exceptions import HTTPError
 
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import connection
+from torchx_workspace_docker.registry.authorization import Scopes
 from torchx_workspace_docker.registry.connection import Connection, is_busy
-from torchx_workspace_docker.registry.errors import RegistryError
-
-INDEX_TYPES = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
+from torchx_workspace_docker.registry.errors import RefusalError, RegistryError
+from torchx_workspace_docker.registry.manifests import (
+    INDEX_TYPES,
+    MANIFEST_TYPES,
+    Manifest,
+    parse_config,
+    sha256,
 )
-OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
-MANIFEST_TYPES = (OCI_MANIFEST, DOCKER_MANIFEST)
+from torchx_workspace_docker.registry.transport import Response
 
 #: How often to retry or check after a refusal that a concurrent push of the same content may cause.
 _CHECKS = 3
-#: The size of the chunks of an upload, in bytes.
+#: The size of the chunks in which an interrupted upload is resumed, in bytes.
 _UPLOAD_CHUNK = 8 << 20
-_DOWNLOAD_CHUNK = 1 << 20
+_BLOCK = 1 << 20
+#: The statuses of an upload that another one, from the beginning, may replace.
+_LOST = frozenset({400, 404, 416})
 
 
 class Registry:
@@ -41,6 +43,9 @@ class Registry:
     Args:
         reference: Any image in the registry; only its registry is used.
         insecure: Whether the registry may be reached without TLS.
+        push_to: The repository to which images are pushed; empty for none. For other repositories,
+            only the right to pull is requested, because some registries refuse a token with rights
+            that the user lacks.
         sleep: Function that waits for a number of seconds, between two attempts.
     """
 
@@ -48,16 +53,18 @@ class Registry:
         self,
         reference: Reference,
         insecure: bool = False,
+        push_to: str = "",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.name = reference.registry
         self._connection = Connection(reference, insecure, sleep)
-        self._request = self._connection.request
+        self._push_to = push_to
+        self._unmountable: set[tuple[str, str]] = set()
 
     # -- reading
 
-    def manifest(self, repository: str, version: str) -> tuple[bytes, str, str] | None:
-        """Return content, media type and digest of a manifest, or None if there is none.
+    def manifest(self, repository: str, version: str) -> Manifest | None:
+        """Return a manifest, or None if there is none.
 
         Args:
             repository: The repository.
@@ -65,7 +72,7 @@ class Registry:
 
         Raises:
             RegistryError: The registry does not answer, refuses the request, or sends a manifest
-                with another digest.
+                that is not valid or has another digest.
         """
         response = self._request(
             "GET",
@@ -76,29 +83,39 @@ class Registry:
         )
         if response.status == 404:
             return None
-        data = response.data
-        digest = _sha256(data)
+        digest = sha256(response.data)
         if version.startswith("sha256:") and version != digest:
             raise self._wrong_content(repository, version)
-        kind = json.loads(data).get("mediaType") or response.headers.get("Content-Type", "")
-        return data, str(kind).partition(";")[0], digest
+        return Manifest.parse(
+            response.data,
+            f"{self.name}/{repository}@{digest}",
+            response.headers.get("Content-Type", ""),
+        )
 
     def has_blob(self, repository: str, digest: str) -> bool:
         """Return True if a repository has a blob."""
         url = f"/v2/{repository}/blobs/{digest}"
         return self._request("HEAD", url, repository, expected=(200, 404)).status == 200
 
-    def json_blob(self, repository: str, digest: str) -> dict[str, Any]:
-        """Return the content of a blob that is a JSON object."""
+    def image_config(self, repository: str, digest: str) -> dict[str, Any]:
+        """Return the configuration of an image, which is a blob.
+
+        Raises:
+            RegistryError: The registry does not have the blob, or sends content that is not valid
+                or has another digest.
+        """
         url = f"/v2/{repository}/blobs/{digest}"
         data = self._request("GET", url, repository, expected=(200,)).data
-        if _sha256(data) != digest:
+        if sha256(data) != digest:
             raise self._wrong_content(repository, digest)
-        content: dict[str, Any] = json.loads(data)
-        return content
+        return parse_config(data, f"{self.name}/{repository}@{digest}")
 
-    def download(self, repository: str, digest: str, out: IO[bytes]) -> None:
-        """Write the content of a blob to a file, and check its digest."""
+    def download(self, repository: str, digest: str, size: int, out: IO[bytes]) -> None:
+        """Write the content of a blob to a file, and check size and digest.
+
+        Raises:
+            RegistryError: The registry does not answer, or sends other content.
+        """
         url = f"/v2/{repository}/blobs/{digest}"
         for attempt in range(connection.ATTEMPTS):
             out.seek(0)
@@ -106,7 +123,7 @@ class Registry:
             received = hashlib.sha256()
             response = self._request("GET", url, repository, expected=(200,), stream=True)
             try:
-                for chunk in response.stream(_DOWNLOAD_CHUNK, decode_content=False):
+                for chunk in response.stream(size):
                     received.update(chunk)
                     out.write(chunk)
             except HTTPError as e:
@@ -114,8 +131,6 @@ class Registry:
                     raise self._connection.unreachable(f"GET {repository}@{digest}", e) from e
                 self._connection.pause(attempt)
                 continue
-            finally:
-                response.close()
             if f"sha256:{received.hexdigest()}" == digest:
                 return
         raise self._wrong_content(repository, digest)
@@ -127,12 +142,24 @@ class Registry:
 
         Returns:
             True if the blob is available; False if it has to be uploaded.
+
+        Raises:
+            RegistryError: The registry does not answer.
         """
+        if (repository, source) in self._unmountable:
+            return False
         query = urlencode({"mount": digest, "from": source})
         url = f"/v2/{repository}/blobs/uploads/"
-        response = self._request(
-            "POST", f"{url}?{query}", repository, expected=(201, 202), source=source
-        )
+        try:
+            response = self._connection.request(
+                "POST",
+                f"{url}?{query}",
+                (*self._scopes(repository), f"repository:{source}:pull"),
+                expected=(201, 202),
+            )
+        except RefusalError:  # Upload the blob; without the right to push, that is refused too.
+            self._unmountable.add((repository, source))
+            return False
         if response.status == 202:  # The registry has begun an upload instead; cancel it.
             location = self._connection.location(response, url)
             self._request("DELETE", location, repository, expected=range(200, 500))
@@ -146,52 +173,117 @@ class Registry:
         content: IO[bytes],
         progress: Callable[[int], None] = lambda sent: None,
     ) -> None:
-        """Upload a blob in chunks; after a failure, resume where the registry stopped receiving.
+        """Upload a blob in one request; after a failure, send what the registry lacks in chunks.
+
+        Not every registry accepts chunks. If chunks are refused, the upload begins again.
 
         Args:
             repository: The repository to upload to.
             digest: The digest of the content.
             size: The size of the content, in bytes.
             content: The file with the content, which is read from the beginning.
-            progress: Called with the number of bytes that have arrived since the previous call.
+            progress: Called with the number of bytes that were sent since the previous call; a
+                negative number takes back bytes that were lost.
 
         Raises:
             RegistryError: The registry does not answer, or refuses.
         """
+        action = f"upload of {repository}@{digest}"
+        may_resume = True
+        for attempt in range(connection.ATTEMPTS):
+            location, sent = self._begin_upload(repository), _Count(progress)
+            response: Response | None = None
+            try:
+                response = self._put_blob(repository, digest, location, size, content, sent.add)
+                if response.status in (201, 204):
+                    return
+                failure = self._connection.refused("PUT", location, response)
+            except HTTPError as e:
+                failure = self._connection.unreachable(action, e)
+            if response is not None and response.status not in _LOST and not is_busy(response):
+                raise failure
+            if self.has_blob(repository, digest):
+                return  # The response was lost, or a concurrent upload has finished first.
+            if attempt == connection.ATTEMPTS - 1:
+                raise failure
+            self._connection.pause(attempt, response)
+            if may_resume:
+                may_resume = False
+                if self._upload_rest(repository, digest, location, size, content, sent):
+                    return
+            sent.add(-sent.total)
+        raise AssertionError("unreachable")
+
+    def _put_blob(
+        self,
+        repository: str,
+        digest: str,
+        location: str,
+        size: int,
+        content: IO[bytes],
+        progress: Callable[[int], None],
+    ) -> Response:
+        def blocks() -> Iterator[bytes]:
+            content.seek(0)
+            while block := content.read(_BLOCK):
+                yield block
+                progress(len(block))
+
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        url = _with_digest(location, digest)
+        scopes = self._scopes(repository)
+        return self._connection.request_once("PUT", url, scopes, body=blocks, headers=headers)
+
+    def _upload_rest(
+        self,
+        repository: str,
+        digest: str,
+        location: str,
+        size: int,
+        content: IO[bytes],
+        sent: _Count,
+    ) -> bool:
+        """Send the rest of an interrupted upload in chunks; return False if that is refused."""
         failures = 0
-        location, sent = self._begin_upload(repository), 0
-        while sent < size:
-            content.seek(sent)
-            chunk = content.read(min(_UPLOAD_CHUNK, size - sent))
+        resumed = self._resume(repository, location)
+        if resumed is None:
+            return False
+        location, received = resumed
+        sent.add(received - sent.total)
+        while sent.total < size:
+            content.seek(sent.total)
+            chunk = content.read(min(_UPLOAD_CHUNK, size - sent.total))
             headers = {
                 "Content-Type": "application/octet-stream",
-                "Content-Range": f"{sent}-{sent + len(chunk) - 1}",
+                "Content-Range": f"{sent.total}-{sent.total + len(chunk) - 1}",
                 "Content-Length": str(len(chunk)),
             }
-            response, failure = None, None
+            response: Response | None = None
             try:
                 response = self._connection.request_once(
-                    "PATCH", location, repository, body=chunk, headers=headers
+                    "PATCH", location, self._scopes(repository), body=chunk, headers=headers
                 )
             except HTTPError as e:
                 failure = self._connection.unreachable(f"upload of {repository}@{digest}", e)
             else:
                 if response.status in (201, 202, 204):
                     location = self._connection.location(response, location)
-                    sent += len(chunk)
-                    progress(len(chunk))
+                    sent.add(len(chunk))
                     continue
+                if response.status != 416 and not is_busy(response):
+                    return False
                 failure = self._connection.refused("PATCH", location, response)
-                if response.status not in (404, 416) and not is_busy(response):
-                    raise failure
             failures += 1
             if failures >= connection.ATTEMPTS:
                 raise failure
             self._connection.pause(failures - 1, response)
-            location, received = self._resume_upload(repository, location)
-            progress(max(received - sent, 0))
-            sent = received
+            resumed = self._resume(repository, location)
+            if resumed is None:
+                return False
+            location, received = resumed
+            sent.add(received - sent.total)
         self._finish_upload(repository, digest, location)
+        return True
 
     def put_manifest(self, repository: str, tag: str, data: bytes, media_type: str) -> str:
         """Push the manifest of an image under a tag, check it, and return its digest.
@@ -216,32 +308,39 @@ class Registry:
             self._connection.pause(attempt)
         else:
             raise self._connection.refused("PUT", url, response)
-        digest = _sha256(data)
+        digest = sha256(data)
         stored = self.manifest(repository, digest)
-        if stored is None or stored[0] != data:
+        if stored is None or stored.data != data:
             raise RegistryError(
                 f"the registry {self.name} has not stored the manifest of {repository}:{tag} as it"
                 " was pushed"
             )
         return digest
 
+    def _scopes(self, repository: str) -> Scopes:
+        actions = "pull,push" if repository == self._push_to else "pull"
+        return (f"repository:{repository}:{actions}",)
+
+    def _request(self, method: str, url: str, repository: str, **options: Any) -> Response:
+        return self._connection.request(method, url, self._scopes(repository), **options)
+
     def _begin_upload(self, repository: str) -> str:
         url = f"/v2/{repository}/blobs/uploads/"
         response = self._request("POST", url, repository, expected=(202,))
         return self._connection.location(response, url)
 
-    def _resume_upload(self, repository: str, location: str) -> tuple[str, int]:
-        """Return URL and received bytes of an upload; if the upload is lost, begin a new one."""
+    def _resume(self, repository: str, location: str) -> tuple[str, int] | None:
+        """Return URL and received bytes of an interrupted upload; None if the upload is lost."""
         response = self._request("GET", location, repository, expected=range(200, 500))
-        if response.status not in (200, 204):
-            return self._begin_upload(repository), 0
-        found = re.match(r"\D*\d+-(\d+)", response.headers.get("Range", ""))
-        last = int(found[1]) if found else 0
+        found = re.match(r"\D*\d+-(\d{1,18})$", response.headers.get("Range", ""))
+        if response.status not in (200, 204) or not found:
+            return None
+        last = int(found[1])
+        # The range of an upload without any bytes is 0-0 too.
         return self._connection.location(response, location), last + 1 if last else 0
 
     def _finish_upload(self, repository: str, digest: str, location: str) -> None:
-        separator = "&" if urlsplit(location).query else "?"
-        url = f"{location}{separator}{urlencode({'digest': digest})}"
+        url = _with_digest(location, digest)
         response = self._request("PUT", url, repository, expected=(201, 204, 400, 404))
         if response.status not in (400, 404):
             return
@@ -260,5 +359,19 @@ class Registry:
         )
 
 
-def _sha256(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+class _Count:
+    """Counts the sent bytes, and reports every change."""
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self.total = 0
+        self._report = report
+
+    def add(self, count: int) -> None:
+        self.total += count
+        self._report(count)
+
+
+def _with_digest(location: str, digest: str) -> str:
+    """Return the URL that completes an upload."""
+    separator = "&" if urlsplit(location).query else "?"
+    return f"{location}{separator}{urlencode({'digest': digest})}"

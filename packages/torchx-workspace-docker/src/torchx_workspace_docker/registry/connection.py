@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from urllib.parse import urljoin, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError, InvalidHeader, MaxRetryError, ProtocolError, SSLError
+from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError
 
 from torchx_specs.errors import one_line
 from torchx_workspace_docker.references import Reference
-from torchx_workspace_docker.registry.authorization import Authorizer
-from torchx_workspace_docker.registry.errors import RegistryError, unreachable
+from torchx_workspace_docker.registry import transport
+from torchx_workspace_docker.registry.authorization import Authorizer, Scopes
+from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
+from torchx_workspace_docker.registry.transport import (
+    Body,
+    Response,
+    Transport,
+    checked_url,
+    origin,
+)
 
 #: The number of attempts after which a request has failed.
 ATTEMPTS = 5
 #: The pause after the first failure, in seconds; it doubles with each further failure.
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
-_TIMEOUT = urllib3.Timeout(connect=10, read=120)
-# urllib3 follows redirects, because blobs are often in another storage, but makes no retries: these
-# would delay the switch between https and http, and cannot resume an upload.
-_REDIRECTS = urllib3.Retry(total=None, connect=False, read=False, status=False, other=0, redirect=5)
-#: Where Docker keeps the certificates of single registries.
-_CERTIFICATES = "/etc/docker/certs.d"
+_MAX_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CERTIFICATE_ALERTS = (
     "CERTIFICATE_REQUIRED",
     "BAD_CERTIFICATE",
@@ -62,7 +65,10 @@ class Connection:
         self._schemes = ["https", "http"] if self._insecure else ["https"]
         if reference.is_loopback:
             self._schemes.reverse()  # A failed TLS handshake takes longer than a failed request.
-        self._pool = _pool(self._host)
+        self._own = Transport(self._host)
+        # Other servers, such as the token service, never get the client certificate, and their
+        # certificates are verified.
+        self._others = Transport()
         self._sleep = sleep
         self._authorizer = Authorizer(self.registry, self._insecure)
 
@@ -70,25 +76,23 @@ class Connection:
         self,
         method: str,
         url: str,
-        repository: str,
+        scopes: Scopes,
         *,
-        body: bytes | None = None,
+        body: Body | None = None,
         headers: Mapping[str, str] | None = None,
         expected: Iterable[int] = (200, 201, 202, 204),
         stream: bool = False,
-        source: str = "",
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> Response:
         """Send a request, and retry it while the registry is busy or does not answer.
 
         Args:
             method: The HTTP method.
             url: A path of the registry, or an absolute URL.
-            repository: The repository for which the request needs authorization.
+            scopes: The authorization that the request needs.
             body: The content to send.
             headers: Headers to send.
             expected: The statuses with which a response is returned; other statuses are errors.
             stream: Whether the caller reads the content of the response.
-            source: A second repository for which the request needs authorization; empty for none.
 
         Raises:
             RegistryError: The registry refuses the request, or does not answer the last attempt.
@@ -100,11 +104,10 @@ class Connection:
                 response = self.request_once(
                     method,
                     url,
-                    repository,
+                    scopes,
                     body=body,
                     headers=headers,
                     stream=stream,
-                    source=source,
                 )
             except HTTPError as e:
                 if is_last:
@@ -122,13 +125,12 @@ class Connection:
         self,
         method: str,
         url: str,
-        repository: str,
+        scopes: Scopes,
         *,
-        body: bytes | None = None,
+        body: Body | None = None,
         headers: Mapping[str, str] | None = None,
         stream: bool = False,
-        source: str = "",
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> Response:
         """Send a request without retries; obtain authorization if the registry requires it.
 
         Raises:
@@ -138,18 +140,42 @@ class Connection:
         for is_authorized in (False, True):
             target = self.absolute(url)
             all_headers = dict(headers or {})
-            # An upload may lead to another host's storage, which must not see the credentials.
-            is_own = urlsplit(target).netloc == self._host
-            authorization = self._authorizer.header(repository, source)
+            # An upload may lead to another server's storage, which must not see the credentials.
+            is_own = self._is_own(target)
+            authorization = self._authorizer.header(scopes)
             if authorization and is_own:
                 all_headers["Authorization"] = authorization
             response = self._send(method, target, url, body, all_headers, stream)
             if response.status != 401 or is_authorized or not is_own:
                 return response
-            response.drain_conn()
             challenge = response.headers.get("WWW-Authenticate", "")
-            self._authorizer.authorize(challenge, repository, source, self._pool)
+            self._authorizer.authorize(challenge, scopes, response.url, self._send_anywhere)
         return response
+
+    def _is_own(self, url: str) -> bool:
+        """Return True if scheme, host and port of a URL are those of the registry."""
+        return origin(url) == origin(self.absolute("/"))
+
+    def _send_anywhere(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> Response:
+        """Send a request to the registry or to another server, for example its token service.
+
+        Redirects of ``GET`` and ``HEAD`` are followed, because blobs are often in another storage.
+        Content and credentials are never sent to the target of a redirect on another server.
+        """
+        all_headers = dict(headers or {})
+        for _ in range(_MAX_REDIRECTS):
+            transport = self._own if self._is_own(url) else self._others
+            response = transport.request(method, url, headers=all_headers, **options)
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTS or not location or method not in ("GET", "HEAD"):
+                return response
+            target = checked_url(url, location)
+            if origin(target) != origin(url):
+                all_headers.pop("Authorization", None)
+            url = target
+        raise RegistryError(f"{url:.200} redirects more than {_MAX_REDIRECTS} times")
 
     def absolute(self, url: str) -> str:
         """Return the URL of a path of the registry; return an absolute URL unchanged."""
@@ -157,11 +183,15 @@ class Connection:
             return url
         return f"{self._schemes[0]}://{self._host}{url}"
 
-    def location(self, response: urllib3.BaseHTTPResponse, requested: str) -> str:
-        """Return the absolute URL in a response's ``Location``, by default the requested URL."""
-        return urljoin(self.absolute(requested), response.headers.get("Location", requested))
+    def location(self, response: Response, requested: str) -> str:
+        """Return the absolute URL in a response's ``Location``, by default the requested URL.
 
-    def pause(self, attempt: int, response: urllib3.BaseHTTPResponse | None = None) -> None:
+        Raises:
+            RegistryError: The URL is not valid, or leads from https to http.
+        """
+        return checked_url(self.absolute(requested), response.headers.get("Location", requested))
+
+    def pause(self, attempt: int, response: Response | None = None) -> None:
         """Wait before the next attempt: for the time that the registry demands, else with backoff.
 
         Args:
@@ -175,15 +205,16 @@ class Connection:
         """Return the error for a registry that does not answer."""
         return unreachable(self.registry, action, error)
 
-    def refused(self, method: str, url: str, response: urllib3.BaseHTTPResponse) -> RegistryError:
+    def refused(self, method: str, url: str, response: Response) -> RegistryError:
         """Return the error for a request that the registry refused."""
         request = f"{method} {urlsplit(url).path}"
         if response.status in (401, 403):
-            return RegistryError(
+            return RefusalError(
                 f"the registry {self.registry} refuses {request} ({response.status}):"
                 f" {self._authorizer.explain_refusal()}"
             )
-        return RegistryError(
+        kind = RegistryError if is_busy(response) else RefusalError
+        return kind(
             f"the registry {self.registry} answers {response.status} to"
             f" {request}{_error_text(response)}"
         )
@@ -193,31 +224,28 @@ class Connection:
         method: str,
         target: str,
         url: str,
-        body: bytes | None,
+        body: Body | None,
         headers: Mapping[str, str],
         stream: bool,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> Response:
         """Send one request; while both https and http are possible, find the right one."""
         switched = False
         while True:
             may_switch = len(self._schemes) > 1 and not switched
             try:
-                response = self._pool.request(
-                    method,
-                    target,
-                    body=body,
-                    headers=dict(headers),
-                    preload_content=not stream,
-                    redirect=method in ("GET", "HEAD"),
+                response = self._send_anywhere(
+                    method, target, body=body, headers=headers, stream=stream
                 )
-            except (SSLError, MaxRetryError, ProtocolError) as e:
+            except ReadTimeoutError:
+                raise
+            except HTTPError as e:
                 if _requires_certificate(e):
                     raise RegistryError(
                         f"the registry {self.registry} requires a client certificate: put NAME.cert"
-                        f" and NAME.key into {_CERTIFICATES}/{self._host}"
+                        f" and NAME.key into {transport.CERTIFICATES}/{self._host}"
                     ) from e
-                if self._insecure and "CERTIFICATE_VERIFY_FAILED" in str(e):
-                    self._pool = _pool(self._host, verify=False)
+                if self._insecure and self._own.verifies and "CERTIFICATE_VERIFY_FAILED" in str(e):
+                    self._own = Transport(self._host, verify=False)
                     _warn_unverified(self.registry)
                 elif may_switch and (self._schemes[0] == "http" or _is_without_tls(e)):
                     self._schemes.reverse()
@@ -227,16 +255,15 @@ class Connection:
             else:
                 # A server with TLS answers 400 to a request without TLS.
                 if not (may_switch and self._schemes[0] == "http" and response.status == 400):
-                    if target.startswith(f"{self._schemes[0]}://{self._host}/"):
+                    if self._is_own(target):
                         del self._schemes[1:]
                     return response
-                response.drain_conn()
                 self._schemes.reverse()
                 switched = True
             target = self.absolute(url)
 
 
-def is_busy(response: urllib3.BaseHTTPResponse) -> bool:
+def is_busy(response: Response) -> bool:
     """Return True if the request may succeed later: the status is 429, or 500 and above."""
     return response.status == 429 or response.status >= 500
 
@@ -244,45 +271,18 @@ def is_busy(response: urllib3.BaseHTTPResponse) -> bool:
 def _seconds(retry_after: str, default: float) -> float:
     """Return the value of ``Retry-After`` (a number or a date) in seconds."""
     try:
-        return float(_REDIRECTS.parse_retry_after(retry_after))
-    except InvalidHeader:
+        return float(urllib3.Retry().parse_retry_after(retry_after))
+    except (InvalidHeader, ValueError, OverflowError):
         return default
 
 
-def _error_text(response: urllib3.BaseHTTPResponse) -> str:
+def _error_text(response: Response) -> str:
     try:
         errors = json.loads(response.data)["errors"]
         text = "; ".join(str(e.get("message") or e.get("code")) for e in errors)
     except Exception:
         return ""
     return f": {one_line(text)}"
-
-
-def _pool(host: str, verify: bool = True) -> urllib3.PoolManager:
-    """Return a connection pool that uses the certificates in Docker's folder for the host.
-
-    Raises:
-        RegistryError: A certificate cannot be used.
-    """
-    certificates = sorted((Path(_CERTIFICATES) / host).glob("*.c*rt"))
-    if verify and not certificates:
-        return urllib3.PoolManager(timeout=_TIMEOUT, retries=_REDIRECTS)
-    context = ssl.create_default_context()
-    for path in certificates:
-        try:
-            if path.suffix == ".crt":
-                context.load_verify_locations(path)
-            else:  # A client certificate: NAME.cert, with its key in NAME.key.
-                key = path.with_suffix(".key")
-                if not key.exists():
-                    raise FileNotFoundError(f"its key {key} is missing")
-                context.load_cert_chain(path, key)
-        except OSError as e:  # An ssl.SSLError is an OSError.
-            raise RegistryError(f"the certificate {path} cannot be used: {e}") from None
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return urllib3.PoolManager(timeout=_TIMEOUT, retries=_REDIRECTS, ssl_context=context)
 
 
 def _warn_unverified(registry: str) -> None:

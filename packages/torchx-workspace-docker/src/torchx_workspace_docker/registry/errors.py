@@ -11,6 +11,10 @@ class RegistryError(BackendError, WorkspaceError):
     exit_code = 3
 
 
+class RefusalError(RegistryError):
+    """A registry answers that a request is not allowed or not possible."""
+
+
 def unreachable(registry: str, action: str, error: Exception) -> RegistryError:
     """Return the error for a registry that does not answer.
 

@@ -1,0 +1,283 @@
+"""HTTP requests with limits for the size and the time of a response."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from torchx_workspace_docker.registry.errors import RegistryError
+
+#: Where Docker keeps the certificates of single registries.
+CERTIFICATES = "/etc/docker/certs.d"
+#: How long the content of a response may take, in seconds; a stream adds its size over this rate.
+DEADLINE = 120.0
+_SLOWEST_RATE = 64 << 10
+#: The largest content of a response that is not a stream, in bytes. The specification of registries
+#: limits manifests to 4 MB.
+MAX_CONTENT = 8 << 20
+_BLOCK = 1 << 20
+_TIMEOUT = urllib3.Timeout(connect=10, read=DEADLINE)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+#: The content of a request: bytes, or a function that returns the blocks, for each attempt anew.
+Body = bytes | Callable[[], Iterable[bytes]]
+Origin = tuple[str, str, int]
+
+
+@dataclass
+class Response:
+    """A response whose content was read, or can be read as a stream.
+
+    Args:
+        status: The HTTP status.
+        headers: The headers; names are case-insensitive.
+        url: The URL that has answered; after a redirect, the new one.
+        data: The content; empty for a stream.
+        raw: The response of urllib3.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    url: str
+    data: bytes
+    raw: urllib3.BaseHTTPResponse
+
+    def stream(self, size: int) -> Iterator[bytes]:
+        """Yield the content of a stream in blocks.
+
+        Args:
+            size: The expected size, in bytes.
+
+        Raises:
+            RegistryError: The content is larger than ``size``.
+            urllib3.exceptions.HTTPError: The connection fails, or is too slow.
+        """
+        left = size
+        try:
+            with _deadline(self.raw, DEADLINE + size / _SLOWEST_RATE):
+                for block in self.raw.stream(_BLOCK, decode_content=False):
+                    left -= len(block)
+                    if left < 0:
+                        raise RegistryError(
+                            f"{self.url} sends more than the {size} bytes of a blob"
+                        )
+                    yield block
+        finally:
+            self.raw.close()
+
+
+class Transport:
+    """Sends requests to any server.
+
+    Args:
+        host: The host, with a port if it is not the default one, whose certificates in Docker's
+            folder are used; empty for none.
+        verify: Whether to verify certificates.
+
+    Raises:
+        RegistryError: A certificate cannot be used.
+    """
+
+    def __init__(self, host: str = "", verify: bool = True) -> None:
+        self.verifies = verify
+        self._pool = _pool(host, verify)
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        stream: bool = False,
+    ) -> Response:
+        """Send a request, without retries and redirects.
+
+        Args:
+            method: The HTTP method.
+            url: An absolute URL.
+            body: The content to send.
+            headers: Headers to send.
+            stream: Whether the caller reads the content of a successful response.
+
+        Raises:
+            RegistryError: The content of the response is too large.
+            urllib3.exceptions.HTTPError: The server does not answer, or is too slow.
+        """
+        raw = self._pool.request(
+            method,
+            url,
+            body=body() if callable(body) else body,
+            headers=dict(headers or {}),
+            preload_content=False,
+            redirect=False,
+            retries=False,
+        )
+        if stream and 200 <= raw.status < 300:
+            return Response(raw.status, raw.headers, url, b"", raw)
+        return Response(raw.status, raw.headers, url, _content(raw, url), raw)
+
+
+def origin(url: str) -> Origin:
+    """Return scheme, host and port of a URL.
+
+    Raises:
+        RegistryError: The URL is not valid.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+        return parts.scheme, (parts.hostname or "").lower(), port
+    except (ValueError, KeyError):
+        raise RegistryError(
+            f"'{url:.200}' is not a valid URL; it must begin with https://"
+        ) from None
+
+
+def checked_url(base: str, location: str) -> str:
+    """Return the absolute URL of a header ``Location``.
+
+    Args:
+        base: The URL whose response had the header.
+        location: The value of the header, which may be a relative URL.
+
+    Raises:
+        RegistryError: The URL is not valid, or leads from https to http.
+    """
+    try:
+        target = urljoin(base, location)
+    except ValueError:
+        raise RegistryError(f"{base} answers with an invalid Location: '{location:.200}'") from None
+    if origin(base)[0] == "https" and origin(target)[0] != "https":
+        raise RegistryError(
+            f"{base} leads to {target}, which has no TLS; the registry must be configured with its"
+            " https address"
+        )
+    return target
+
+
+def _content(raw: urllib3.BaseHTTPResponse, url: str) -> bytes:
+    """Return the content of a response, and release the connection."""
+    blocks = []
+    size = 0
+    try:
+        with _deadline(raw, DEADLINE):
+            for block in raw.stream(_BLOCK, decode_content=False):
+                size += len(block)
+                if size > MAX_CONTENT:
+                    raise RegistryError(f"{url} sends more than {MAX_CONTENT >> 20} MB")
+                blocks.append(block)
+    except BaseException:
+        raw.close()
+        raise
+    raw.release_conn()
+    return b"".join(blocks)
+
+
+@contextmanager
+def _deadline(raw: urllib3.BaseHTTPResponse, seconds: float) -> Iterator[None]:
+    """Interrupt the reading of a response's content after a time.
+
+    Raises:
+        urllib3.exceptions.ReadTimeoutError: The content was not complete in time.
+    """
+    sock = getattr(raw.connection, "sock", None)  # None if the content came with the headers.
+    with _interruption(sock, seconds) if sock else nullcontext():
+        yield
+
+
+@contextmanager
+def _interruption(sock: socket.socket, seconds: float) -> Iterator[None]:
+    """Shut a socket down after a time; the timeout of urllib3 begins anew with each read.
+
+    Raises:
+        urllib3.exceptions.ReadTimeoutError: The time has passed.
+    """
+    expired = threading.Event()
+
+    def interrupt() -> None:
+        expired.set()
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (HTTPError, HTTPException, OSError):
+        if not expired.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        message = f"the response was not complete after {seconds:.0f} seconds"
+        raise ReadTimeoutError(None, "", message)  # type: ignore[arg-type]
+
+
+class _TimedHeaders:
+    """Mixin for connections: limits the time until the headers of a response are complete."""
+
+    sock: socket.socket
+
+    def getresponse(self, *args: Any, **kwargs: Any) -> Any:
+        with _interruption(self.sock, DEADLINE):
+            return super().getresponse(*args, **kwargs)  # type: ignore[misc]
+
+
+class _HTTPConnection(_TimedHeaders, urllib3.connection.HTTPConnection):
+    pass
+
+
+class _HTTPSConnection(_TimedHeaders, urllib3.connection.HTTPSConnection):
+    pass
+
+
+class _HTTPPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _HTTPConnection
+
+
+class _HTTPSPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _HTTPSConnection
+
+
+def _pool(host: str, verify: bool) -> urllib3.PoolManager:
+    context = _tls_context(host, verify)
+    options: dict[str, Any] = {} if context is None else {"ssl_context": context}
+    pool = urllib3.PoolManager(timeout=_TIMEOUT, **options)
+    pool.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
+    return pool
+
+
+def _tls_context(host: str, verify: bool) -> ssl.SSLContext | None:
+    """Return a context with the host's certificates in Docker's folder, or None for defaults."""
+    certificates = sorted((Path(CERTIFICATES) / host).glob("*.c*rt")) if host else []
+    if verify and not certificates:
+        return None
+    context = ssl.create_default_context()
+    for path in certificates:
+        try:
+            if path.suffix == ".crt":
+                context.load_verify_locations(path)
+            else:  # A client certificate: NAME.cert, with its key in NAME.key.
+                key = path.with_suffix(".key")
+                if not key.exists():
+                    raise FileNotFoundError(f"its key {key} is missing")
+                context.load_cert_chain(path, key)
+        except OSError as e:  # An ssl.SSLError is an OSError.
+            raise RegistryError(f"the certificate {path} cannot be used: {e}") from None
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
