@@ -884,7 +884,7 @@ def test_documents_are_whole_and_a_person_is_warned_of_secrets(
 
 
 def test_errors_about_arguments_show_no_secret(cli: Any, tmp_path: Path) -> None:
-    (tmp_path / "secrets.py").write_text(
+    (tmp_path / "secret_args.py").write_text(
         '''
 from torchx_specs import AppDef
 
@@ -900,7 +900,7 @@ def env(env: dict[str, str], token: str = "") -> AppDef:
 '''
     )
     for words in (["--env", "HF_TOKEN:s3cret"], ["--env", "A=1", "--token=s3cret", "--token=s3x"]):
-        result = cli("run", "secrets.py:env", *words)
+        result = cli("run", "secret_args.py:env", *words)
         assert result.code == 2
         assert "s3cret" not in result.error
         assert "***" in result.error
