@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
 from urllib3.exceptions import HTTPError
 
-from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import connection
 from torchx_workspace_docker.registry.authorization import Scopes
 from torchx_workspace_docker.registry.connection import Connection, is_busy
@@ -41,23 +39,15 @@ class Registry:
     """Client for one registry.
 
     Args:
-        reference: Any image in the registry; only its registry is used.
-        insecure: Whether the registry may be reached without TLS.
+        connection: The connection to the registry.
         push_to: The repository to which images are pushed; empty for none. For other repositories,
             only the right to pull is requested, because some registries refuse a token with rights
             that the user lacks.
-        sleep: Function that waits for a number of seconds, between two attempts.
     """
 
-    def __init__(
-        self,
-        reference: Reference,
-        insecure: bool = False,
-        push_to: str = "",
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.name = reference.registry
-        self._connection = Connection(reference, insecure, sleep)
+    def __init__(self, connection: Connection, push_to: str = "") -> None:
+        self.name = connection.registry
+        self._connection = connection
         self._push_to = push_to
         self._unmountable: set[tuple[str, str]] = set()
 
