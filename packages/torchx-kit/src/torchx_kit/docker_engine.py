@@ -1,4 +1,4 @@
-"""The Docker Engine that the environment names, in error messages."""
+"""Error messages about the Docker Engine that ``DOCKER_HOST`` names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 
 
 def engine_address() -> str:
-    """Return the address of the engine (``DOCKER_HOST``), without a password."""
+    """Return the address of the Docker Engine, without a password."""
     return masked_text(os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS)
 
 

@@ -33,7 +33,8 @@ def patched_config(
         base: The configuration of the base image.
         diff_ids: The digests of the added layers before compression.
         base_digest: The digest of the base image.
-        created: The date of the image (RFC 3339). The default gives the same bytes at any time.
+        created: The date of the image (RFC 3339). The default is a constant, so that equal
+            inputs give equal bytes.
     """
     config = copy.deepcopy(dict(base))
     run = dict(config.get("config") or {})

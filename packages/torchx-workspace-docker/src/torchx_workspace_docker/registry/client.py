@@ -147,7 +147,7 @@ class Registry:
                 (*self._scopes(repository), f"repository:{source}:pull"),
                 expected=(201, 202),
             )
-        except RefusalError:  # Upload the blob; without the right to push, that is refused too.
+        except RefusalError:  # The caller uploads the blob, if it has the right to push.
             self._unmountable.add((repository, source))
             return False
         if response.status == 202:  # The registry has begun an upload instead; cancel it.
@@ -276,7 +276,7 @@ class Registry:
         return True
 
     def put_manifest(self, repository: str, tag: str, data: bytes, media_type: str) -> str:
-        """Push the manifest of an image under a tag, check it, and return its digest.
+        """Push the manifest of an image under a tag, read it back, and return its digest.
 
         The registry must have all blobs of the image.
         """
@@ -320,7 +320,7 @@ class Registry:
         return self._connection.location(response, url)
 
     def _resume(self, repository: str, location: str) -> tuple[str, int] | None:
-        """Return URL and received bytes of an interrupted upload; None if the upload is lost."""
+        """Return an upload's URL and the number of received bytes; None if the upload is lost."""
         response = self._request("GET", location, repository, expected=range(200, 500))
         found = re.match(r"\D*\d+-(\d{1,18})$", response.headers.get("Range", ""))
         if response.status not in (200, 204) or not found:
