@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of some modules on every engine; engines start one after the other."""
     if "engine" in metafunc.fixturenames:
         engines = ["installed"]
-        if metafunc.module.__name__ in ON_SECOND_ENGINES:
+        if metafunc.module.__name__.rpartition(".")[2] in ON_SECOND_ENGINES:
             engines += SECOND_ENGINES
         metafunc.parametrize("engine", engines, indirect=True, scope="session")
 

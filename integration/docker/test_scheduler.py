@@ -231,7 +231,8 @@ def test_failed_submission_leaves_nothing(
     api.create_volume("torchx-test-kept")
     try:
         with pytest.raises(BackendError, match=message) as caught:
-            scheduler.submit(app, {})
+            # The engine does not see whether an init process finds the program.
+            scheduler.submit(app, {"init": False})
         assert "\n" not in str(caught.value)
         assert api.containers(all=True) == []
         assert api.networks(filters={"label": LABEL_APP_ID}) == []
@@ -239,6 +240,15 @@ def test_failed_submission_leaves_nothing(
         assert [volume["Name"] for volume in api.volumes()["Volumes"]] == ["torchx-test-kept"]
     finally:
         api.remove_volume("torchx-test-kept")
+
+
+def test_missing_program_is_named_in_the_logs(scheduler: DockerScheduler, ended: Ended) -> None:
+    role = Role("r", BUSYBOX, entrypoint="no-such-program")
+    app_id = scheduler.submit(AppDef("app", [role]), {"pull": "never"})
+    described = ended(app_id)
+    assert described.state == AppState.FAILED
+    assert described.roles_statuses[0].replicas[0].exit_code == 127
+    assert "no-such-program" in "".join(scheduler.log_iter(app_id, "r"))
 
 
 def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler) -> None:

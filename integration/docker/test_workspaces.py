@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,17 @@ def test_changed_file_becomes_a_layer_on_the_previous_image(
         layers = [api.inspect_image(name)["RootFS"]["Layers"] for name in images()]
         counts.append(sorted(map(len, layers)))
     assert counts == [[2], [2, 3]]
+
+
+def test_image_has_the_date_of_its_build(
+    scheduler: DockerScheduler, projects: dict[str, Path], images: Callable[[], dict[str, str]]
+) -> None:
+    before = int(time.time())
+    app = AppDef("app", [reader("a", projects["one"])])
+    scheduler.submit(app, {"pull": "never", "quiet": True})
+    ((name, _),) = images().items()
+    (image,) = scheduler._docker_client.api.images(name=name)
+    assert before <= image["Created"] <= time.time() + 1
 
 
 def test_failed_build_starts_no_container(

@@ -305,7 +305,8 @@ def test_default_platform_selects_an_image_of_an_index(
 def push_copy_for_s390x(registry_name: str, base: str, tag: str) -> str:
     """Push a copy of an image whose configuration names the architecture s390x."""
     reference = Reference.parse(base)
-    registry, repository = Registry(reference), reference.repository
+    repository = reference.repository
+    registry = Registry(connection.Connection(reference), push_to=repository)
     found = registry.manifest(repository, reference.version)
     assert found is not None
     manifest = json.loads(found.data)

@@ -87,7 +87,7 @@ def serve() -> Iterator[Callable[[Answer], HostileRegistry]]:
 
 
 def registry_of(server: HostileRegistry, push_to: str = "a") -> Registry:
-    return Registry(Reference(server.name, "a", "1"), push_to=push_to)
+    return Registry(Connection(Reference(server.name, "a", "1")), push_to)
 
 
 def answered_location(base: str, location: str) -> str:

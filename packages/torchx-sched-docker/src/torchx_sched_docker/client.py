@@ -5,13 +5,12 @@ The docker library is imported only when an engine is needed, so a dry run does 
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from torchx_kit.docker_engine import no_engine_message
 from torchx_kit.errors import translated_errors
 from torchx_specs.errors import BackendError, one_line
-from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 #: How long one response of the engine may take, in seconds. A busy engine starts containers slowly.
 TIMEOUT = 300
 _PING_TIMEOUT = 5
-_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 
 
 class NoEngineError(BackendError):
@@ -93,13 +91,5 @@ def translate_error(error: Exception, action: str) -> BackendError | None:
         text = one_line(error.explanation or str(error))
         return EngineError(f"cannot {action}: {text}", error.status_code or 0)
     if isinstance(error, (requests.exceptions.RequestException, docker.errors.DockerException)):
-        return NoEngineError(
-            f"cannot {action}: no answer from the Docker Engine at {engine_address()}"
-            f" ({one_line(error)}); start it, or set DOCKER_HOST to its address"
-        )
+        return NoEngineError(no_engine_message(action, error))
     return None
-
-
-def engine_address() -> str:
-    """Return the address of the engine, without a password."""
-    return masked_text(os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS)

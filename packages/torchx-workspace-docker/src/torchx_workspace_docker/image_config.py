@@ -25,7 +25,7 @@ def working_folder(config: Mapping[str, Any]) -> str:
 
 
 def patched_config(
-    base: Mapping[str, Any], diff_ids: Sequence[str], base_digest: str
+    base: Mapping[str, Any], diff_ids: Sequence[str], base_digest: str, created: str = _NO_TIME
 ) -> dict[str, Any]:
     """Return the configuration of an image with more layers than its base.
 
@@ -33,6 +33,8 @@ def patched_config(
         base: The configuration of the base image.
         diff_ids: The digests of the added layers before compression.
         base_digest: The digest of the base image.
+        created: The date of the image (RFC 3339). The default is a constant, so that equal
+            inputs give equal bytes.
     """
     config = copy.deepcopy(dict(base))
     run = dict(config.get("config") or {})
@@ -42,13 +44,13 @@ def patched_config(
         LABEL_BASE: base_digest,
     }
     config["config"] = run
-    config["created"] = _NO_TIME
+    config["created"] = created
     rootfs = dict(config.get("rootfs") or {"type": "layers", "diff_ids": []})
     rootfs["diff_ids"] = [*(rootfs.get("diff_ids") or []), *diff_ids]
     config["rootfs"] = rootfs
     config["history"] = [
         *(config.get("history") or []),
-        *({"created": _NO_TIME, "created_by": "torchx workspace"} for _ in diff_ids),
+        *({"created": created, "created_by": "torchx workspace"} for _ in diff_ids),
     ]
     for transient in ("container", "container_config", "id", "parent"):
         config.pop(transient, None)

@@ -119,7 +119,7 @@ class IgnoreRules:
     def verdict(
         self, path: str, is_folder: bool, above: Verdict = ROOT, defaults: bool = True
     ) -> Verdict:
-        """Return the verdict for one path; it is ``above`` itself if nothing matches the path.
+        """Return the verdict for one path; ``above`` itself if no rule matches the path.
 
         Args:
             path: The path relative to the root, with ``/``.

@@ -92,8 +92,8 @@ def workspace_files(
     with the same path, the later project's is used. Empty folders are skipped.
 
     A symbolic link to a path in the same project becomes a relative link. Links to missing paths
-    outside, sockets, pipes and devices are skipped with a warning, and so are files that look like
-    secrets, unless a rule includes them.
+    outside, sockets, pipes and devices are skipped with a warning. Files that look like secrets are
+    skipped with a warning too, unless a rule includes them.
 
     Args:
         workspace: The workspace.

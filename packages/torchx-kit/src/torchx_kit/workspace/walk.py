@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules, Verdict
+from torchx_kit.workspace.ignore import DEFAULT_EXCLUDES, ROOT, TORCHX_IGNORE, IgnoreRules, Verdict
 from torchx_kit.workspace.secret_files import looks_secret, warn_left_out
 from torchx_specs.errors import WorkspaceError
 
@@ -96,6 +96,7 @@ def walk_local(
         WorkspaceError: A folder cannot be read.
     """
     pending: list[tuple[str, str, Verdict]] = [(root, "", ROOT)]
+    has_rules = bool(rules)
     while pending:
         folder, relative, verdict = pending.pop()
         folders: list[str] = []
@@ -110,7 +111,11 @@ def walk_local(
             name = entry.name
             path = f"{relative}/{name}" if relative else name
             is_folder = entry.is_dir(follow_symlinks=False)
-            own_verdict = rules.verdict(path, is_folder, verdict)
+            # Most names need no verdict, and this loop runs for each file.
+            if has_rules or name in DEFAULT_EXCLUDES:
+                own_verdict = rules.verdict(path, is_folder, verdict)
+            else:
+                own_verdict = verdict
             if not is_folder:
                 if own_verdict.ignored:
                     continue

@@ -127,7 +127,7 @@ def _build(
 
 
 def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
-    """Return the engine's description of the base image; pull it as the option ``pull`` says."""
+    """Return the engine's description of the base image; the option ``pull`` decides on pulling."""
     import docker.errors
 
     pull = str(cfg.get("pull") or "always")
@@ -200,7 +200,7 @@ def _needs_docker_build(plan: Plan, base: Mapping[str, Any]) -> bool:
     """Return True if a layer that TorchX makes might replace folders or links of the image."""
     config = base.get("Config") or {}
     if str(config.get("User") or "") not in _ROOT_USERS:
-        return True  # The working folder may belong to that user; a layer would give it to root.
+        return True  # A layer would change the owner of the working directory to root.
     if working_folder(config) != "/":
         return False
     return any(entry.path.partition("/")[0] in _SYSTEM_FOLDERS for entry in plan.files)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.docker_engine import no_engine_message
 from torchx_kit.errors import translated_errors
 from torchx_specs.errors import BackendError, TorchXError, WorkspaceError, one_line
-from torchx_specs.redaction import masked_text
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry.credentials import credentials_for
 from torchx_workspace_docker.registry.ecr import is_ecr
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 #: How long one response of the engine may take, in seconds.
 _TIMEOUT = 600
-_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 #: Storage drivers that only the engine's own image store has.
 _ENGINE_DRIVERS = frozenset({"overlay2", "vfs"})
 _CONTAINERD_STORE = ["driver-type", "io.containerd.snapshotter.v1"]
@@ -103,7 +102,7 @@ def has_containerd_store(client: DockerClient, image: Mapping[str, Any]) -> bool
     """
     driver = (image.get("GraphDriver") or {}).get("Name")
     if driver in _ENGINE_DRIVERS:
-        return False  # Without a query: the engine runs programs to answer it.
+        return False  # This avoids a slow query: the engine runs programs to answer /info.
     return _CONTAINERD_STORE in (client.api.info().get("DriverStatus") or ())
 
 
@@ -145,9 +144,5 @@ def _translate_error(error: Exception, action: str) -> TorchXError | None:
     if isinstance(error, docker.errors.APIError):
         return WorkspaceError(f"cannot {action}: {one_line(error.explanation or error)}")
     if isinstance(error, (docker.errors.DockerException, requests.exceptions.RequestException)):
-        address = masked_text(os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS)
-        return BackendError(
-            f"cannot {action}: no answer from the Docker Engine at {address}"
-            f" ({one_line(error)}); start it, or set DOCKER_HOST to its address"
-        )
+        return BackendError(no_engine_message(action, error))
     return None

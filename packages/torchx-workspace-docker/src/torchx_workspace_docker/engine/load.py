@@ -7,6 +7,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from torchx_workspace_docker.archive import tar_chunks, tar_header, tar_size
@@ -94,7 +95,9 @@ def _image_archive(
         progress.advance(len(block))
     check_unchanged(plan)
     layers = [*layers_of(parent), f"sha256:{digest.hexdigest()}"]
-    config = patched_config(_config(base), layers[len(layers_of(base)) :], str(base["Id"]))
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    added = layers[len(layers_of(base)) :]
+    config = patched_config(_config(base), added, str(base["Id"]), now)
     manifest = [
         {
             "Config": "config.json",

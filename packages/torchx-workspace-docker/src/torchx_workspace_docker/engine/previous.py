@@ -1,4 +1,4 @@
-"""Find the previous image of a workspace, so that a build adds only the changed files to it."""
+"""Find the image that the previous build of a workspace made, to add only changed files to it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Authorizer:
     """Obtains and caches the ``Authorization`` headers for a registry.
 
     Args:
-        registry: The registry's name, with which its credentials are looked up.
+        registry: The registry's name, the key of its credentials.
         insecure: Whether credentials may be sent without TLS, if the registry has no TLS either.
     """
 

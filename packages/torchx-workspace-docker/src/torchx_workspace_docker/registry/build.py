@@ -29,6 +29,7 @@ from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.progress import Progress
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry.client import Registry
+from torchx_workspace_docker.registry.connection import Connection
 from torchx_workspace_docker.registry.manifests import DOCKER_MANIFEST, Manifest, sha256
 
 _DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
@@ -97,7 +98,7 @@ def wanted_platform() -> tuple[str, str]:
 def _registry(reference: Reference, cfg: Mapping[str, CfgVal], push_to: str = "") -> Registry:
     insecure = cfg.get("insecure_registries")
     is_insecure = isinstance(insecure, (list, tuple)) and reference.registry in insecure
-    return Registry(reference, insecure=is_insecure, push_to=push_to)
+    return Registry(Connection(reference, insecure=is_insecure), push_to)
 
 
 def _base_manifest(source: Registry, base: Reference) -> tuple[Manifest, bool]:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
 from urllib3.exceptions import HTTPError
 
-from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import connection
 from torchx_workspace_docker.registry.authorization import Scopes
 from torchx_workspace_docker.registry.connection import Connection, is_busy
@@ -41,23 +39,15 @@ class Registry:
     """Client for one registry.
 
     Args:
-        reference: Any image in the registry; only its registry is used.
-        insecure: Whether the registry may be reached without TLS.
+        connection: The connection to the registry.
         push_to: The repository to which images are pushed; empty for none. For other repositories,
             only the right to pull is requested, because some registries refuse a token with rights
             that the user lacks.
-        sleep: Function that waits for a number of seconds, between two attempts.
     """
 
-    def __init__(
-        self,
-        reference: Reference,
-        insecure: bool = False,
-        push_to: str = "",
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.name = reference.registry
-        self._connection = Connection(reference, insecure, sleep)
+    def __init__(self, connection: Connection, push_to: str = "") -> None:
+        self.name = connection.registry
+        self._connection = connection
         self._push_to = push_to
         self._unmountable: set[tuple[str, str]] = set()
 
@@ -157,7 +147,7 @@ class Registry:
                 (*self._scopes(repository), f"repository:{source}:pull"),
                 expected=(201, 202),
             )
-        except RefusalError:  # Upload the blob; without the right to push, that is refused too.
+        except RefusalError:  # The caller uploads the blob, if it has the right to push.
             self._unmountable.add((repository, source))
             return False
         if response.status == 202:  # The registry has begun an upload instead; cancel it.
@@ -286,7 +276,7 @@ class Registry:
         return True
 
     def put_manifest(self, repository: str, tag: str, data: bytes, media_type: str) -> str:
-        """Push the manifest of an image under a tag, check it, and return its digest.
+        """Push the manifest of an image under a tag, read it back, and return its digest.
 
         The registry must have all blobs of the image.
         """
@@ -330,7 +320,7 @@ class Registry:
         return self._connection.location(response, url)
 
     def _resume(self, repository: str, location: str) -> tuple[str, int] | None:
-        """Return URL and received bytes of an interrupted upload; None if the upload is lost."""
+        """Return an upload's URL and the number of received bytes; None if the upload is lost."""
         response = self._request("GET", location, repository, expected=range(200, 500))
         found = re.match(r"\D*\d+-(\d{1,18})$", response.headers.get("Range", ""))
         if response.status not in (200, 204) or not found:

@@ -286,7 +286,7 @@ def _error_text(response: Response) -> str:
 
 
 def _warn_unverified(registry: str) -> None:
-    # This one warning replaces those of urllib3, which repeats them for every request.
+    # urllib3 would repeat its own warning for every request.
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     logger.warning("the certificate of the registry %s is not verified", registry)
 

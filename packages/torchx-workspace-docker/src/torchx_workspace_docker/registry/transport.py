@@ -20,7 +20,8 @@ from torchx_workspace_docker.registry.errors import RegistryError
 
 #: Where Docker keeps the certificates of single registries.
 CERTIFICATES = "/etc/docker/certs.d"
-#: How long the content of a response may take, in seconds; a stream adds its size over this rate.
+#: The time limit for the content of a response, in seconds. A blob has one more second for each
+#: ``_SLOWEST_RATE`` bytes.
 DEADLINE = 120.0
 _SLOWEST_RATE = 64 << 10
 #: The largest content of a response that is not a stream, in bytes. The specification of registries
@@ -81,8 +82,8 @@ class Transport:
     """Sends requests to any server.
 
     Args:
-        host: The host, with a port if it is not the default one, whose certificates in Docker's
-            folder are used; empty for none.
+        host: The host (and port) of a registry. The pool uses the certificates in Docker's folder
+            for this host; empty for none.
         verify: Whether to verify certificates.
 
     Raises:
@@ -187,7 +188,7 @@ def _content(raw: urllib3.BaseHTTPResponse, url: str) -> bytes:
 
 @contextmanager
 def _deadline(raw: urllib3.BaseHTTPResponse, seconds: float) -> Iterator[None]:
-    """Interrupt the reading of a response's content after a time.
+    """Limit the time in which the content of a response may be read.
 
     Raises:
         urllib3.exceptions.ReadTimeoutError: The content was not complete in time.
@@ -199,7 +200,7 @@ def _deadline(raw: urllib3.BaseHTTPResponse, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _interruption(sock: socket.socket, seconds: float) -> Iterator[None]:
-    """Shut a socket down after a time; the timeout of urllib3 begins anew with each read.
+    """Shut a socket down after some seconds, because urllib3 limits only the time of each read.
 
     Raises:
         urllib3.exceptions.ReadTimeoutError: The time has passed.
