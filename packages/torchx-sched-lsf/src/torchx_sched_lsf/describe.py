@@ -27,9 +27,6 @@ from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-# After this time without an end of the submission, the submitting process is assumed to be dead.
-_SUBMISSION_SECONDS = 600.0
-
 _WAITING = frozenset({"PEND", "PSUSP", "WAIT"})
 _ACTIVE = frozenset({"RUN", "USUSP", "SSUSP"})
 
@@ -260,16 +257,14 @@ class _AppDescription:
 
     def _set_state_of_missing_job(self, status: ReplicaStatus, role: int, k: int) -> None:
         """Set the state of a replica whose job is not submitted, as far as is known."""
-        limit = (
-            self.entry.submitted + _SUBMISSION_SECONDS + sum(len(r.jobs) for r in self.entry.roles)
-        )
+        deadline = self.entry.submitted + self.entry.submission_seconds
         if self._is_cancelled:
             status.state = AppState.CANCELLED
             status.reason = "the app was cancelled before this job was submitted"
         elif self._was_ended_by_us(role, k):
             status.state = AppState.CANCELLED
             status.reason = "another replica failed before this job was submitted"
-        elif self.entry.complete or time.time() > limit:
+        elif self.entry.complete or time.time() > deadline:
             status.state = AppState.FAILED
             status.reason = "the submission was interrupted before this job was submitted"
         else:

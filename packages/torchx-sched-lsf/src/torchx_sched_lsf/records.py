@@ -20,6 +20,10 @@ from torchx_sched_lsf.script import RECORDS
 #: Name of the script in the record. It copies itself to ``script``, which the jobs run.
 SCRIPT = "torchx-bsub.sh"
 
+# Time limit of a submission, and the additional time for each replica.
+_SUBMISSION_SECONDS = 600.0
+_REPLICA_SECONDS = 10.0
+
 
 @dataclass
 class RoleEntry:
@@ -66,6 +70,11 @@ class Entry:
     def record(self) -> str:
         """Path of the app's record."""
         return record_path(self.folder, self.app_id)
+
+    @property
+    def submission_seconds(self) -> float:
+        """How long the submission may take, in seconds."""
+        return _SUBMISSION_SECONDS + _REPLICA_SECONDS * sum(len(role.jobs) for role in self.roles)
 
     @property
     def jobs(self) -> list[str]:

@@ -255,7 +255,8 @@ submit() {{
     if [[ $tx_output =~ Job\\ \\<([0-9]+)\\>\\ is\\ submitted ]]; then
         tx_id=${{BASH_REMATCH[1]}}
     else # LSF may have accepted the job all the same, so search for its name
-        read -r tx_id tx_rest <<< "$(bjobs -a -J "$tx_job" 2> /dev/null < /dev/null | sed -n 2p)"
+        read -r tx_id tx_rest <<< "$(bjobs -a -w -J "$tx_job" 2> /dev/null < /dev/null | sed -n 2p)"
+        [[ $tx_id =~ ^[0-9]+$ ]] || tx_id=
     fi
     [ -z "$tx_id" ] || echo "$1 $2 $tx_id" >> "$tx_record/jobs"
     if [ -z "$tx_id" ] || [ "$tx_code" -ne 0 ]; then
@@ -270,7 +271,7 @@ tx_submit_all() {{
     tx_head= tx_failed= tx_quiet=
     # With BSUB_QUIET, bsub would not print the job's id. The job gets the variable all the same.
     [ -z "${{BSUB_QUIET+x}}" ] || tx_quiet='export BSUB_QUIET=Y; '
-    unset BSUB_QUIET BSUB_QUIET2 LSB_BJOBS_FORMAT
+    unset BSUB_QUIET BSUB_QUIET2
     tx_read_version
     {submissions}
     tx_check

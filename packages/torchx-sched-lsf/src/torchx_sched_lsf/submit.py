@@ -21,9 +21,6 @@ from torchx_sched_lsf.records import SCRIPT, Entry, Index, LsfRecord, RoleEntry
 from torchx_sched_lsf.request import LsfBsub
 from torchx_specs.errors import BackendError, RequestError
 
-# Time limit of the script, and the additional time for each replica.
-_TIMEOUT_SECONDS = 600.0
-_REPLICA_SECONDS = 10.0
 # After this time without an accepted job, a warning says that bsub waits.
 _SILENT_SECONDS = 8.0
 # How long to wait for the end of a submission that was interrupted.
@@ -66,8 +63,7 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
     try:
         with _warning_of_silence(record, replicas):
             # jobs inherit the environment of the script, so do not set LC_ALL for it
-            timeout = _TIMEOUT_SECONDS + replicas * _REPLICA_SECONDS
-            lsf.run(*request.cmd, path, timeout=timeout, env={})
+            lsf.run(*request.cmd, path, timeout=entry.submission_seconds, env={})
     except UnreachableError as e:
         _undo(lsf, record, entry, index)
         raise UnreachableError(
