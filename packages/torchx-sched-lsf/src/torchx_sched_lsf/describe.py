@@ -77,7 +77,9 @@ def describe_all(
     for app in apps:
         description = app.describe(explanations)
         descriptions[app.entry.app_id] = description
-        if is_terminal(description.state):
+        # While the submission goes on, LSF may still accept a job.
+        is_submitted = app.entry.complete or time.time() > app.entry.submission_deadline
+        if is_terminal(description.state) and is_submitted:
             app.entry.final = _to_dict(description)
             index.put(app.entry)
     return descriptions
@@ -257,14 +259,13 @@ class _AppDescription:
 
     def _set_state_of_missing_job(self, status: ReplicaStatus, role: int, k: int) -> None:
         """Set the state of a replica whose job is not submitted, as far as is known."""
-        deadline = self.entry.submitted + self.entry.submission_seconds
         if self._is_cancelled:
             status.state = AppState.CANCELLED
             status.reason = "the app was cancelled before this job was submitted"
         elif self._was_ended_by_us(role, k):
             status.state = AppState.CANCELLED
             status.reason = "another replica failed before this job was submitted"
-        elif self.entry.complete or time.time() > deadline:
+        elif self.entry.complete or time.time() > self.entry.submission_deadline:
             status.state = AppState.FAILED
             status.reason = "the submission was interrupted before this job was submitted"
         else:
@@ -293,9 +294,10 @@ class _AppDescription:
         if status.state == AppState.FAILED and self._is_cancelled:
             status.state = AppState.CANCELLED
         if status.state == AppState.FAILED and status.exit_code == 127 and not status.reason:
+            host = f"host {job.host}" if job.host else "the host"
             status.reason = (
-                f"exit code 127: host {job.host} cannot see {self.entry.folder}; set the option"
-                " jobdir to a directory on a file system that all hosts share"
+                f"exit code 127: {host} cannot see {self.entry.folder}; set the option jobdir to a"
+                " directory on a file system that all hosts share"
             )
 
     def _set_state_of_forgotten_job(

@@ -77,6 +77,11 @@ class Entry:
         return _SUBMISSION_SECONDS + _REPLICA_SECONDS * sum(len(role.jobs) for role in self.roles)
 
     @property
+    def submission_deadline(self) -> float:
+        """Time after which the submission has ended or was interrupted, in epoch seconds."""
+        return self.submitted + self.submission_seconds
+
+    @property
     def jobs(self) -> list[str]:
         """Ids of all jobs that are known to be submitted."""
         return [job for role in self.roles for job in role.jobs if job]

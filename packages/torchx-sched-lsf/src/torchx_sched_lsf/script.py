@@ -137,7 +137,8 @@ tx_watch() {{
         sleep 5 &
         tx_sleep=$!
         wait "$tx_sleep"
-        # of all replicas, the one that renames the file acts
+        [ -e "$tx_record/signalled" ] || continue
+        # Of all replicas, the one that renames the file acts.
         mv "$tx_record/signalled" "$tx_record/signalled-$1-$2" 2> /dev/null || continue
         sleep 1
         while read -r tx_d tx_e tx_f tx_g tx_h; do

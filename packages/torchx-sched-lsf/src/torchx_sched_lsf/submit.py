@@ -115,6 +115,7 @@ def _warning_of_silence(record: LsfRecord, replicas: int) -> Iterator[None]:
 
 def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
     """Stop an interrupted submission and kill its jobs; the app stays in the index."""
+    logger.warning("the submission of lsf://torchx/%s is interrupted: ending it", entry.app_id)
     entry.cancelled = True
     index.put(entry)
     record.cancel()
@@ -129,7 +130,7 @@ def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
         entry.app_id,
         f"its {len(entry.jobs)} submitted jobs are killed"
         if entry.complete
-        else "LSF may still accept jobs: cancel the app again to end them",
+        else "LSF may still accept jobs: to end them, cancel the app",
     )
 
 
