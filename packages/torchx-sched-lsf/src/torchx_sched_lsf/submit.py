@@ -77,6 +77,8 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
         _kill_jobs(lsf, app_id)
         record.remove()
         index.remove(app_id)
+        if "bsub: command not found" in str(e):
+            raise LsfError(lsf.not_installed.format(name="bsub")) from None
         # the error contains the messages of bsub, which the script prints
         raise LsfError(f"bsub: {str(e).removeprefix('/bin/bash: ')}") from None
     except BaseException:  # Ctrl-C
