@@ -20,7 +20,7 @@ from torchx_sched_lsf.script import RECORDS
 #: Name of the script in the record. It copies itself to ``script``, which the jobs run.
 SCRIPT = "torchx-bsub.sh"
 
-# Time limit of a submission, and the additional time for each replica.
+# Time limit of a submission, and the additional time for each replica of the app.
 _SUBMISSION_SECONDS = 600.0
 _REPLICA_SECONDS = 10.0
 
@@ -115,7 +115,7 @@ class LsfRecord(JobRecord):
         try:
             self.host.write(posixpath.join(self.path, "cancelled"), "")
         except HostFileError:
-            pass  # without a record, no script runs that would read the file
+            pass  # without a record, there is no script that would read the file
 
     def is_cancelled(self) -> bool:
         """Return whether the user cancelled the app."""

@@ -1,7 +1,7 @@
 """Submission of an app: a job for each replica, or none at all.
 
-The index has the app before LSF has its first job, and a process of its own submits the jobs. So an
-interrupted client loses no job: the submission either completes, or ends with all its jobs killed.
+The app is in the index before LSF gets its first job, and the script calls bsub in the background.
+So an interrupted client loses no job: the submission completes, or all its jobs are killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchx_sched_lsf.records import SCRIPT, Entry, Index, LsfRecord, RoleEntry
 from torchx_sched_lsf.request import LsfBsub
 from torchx_specs.errors import BackendError, RequestError
 
-# After this time without an accepted job, a warning says that bsub waits.
+# A warning follows if the submission takes longer than this.
 _SILENT_SECONDS = 8.0
 # How long to wait for the end of a submission that was interrupted.
 _INTERRUPTED_SECONDS = 15.0
@@ -90,7 +90,7 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
 
 @contextmanager
 def _warning_of_silence(record: LsfRecord, replicas: int) -> Iterator[None]:
-    """Warn once if bsub waits for LSF, with bsub's own message."""
+    """Warn once if the submission is slow, with bsub's last message."""
 
     def warn() -> None:
         try:
@@ -116,7 +116,7 @@ def _warning_of_silence(record: LsfRecord, replicas: int) -> Iterator[None]:
 
 
 def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
-    """Stop an interrupted submission and kill its jobs; the app stays in the index."""
+    """End an interrupted submission and kill its jobs; the app stays in the index."""
     logger.warning("the submission of lsf://torchx/%s is interrupted: ending it", entry.app_id)
     entry.cancelled = True
     index.put(entry)
