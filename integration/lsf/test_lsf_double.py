@@ -130,7 +130,7 @@ def test_missing_lsf_is_reported(scheduler: LsfScheduler, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(LsfError, match="LSF is not installed: there is no command bjobs on PATH"):
         scheduler.list()
-    with pytest.raises(LsfError, match="bsub"):
+    with pytest.raises(LsfError, match=r"^LSF is not installed: there is no command bsub"):
         scheduler.submit(app("true"), {})
 
 

@@ -56,9 +56,9 @@ def test_replica_that_its_owner_killed_does_not_end_the_others(
 ) -> None:
     script = f'[ $0 = 1 ] && exec sleep 300; until [ -e "{tmp_path}/go" ]; do sleep 0.1; done'
     app_id = scheduler.submit(app(script, macros.replica_id, count=2), {})
-    wait_until(lambda: [job["stat"] for job in jobs(lsf)] == ["RUN", "RUN"])
-    subprocess.run(["bkill", str(jobs(lsf)[1]["id"])], check=True, capture_output=True)
     record = Path(".torchx-lsf", app_id)
+    wait_until(lambda: len(list(record.glob("replica-0-[01]"))) == 2)
+    subprocess.run(["bkill", str(jobs(lsf)[1]["id"])], check=True, capture_output=True)
     wait_until(lambda: list(record.glob("signalled-*")))
     wait_until(lambda: calls(lsf, "bjobs") > 0)
     (tmp_path / "go").touch()
@@ -81,9 +81,9 @@ def test_requeued_job_is_pending_and_can_be_cancelled(scheduler: LsfScheduler, l
 
 
 def test_requeued_job_runs_again(scheduler: LsfScheduler, lsf: Path, tmp_path: Path) -> None:
-    app_id = scheduler.submit(app(f'[ -e "{tmp_path}/again" ] || exec sleep 300'), {})
-    wait_until(lambda: Path(".torchx-lsf", app_id, "replica-0-0").exists())
-    (tmp_path / "again").touch()
+    started = tmp_path / "started"
+    app_id = scheduler.submit(app(f'[ -e "{started}" ] && exit; touch "{started}"; sleep 300'), {})
+    wait_until(started.exists)
     subprocess.run(["brequeue", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
     assert wait(scheduler, app_id).state == AppState.SUCCEEDED
 
@@ -155,5 +155,6 @@ def test_jobs_of_other_tools_are_not_apps(scheduler: LsfScheduler, lsf: Path) ->
     app_id = scheduler.submit(AppDef("x", [Role("main", image="", entrypoint="true")]), {})
     wait(scheduler, app_id)
     scheduler.cancel(app_id)  # has ended: bkill without ids would kill the other job
-    assert unfinished(lsf) == ["nightly-main-0"]
+    wait_until(lambda: unfinished(lsf) == ["nightly-main-0"])
+    assert calls(lsf, "bkill") == 0
     subprocess.run(["bkill", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)

@@ -27,9 +27,6 @@ from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-# After this time without an end of the submission, the submitting process is assumed to be dead.
-_SUBMISSION_SECONDS = 600.0
-
 _WAITING = frozenset({"PEND", "PSUSP", "WAIT"})
 _ACTIVE = frozenset({"RUN", "USUSP", "SSUSP"})
 
@@ -63,7 +60,7 @@ def describe(lsf: Lsf, index: Index, entry: Entry) -> DescribeAppResponse:
 def describe_all(
     lsf: Lsf, index: Index, entries: Iterable[Entry], jobs: Mapping[str, Job]
 ) -> dict[str, DescribeAppResponse]:
-    """Return the descriptions of apps in the index, by app id, with at most one query.
+    """Return the descriptions of apps in the index, by app id, with at most one query of LSF.
 
     Args:
         lsf: The client.
@@ -80,7 +77,9 @@ def describe_all(
     for app in apps:
         description = app.describe(explanations)
         descriptions[app.entry.app_id] = description
-        if is_terminal(description.state):
+        # During the submission, LSF may accept another job of the app.
+        is_submitted = app.entry.complete or time.time() > app.entry.submission_deadline
+        if is_terminal(description.state) and is_submitted:
             app.entry.final = _to_dict(description)
             index.put(app.entry)
     return descriptions
@@ -97,8 +96,7 @@ def refresh(lsf: Lsf, index: Index, entry: Entry) -> None:
 def find_jobs(lsf: Lsf, entry: Entry) -> dict[str, Job]:
     """Return the jobs of an app, by id, in one query.
 
-    While the ids of some jobs are unknown, the jobs are found by their names, and their ids are
-    added to the entry.
+    During the submission, the jobs are found by their names, and their ids are added to the entry.
 
     Raises:
         LsfError: The query failed.
@@ -109,7 +107,7 @@ def find_jobs(lsf: Lsf, entry: Entry) -> dict[str, Job]:
 
 
 def jobs_by_name(entries: Iterable[Entry], jobs: Iterable[Job]) -> dict[str, Job]:
-    """Return jobs by id, and add the ids of jobs that LSF accepted to the entries of their apps.
+    """Return jobs by id, and add the ids to the entries of the apps that the jobs belong to.
 
     Args:
         entries: Entries of apps.
@@ -157,7 +155,8 @@ class _AppDescription:
         self._record = LsfRecord(lsf.host, entry)
         self._jobs = jobs
         self._explanations: Mapping[str, Explanation] = {}
-        # Read the reports after the query: a job that ended before it has reported its end.
+        # The reports are read after the query of bjobs, so a job that bjobs lists as ended has
+        # reported its end.
         self._reports = {
             (n, k): self._record.replica(n, k)
             for n, role in enumerate(entry.roles)
@@ -168,7 +167,7 @@ class _AppDescription:
         self._is_lost = not any(self._reports.values()) and not lsf.host.exists(entry.record)
 
     def unexplained(self) -> list[str]:
-        """Return the ids of the jobs whose state LSF must explain."""
+        """Return the ids of the pending and killed jobs, whose reasons only LSF knows."""
         found = []
         for at, report in self._reports.items():
             job_id = self._job_id(*at)
@@ -223,7 +222,7 @@ class _AppDescription:
         return self.entry.roles[role].jobs[k]
 
     def _was_ended_by_us(self, role: int, k: int) -> bool:
-        """Return whether the replica was ended because another one failed."""
+        """Return whether another replica failed first, so that the app's script killed this one."""
         failure = self._first_failure
         return failure is not None and (failure.role, failure.replica) != (role, k)
 
@@ -243,12 +242,12 @@ class _AppDescription:
         elif job is not None and (job.stat in _WAITING or (job.stat in _ACTIVE and not has_ended)):
             self._set_state_of_job(status, role, k, job)
             if report is not None and job.stat in _WAITING:
-                # LSF requeued the job, so its report is from an earlier run
+                # LSF requeued the job, so the replica's report is from an earlier run.
                 status.reason = "; ".join(filter(None, ("requeued", status.reason)))
         elif report is not None and report.exit_code is not None:
             self._set_recorded_end(status, report.exit_code, role, k)
             if job is not None and job.stat in _ACTIVE and report.exit_code != 0:
-                # The job is about to end or to be requeued: LSF decides which.
+                # LSF has not yet decided whether the job ends or is requeued.
                 status.state, status.reason, status.exit_code = AppState.RUNNING, "", None
         elif job is not None:
             self._set_state_of_job(status, role, k, job)
@@ -259,17 +258,14 @@ class _AppDescription:
         return status
 
     def _set_state_of_missing_job(self, status: ReplicaStatus, role: int, k: int) -> None:
-        """Set the state of a replica whose job is not submitted, as far as is known."""
-        limit = (
-            self.entry.submitted + _SUBMISSION_SECONDS + sum(len(r.jobs) for r in self.entry.roles)
-        )
+        """Set the state of a replica whose job has no known id."""
         if self._is_cancelled:
             status.state = AppState.CANCELLED
             status.reason = "the app was cancelled before this job was submitted"
         elif self._was_ended_by_us(role, k):
             status.state = AppState.CANCELLED
             status.reason = "another replica failed before this job was submitted"
-        elif self.entry.complete or time.time() > limit:
+        elif self.entry.complete or time.time() > self.entry.submission_deadline:
             status.state = AppState.FAILED
             status.reason = "the submission was interrupted before this job was submitted"
         else:
@@ -298,9 +294,10 @@ class _AppDescription:
         if status.state == AppState.FAILED and self._is_cancelled:
             status.state = AppState.CANCELLED
         if status.state == AppState.FAILED and status.exit_code == 127 and not status.reason:
+            host = f"host {job.host}" if job.host else "the host"
             status.reason = (
-                f"exit code 127: host {job.host} cannot see {self.entry.folder}; set the option"
-                " jobdir to a directory on a file system that all hosts share"
+                f"exit code 127: {host} cannot see {self.entry.folder}; set the option jobdir to a"
+                " directory on a file system that all hosts share"
             )
 
     def _set_state_of_forgotten_job(

@@ -20,6 +20,10 @@ from torchx_sched_lsf.script import RECORDS
 #: Name of the script in the record. It copies itself to ``script``, which the jobs run.
 SCRIPT = "torchx-bsub.sh"
 
+# Time limit of a submission, and the additional time for each replica of the app.
+_SUBMISSION_SECONDS = 600.0
+_REPLICA_SECONDS = 10.0
+
 
 @dataclass
 class RoleEntry:
@@ -68,6 +72,16 @@ class Entry:
         return record_path(self.folder, self.app_id)
 
     @property
+    def submission_seconds(self) -> float:
+        """How long the submission may take, in seconds."""
+        return _SUBMISSION_SECONDS + _REPLICA_SECONDS * sum(len(role.jobs) for role in self.roles)
+
+    @property
+    def submission_deadline(self) -> float:
+        """Time after which the submission has ended or was interrupted, in epoch seconds."""
+        return self.submitted + self.submission_seconds
+
+    @property
     def jobs(self) -> list[str]:
         """Ids of all jobs that are known to be submitted."""
         return [job for role in self.roles for job in role.jobs if job]
@@ -101,7 +115,7 @@ class LsfRecord(JobRecord):
         try:
             self.host.write(posixpath.join(self.path, "cancelled"), "")
         except HostFileError:
-            pass  # without a record, no script runs that would read the file
+            pass  # without a record, there is no script that would read the file
 
     def is_cancelled(self) -> bool:
         """Return whether the user cancelled the app."""

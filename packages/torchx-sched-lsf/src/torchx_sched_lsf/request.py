@@ -109,7 +109,7 @@ def container_of(role: Role, cfg: LsfOpts) -> str:
 
 
 def bsub_options(role: Role, cfg: LsfOpts) -> list[str]:
-    """Return the options of bsub for one replica, as LSF reads them if its unit of memory is MB.
+    """Return the options of bsub for one replica, with memory as a number of MB without a unit.
 
     Every version of LSF has these options, except ``-gpu``.
     """
@@ -118,7 +118,7 @@ def bsub_options(role: Role, cfg: LsfOpts) -> list[str]:
 
 
 def _bsub_code(role: Role, cfg: LsfOpts) -> str:
-    """Return :func:`bsub_options` as shell code, with units that the version of LSF supports."""
+    """Return the options of bsub as code of the script, which adds the units at the submission."""
     memory, gpus = f"$(memory {role.resource.memMB})", f"{role.resource.gpu}$tx_per_host"
     resources = [
         f'"{word}"' if "$" in word else quote_ascii(word) for word in _resources(role, memory, gpus)

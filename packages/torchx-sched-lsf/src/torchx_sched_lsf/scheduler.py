@@ -306,7 +306,7 @@ def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
 
 
 def _is_app_id(app_id: str) -> bool:
-    """Return whether :func:`make_app_id` could have made an id; other jobs are never touched."""
+    """Return whether an id has the form of :func:`make_app_id`, so that no other job matches."""
     return app_of_job(job_name(app_id, "role", 0)) == app_id
 
 

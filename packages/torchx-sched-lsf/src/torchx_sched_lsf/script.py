@@ -1,8 +1,8 @@
 r"""The script of an app, which submits the jobs and also runs in each job.
 
 Without arguments, the script submits one job for each replica with bsub, and prints the jobs' ids.
-A process of its own submits the jobs: it completes the submission even if the client is killed, and
-kills the submitted jobs if the user cancels the app before the last one.
+A background process calls bsub, so the submission completes even if the client is killed. If the
+user cancels the app during the submission, this process kills the jobs that it has submitted.
 
 The command of a job is one line that calls the copy of the script with the indices of role and
 replica. So arguments and variables are not on a command line of LSF, and only one shell parses
@@ -95,8 +95,9 @@ tx_roles=(
 
 {run_replica}
 
-# Kills the jobs of the app, except the job with the id $1. The job that runs this is the last one.
-# Without ids, bkill would kill the user's last job.
+# Kills the jobs of the app, except the job with the id $1. The id of the job that runs this
+# function comes last, so that bkill has handled the others before this job ends. Without ids,
+# bkill would kill the user's last job.
 tx_kill_jobs() {{
     tx_ids= tx_own=
     while read -r tx_a tx_b tx_c; do
@@ -109,12 +110,13 @@ tx_kill_jobs() {{
     [ -z "$tx_ids$tx_own" ] || bkill $tx_ids $tx_own > /dev/null 2>&1 < /dev/null
 }}
 
-# Fails the app: role $1, replica $2, host $3, exit code $4, job $5.
+# Records the first failure of the app, and kills the other jobs. Arguments: role, replica, host,
+# exit code and job id of the replica that failed.
 tx_fail() {{
     (set -C && echo "$1 $2 $3 $4" > "$tx_record/failed") 2> /dev/null && tx_kill_jobs "$5"
 }}
 
-# Returns whether LSF ended the job $1 at a limit; waits until LSF has recorded the job's end.
+# Succeeds if LSF ended the job with the id $1 at a limit. Waits until bjobs shows the job's end.
 tx_reached_limit() {{
     for ((tx_i = 0; tx_i < 60; tx_i++)); do
         case $(bjobs -l "$1" 2> /dev/null < /dev/null | tr -d ' \\n') in
@@ -128,8 +130,9 @@ tx_reached_limit() {{
     return 1
 }}
 
-# Fails the app if LSF ended another replica at a limit. That replica cannot do so itself: LSF knows
-# the reason only after the job's end, and requests the end of a job by the same signals as bkill.
+# Waits for replicas that a signal ended, and fails the app if LSF ended one of them at a limit. At
+# a memory limit, LSF sends the same signals as bkill. A replica that receives them cannot know the
+# reason, because bjobs shows the reason only after the job's end. So another replica queries it.
 tx_watch() {{
     trap '' HUP INT # so that bkill is not interrupted by the end of this job
     trap 'kill "$tx_sleep"; exit' TERM
@@ -137,7 +140,8 @@ tx_watch() {{
         sleep 5 &
         tx_sleep=$!
         wait "$tx_sleep"
-        # of all replicas, the one that renames the file acts
+        [ -e "$tx_record/signalled" ] || continue
+        # Of all replicas, the one that renames the file acts.
         mv "$tx_record/signalled" "$tx_record/signalled-$1-$2" 2> /dev/null || continue
         sleep 1
         while read -r tx_d tx_e tx_f tx_g tx_h; do
@@ -189,8 +193,8 @@ if [ "${{1-}}" = replica ]; then # a job of LSF: $2 directory, $3 role, $4 repli
     exit "$tx_code"
 fi
 
-# Prints an amount of memory as a resource requirement; $1 is in MB. A number without a unit has the
-# unit LSF_UNIT_FOR_LIMITS, by default MB.
+# Prints the value of a resource requirement for $1 MB of memory. LSF reads a number without a unit
+# in the unit LSF_UNIT_FOR_LIMITS, by default MB.
 memory() {{
     if [ "$tx_version" -ge 10001000002 ]; then
         echo "$1MB$tx_per_host"
@@ -204,7 +208,7 @@ memory() {{
     esac
 }}
 
-# Sets what this version of LSF supports. A system whose version is unknown has the least.
+# Sets tx_version (10001000014 for 10.1.0.14, 0 for an unknown version), tx_per_host and tx_unit.
 tx_read_version() {{
     tx_version=0 tx_per_host=
     tx_form='LSF[^0-9]*([0-9]+)\\.([0-9]+)\\.([0-9]+)\\.([0-9]+)'
@@ -218,7 +222,7 @@ tx_read_version() {{
         "${{LSF_ENVDIR:-/etc}}/lsf.conf" 2> /dev/null | tail -n 1)
 }}
 
-# Ends the submission. $1 is how it ended.
+# Ends the submission with the outcome $1.
 tx_end_submission() {{
     case $1 in
         refused | cancelled) tx_kill_jobs ;;
@@ -239,7 +243,7 @@ tx_check() {{
     fi
 }}
 
-# Submits a replica: role, replica, arguments of bsub.
+# Submits the job of a replica. Arguments: role, replica, arguments of bsub.
 submit() {{
     tx_check
     IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[$1]}}"
@@ -255,7 +259,8 @@ submit() {{
     if [[ $tx_output =~ Job\\ \\<([0-9]+)\\>\\ is\\ submitted ]]; then
         tx_id=${{BASH_REMATCH[1]}}
     else # LSF may have accepted the job all the same, so search for its name
-        read -r tx_id tx_rest <<< "$(bjobs -a -J "$tx_job" 2> /dev/null < /dev/null | sed -n 2p)"
+        read -r tx_id tx_rest <<< "$(bjobs -a -w -J "$tx_job" 2> /dev/null < /dev/null | sed -n 2p)"
+        [[ $tx_id =~ ^[0-9]+$ ]] || tx_id=
     fi
     [ -z "$tx_id" ] || echo "$1 $2 $tx_id" >> "$tx_record/jobs"
     if [ -z "$tx_id" ] || [ "$tx_code" -ne 0 ]; then
@@ -268,9 +273,9 @@ submit() {{
 tx_submit_all() {{
     trap '' HUP INT TERM
     tx_head= tx_failed= tx_quiet=
-    # With BSUB_QUIET, bsub would not print the job's id. The job gets the variable all the same.
+    # With BSUB_QUIET, bsub would not print the job's id. The job's first line exports the variable.
     [ -z "${{BSUB_QUIET+x}}" ] || tx_quiet='export BSUB_QUIET=Y; '
-    unset BSUB_QUIET BSUB_QUIET2 LSB_BJOBS_FORMAT
+    unset BSUB_QUIET BSUB_QUIET2
     tx_read_version
     {submissions}
     tx_check

@@ -105,6 +105,6 @@ def _explanation(text: str) -> Explanation:
     pending = re.search(r"PENDING REASONS:\s*\n?\s*(.+?)(?:\n\s*\n|\Z)", text, re.S)
     if pending:
         reason = re.sub(r"\s+", " ", pending[1]).strip(" ;")
-    # exit code 130 alone stands for bkill, but LSF also sends SIGINT at some limits
+    # Without a reason, exit code 130 stands for bkill; at a memory limit, LSF gives a reason.
     cancelled = name in _BY_USER or (not name and str(exit_code) == KILLED)
     return Explanation(reason, exit_code, cancelled)

@@ -1,7 +1,7 @@
 """Submission of an app: a job for each replica, or none at all.
 
-The index has the app before LSF has its first job, and a process of its own submits the jobs. So an
-interrupted client loses no job: the submission either completes, or ends with all its jobs killed.
+The app is in the index before LSF gets its first job, and the script calls bsub in the background.
+So an interrupted client loses no job: the submission completes, or all its jobs are killed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ from torchx_sched_lsf.records import SCRIPT, Entry, Index, LsfRecord, RoleEntry
 from torchx_sched_lsf.request import LsfBsub
 from torchx_specs.errors import BackendError, RequestError
 
-# Time limit of the script, and the additional time for each replica.
-_TIMEOUT_SECONDS = 600.0
-_REPLICA_SECONDS = 10.0
-# After this time without an accepted job, a warning says that bsub waits.
+# A warning follows if the submission takes longer than this.
 _SILENT_SECONDS = 8.0
 # How long to wait for the end of a submission that was interrupted.
 _INTERRUPTED_SECONDS = 15.0
@@ -66,8 +63,7 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
     try:
         with _warning_of_silence(record, replicas):
             # jobs inherit the environment of the script, so do not set LC_ALL for it
-            timeout = _TIMEOUT_SECONDS + replicas * _REPLICA_SECONDS
-            lsf.run(*request.cmd, path, timeout=timeout, env={})
+            lsf.run(*request.cmd, path, timeout=entry.submission_seconds, env={})
     except UnreachableError as e:
         _undo(lsf, record, entry, index)
         raise UnreachableError(
@@ -81,6 +77,8 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
         _kill_jobs(lsf, app_id)
         record.remove()
         index.remove(app_id)
+        if "bsub: command not found" in str(e):
+            raise LsfError(lsf.not_installed.format(name="bsub")) from None
         # the error contains the messages of bsub, which the script prints
         raise LsfError(f"bsub: {str(e).removeprefix('/bin/bash: ')}") from None
     except BaseException:  # Ctrl-C
@@ -92,7 +90,7 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
 
 @contextmanager
 def _warning_of_silence(record: LsfRecord, replicas: int) -> Iterator[None]:
-    """Warn once if bsub waits for LSF, with bsub's own message."""
+    """Warn once if the submission is slow, with bsub's last message."""
 
     def warn() -> None:
         try:
@@ -118,7 +116,8 @@ def _warning_of_silence(record: LsfRecord, replicas: int) -> Iterator[None]:
 
 
 def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
-    """Stop an interrupted submission and kill its jobs; the app stays in the index."""
+    """End an interrupted submission and kill its jobs; the app stays in the index."""
+    logger.warning("the submission of lsf://torchx/%s is interrupted: ending it", entry.app_id)
     entry.cancelled = True
     index.put(entry)
     record.cancel()
@@ -133,7 +132,7 @@ def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
         entry.app_id,
         f"its {len(entry.jobs)} submitted jobs are killed"
         if entry.complete
-        else "LSF may still accept jobs: cancel the app again to end them",
+        else "LSF may still accept jobs: to end them, cancel the app",
     )
 
 
