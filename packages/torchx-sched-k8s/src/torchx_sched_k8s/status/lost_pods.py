@@ -62,7 +62,7 @@ def find_lost_pods(
         return {}
     suspects = [role for role in view.roles if _may_have_lost_pods(role, view, pods[role.index])]
     return {
-        role.index: _lost_pods(cluster, namespace, role, _state(role, view), pods[role.index])
+        role.index: _lost_pods(cluster, namespace, view, role, pods[role.index])
         for role in suspects[:_MOST_ROLES]
     }
 
@@ -90,12 +90,15 @@ def _state(role: RoleView, view: AppView) -> AppState:
 
 
 def _lost_pods(
-    cluster: Cluster, namespace: str, role: RoleView, state: AppState, pods: Mapping[int, list[Pod]]
+    cluster: Cluster, namespace: str, view: AppView, role: RoleView, pods: Mapping[int, list[Pod]]
 ) -> LostPods:
     created: dict[str, str] = {}
     deleted: set[str] = set()
     warnings: list[tuple[str, str]] = []
     for event in list_events(cluster, namespace, role.owner, kind="Job"):
+        uid = (event.get("involvedObject") or {}).get("uid")
+        if role.owner_uid and uid and uid != role.owner_uid:
+            continue  # of an earlier Job of that name, which a restart of the app deleted
         found = _POD_OF_EVENT.search(str(event.get("message") or ""))
         if event.get("reason") == "SuccessfulCreate" and found:
             created[found[1]] = event_time(event)
@@ -105,11 +108,14 @@ def _lost_pods(
             warnings.append((event_time(event), event_text(event)))
     present = {pod.name for attempts in pods.values() for pod in attempts}
     lost: dict[int, list[str]] = {}
-    for name in sorted(created.keys() - deleted - present, key=lambda name: created[name]):
+    gone = created.keys() - deleted - present
+    if view.restarts and not role.owner_uid:
+        gone = set()  # they may be pods of an earlier Job of that name
+    for name in sorted(gone, key=lambda name: created[name]):
         lost.setdefault(index_of_name(name), []).append(name)
     failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
     # a Job counts a deleted pod as a failure, but not an evicted one
-    counted = state == AppState.FAILED or role.failures > failed
+    counted = _state(role, view) == AppState.FAILED or role.failures > failed
     reasons = {}
     for index in sorted(lost)[:_MOST_PODS]:
         name = lost[index][-1]
