@@ -69,8 +69,8 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
                 continue
         ending: dict[str, Any] = {"suspend": True}
         if view.api == "batch" and "ttlSecondsAfterFinished" in resource["spec"]:
-            # The cluster deletes only finished Jobs, and a suspended Job is not finished. A deadline
-            # one second after its start fails the Job ("Job termination and cleanup" in
+            # The cluster deletes only finished Jobs, and a suspended Job is not finished. A
+            # deadline of one second fails the Job ("Job termination and cleanup" in
             # https://kubernetes.io/docs/concepts/workloads/controllers/job/).
             ending = {"activeDeadlineSeconds": 1}
         cluster.patch(path, {**changes, "spec": ending}, action)
