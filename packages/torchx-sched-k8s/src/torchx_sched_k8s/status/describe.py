@@ -182,7 +182,7 @@ def _role_status(
 
 
 def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> str:
-    """Return why a replica has its present pod, or why it has none; empty for its first pod.
+    """Return why the replica's earlier pod was replaced or lost; empty if it has had one pod only.
 
     Args:
         attempts: The replica's existing pods.

@@ -88,7 +88,7 @@ class AppView:
         restarts: How many times the whole app was restarted.
         metadata: Metadata of the AppDef.
         supervision: The app's Jobs and their supervisor; None if the app has no supervisor.
-        unfinished: What is known of the app's submission if it is not finished; otherwise empty.
+        unfinished: Status message of an unfinished submission; empty if the submission is finished.
         runs_again: Whether the whole app may be restarted, so that replicas that have succeeded run
             again.
     """
