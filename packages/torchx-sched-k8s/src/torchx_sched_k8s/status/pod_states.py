@@ -40,7 +40,7 @@ _PHASES = {
     "Succeeded": AppState.SUCCEEDED,
     "Failed": AppState.FAILED,
 }
-#: Reasons for which every starting pod waits; they are not shown to users.
+#: Reasons that the containers of every starting pod have; users do not see them.
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
 _DISRUPTIONS = {
     "PreemptionByScheduler": "Preempted",
