@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: The program's exit code after a refusal that it could not report (``program.REFUSED``).
 REFUSED = 3
-#: The time after its creation in which a new pod may still be refused as the earlier one, in seconds.
+#: How old a pod of the supervisor must be, in seconds, to be known to work.
 _START_SECONDS = 30
 #: Name of the supervisor in messages.
 _SUPERVISOR = "the app's supervisor"
@@ -246,7 +246,7 @@ def _supervisor_problem(
 
 
 def _is_starting_again(earlier: Pod, present: Pod) -> bool:
-    """Return whether the supervisor's present pod is so new that it may be refused like the earlier one.
+    """Return whether the present pod is so new that it may fail for the earlier pod's reason.
 
     Args:
         earlier: The supervisor's earlier pod.
