@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from double_client import Client
-from k8s_apps import app, described, running, shell
+from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler
@@ -186,3 +187,26 @@ def test_a_caller_that_waits_learns_why_an_app_does_not_start(
         scheduler.describe(app_id)
     told = [r.message for r in caplog.records if "ImagePullBackOff" in r.message]
     assert told == [f"{app_id} is still pending: {found.msg}"]
+
+
+@pytest.mark.parametrize("job_api", ["batch", "jobset"])
+def test_pods_of_an_earlier_attempt_are_not_lost(
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path, job_api: str
+) -> None:
+    double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
+    failed = tmp_path / "failed"
+    roles = [
+        shell(SLEEP, "reader"),
+        shell(f"[ -e {failed} ] && sleep 6; touch {failed}; sleep 1; exit 3", "b", max_retries=1),
+    ]
+    cfg = {"job_api": job_api, "retry_policy": "APPLICATION", "restarts_image": PYTHON}
+    app_id = scheduler.submit(app(*roles), cfg)
+    seen: set[str] = set()
+
+    def ran_again(found: DescribeAppResponse) -> bool:
+        seen.update(reasons(found))
+        return found.num_restarts == 1 and running(found)
+
+    found = described(scheduler, app_id, ran_again, 40)
+    assert found.roles_statuses[0].replicas[0].restarts == 0
+    assert [text for text in seen if "evicted" in text or "deleted" in text] == []

@@ -493,9 +493,8 @@ def test_restarted_jobs_wait_in_kueue(
 ) -> None:
     double.kueue()
     cfg = {**CFG, "job_api": "batch", "queue": "users"}
-    app_id = scheduler.submit(
-        app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 3", "b")), cfg
-    )
+    found = role(FAILS_ONCE, "a", max_retries=1, num_replicas=2)
+    app_id = scheduler.submit(app(found), cfg)
     stop = threading.Event()
 
     def admit() -> None:
@@ -505,11 +504,11 @@ def test_restarted_jobs_wait_in_kueue(
     thread = threading.Thread(target=admit)
     thread.start()
     try:
-        found = described(scheduler, app_id, seconds=40)
+        ended = described(scheduler, app_id, seconds=40)
     finally:
         stop.set()
         thread.join()
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    assert (ended.state, ended.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
 # -- what keeps it from its work

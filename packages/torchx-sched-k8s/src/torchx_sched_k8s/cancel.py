@@ -69,8 +69,9 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
                 continue
         ending: dict[str, Any] = {"suspend": True}
         if view.api == "batch" and "ttlSecondsAfterFinished" in resource["spec"]:
-            # A suspended Job has not finished, so the cluster would never delete it. This deadline
-            # fails the Job: https://kubernetes.io/docs/concepts/workloads/controllers/job/
+            # The cluster deletes only finished Jobs, and a suspended Job is not finished. A
+            # deadline of one second fails the Job ("Job termination and cleanup" in
+            # https://kubernetes.io/docs/concepts/workloads/controllers/job/).
             ending = {"activeDeadlineSeconds": 1}
         cluster.patch(path, {**changes, "spec": ending}, action)
 

@@ -17,10 +17,9 @@ RESERVED_MEMMB = 1024
 
 #: Valid values of the option ``job_api``.
 JOB_APIS = ("batch", "jobset", "volcano")
-#: Valid values of the option ``image_pull_policy``.
 #: Valid values of the option ``pod_security``.
 POD_SECURITY = ("restricted",)
-#: Kinds of volumes of the option ``volumes``, with the rest of the form that each needs.
+#: Maps the kinds of volumes that the option ``volumes`` accepts to the forms of their values.
 VOLUME_KINDS = {
     "emptyDir": "emptyDir:/path or emptyDir:/path:SIZE",
     "configMap": "configMap/NAME:/path",
@@ -28,6 +27,7 @@ VOLUME_KINDS = {
     "ephemeral": "ephemeral:/path:SIZE or ephemeral/STORAGE_CLASS:/path:SIZE",
     "csi": "csi/DRIVER:/path",
 }
+#: Valid values of the option ``image_pull_policy``.
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -104,8 +104,8 @@ class KubernetesOpts(StructuredOpts):
     a supervisor pod to the app, which restarts or ends the whole app when a role fails"""
 
     succeeded_count: int | None = None
-    """number of replicas of each role after whose success the cluster ends the role's other
-    replicas; the role has then succeeded (Kubernetes 1.31, job_api=batch or jobset); unset: all
+    """number of replicas of each role that must succeed; the cluster then ends the role's other
+    replicas, and the role has succeeded (Kubernetes 1.31, job_api=batch or jobset); unset: all
     replicas run to their end"""
 
     succeeded_indexes: str | None = None

@@ -139,7 +139,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return self._clusters[context]
 
     def _cluster_of_app(self, app_id: str) -> Cluster:
-        """Return the cluster of the context in an app's id, or of the present context."""
+        """Return the cluster that an app's id names by its context.
+
+        For an id without a context, return the cluster of the context that was used last.
+        """
         context = context_of(app_id)
         return self._cluster if context is None else self._cluster_of(context)
 
@@ -183,7 +186,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return f"{job.namespace}:{job.name}{_suffix(cfg)}"
 
     def _remember_context(self, cfg: Mapping[str, Any]) -> None:
-        """Use the context of these options for apps whose ids contain no context."""
+        """Use the context of these options in later calls with ids that contain no context."""
         context = cfg.get("context")
         if context is not None:
             self._context = str(context)
@@ -437,6 +440,6 @@ def context_of(app_id: str) -> str | None:
 
 
 def _suffix(cfg: Mapping[str, Any]) -> str:
-    """Return the end of the ids of apps that are submitted with these options."""
+    """Return ``@<context>``, the end of an app's id; empty if the options contain no context."""
     context = cfg.get("context")
     return "" if context is None else _CONTEXT_SIGN + quote(str(context), safe="")

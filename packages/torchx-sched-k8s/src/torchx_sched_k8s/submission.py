@@ -18,12 +18,12 @@ from torchx_sched_k8s.cluster.labels import annotations_of, labels_of
 
 #: Marks the first Job of an unfinished submission.
 LABEL_UNFINISHED = "torchx.pytorch.org/unfinished"
-#: JSON of the process that submits the app, and of the names of the app's Jobs.
+#: JSON with the submitting process (machine, pid, start time) and the names of the app's Jobs.
 ANNOTATION_SUBMISSION = "torchx.pytorch.org/submission"
 
 
 def record(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the metadata that marks the first Job of a submission.
+    """Return the labels and annotations that mark the first Job of a submission.
 
     Args:
         jobs: All Jobs of the app.
@@ -42,7 +42,7 @@ def record(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def removal() -> dict[str, Any]:
-    """Return the changes of the metadata of the first Job when the submission is finished."""
+    """Return the merge patch that removes the mark from the first Job's metadata."""
     return {
         "labels": {LABEL_UNFINISHED: None},
         "annotations": {ANNOTATION_SUBMISSION: None},
@@ -50,7 +50,7 @@ def removal() -> dict[str, Any]:
 
 
 def unfinished_message(jobs: Iterable[Mapping[str, Any]]) -> str:
-    """Return what is known of an app's unfinished submission; empty if it is finished.
+    """Return the status message of an unfinished submission; empty if the submission is finished.
 
     Args:
         jobs: The existing Jobs of the app.
@@ -73,7 +73,7 @@ def unfinished_message(jobs: Iterable[Mapping[str, Any]]) -> str:
 def is_abandoned(job: Mapping[str, Any]) -> bool:
     """Return whether the process that created the first Job of a submission has ended.
 
-    Processes of other machines and containers are unknown, so their submissions may go on.
+    The result is False for a process of another machine or container, which may still run.
     """
     submission = _read(job)
     pid = submission.get("pid")
@@ -97,7 +97,10 @@ def _read(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Return the host name, and on Linux what tells apart two containers of the same name."""
+    """Return the host name and, on Linux, the ids of the boot and of the PID namespace.
+
+    The ids distinguish machines and containers that have the same host name.
+    """
     parts = [socket.gethostname()]
     try:
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())

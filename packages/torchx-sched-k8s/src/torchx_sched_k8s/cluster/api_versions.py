@@ -8,15 +8,16 @@ from typing import Any
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_specs.errors import BackendError
 
-#: Maps API groups of operators to the versions that this package can use, the preferred one first.
-#: The fields of Kueue's Workloads that are read or changed here are the same in both versions.
+#: Maps API groups of operators to the versions that this package can use. The first version is
+#: preferred. TorchX uses only fields of Kueue's Workloads that both versions have.
 VERSIONS = {
     "kueue.x-k8s.io": ("v1beta1", "v1beta2"),
     "jobset.x-k8s.io": ("v1alpha2",),
     "batch.volcano.sh": ("v1alpha1",),
     "workload.codeflare.dev": ("v1beta1",),
 }
-#: Texts in responses to a request for an unknown path. A missing object has another message.
+#: Texts in a server's response to a request for an unknown path. The response for a missing object
+#: contains none of these texts.
 _UNKNOWN_PATH = ("page not found", "could not find the requested resource")
 
 
@@ -25,7 +26,9 @@ class UnservedVersionError(RefusedRequestError):
 
 
 class ApiVersions:
-    """The versions of operators' APIs in one cluster, read when a path turns out to be unknown.
+    """The versions in which one cluster serves the APIs of operators.
+
+    The versions of an API group are read after the first request for an unknown path of the group.
 
     Args:
         get: Returns the JSON object at a path of the API.
@@ -36,14 +39,14 @@ class ApiVersions:
         self._found: dict[str, str] = {}
 
     def path(self, path: str) -> str:
-        """Return a path with the version that the cluster serves, as far as it is known."""
+        """Return a path with the version that the cluster serves, if that version was read."""
         parts = path.split("/", 4)
         if len(parts) == 5 and parts[2] in self._found:
             parts[3] = self._found[parts[2]]
         return "/".join(parts)
 
     def another_path(self, path: str, error: ApiError) -> str | None:
-        """Return the path to use after a request was answered with status 404.
+        """Return the path to try after a response with status 404.
 
         Args:
             path: Path of the request.

@@ -15,7 +15,8 @@ from torchx_specs.model.app import Role
 #: Name of the role's container.
 ANNOTATION_CONTAINER = "torchx.pytorch.org/container"
 #: Name of the container that ``kubectl logs`` and ``kubectl exec`` select
-#: (https://kubernetes.io/docs/reference/labels-annotations-taints/). Users may change it.
+#: (https://kubernetes.io/docs/reference/labels-annotations-taints/). An overlay may change this
+#: annotation.
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 

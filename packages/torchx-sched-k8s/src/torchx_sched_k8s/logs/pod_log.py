@@ -33,7 +33,7 @@ _NODE_MESSAGES = (b"unable to ", b"failed to ", b"rpc error")
 
 
 class PodLog:
-    """The log of one pod's container; the object remembers which lines were read.
+    """The log of one pod's container, which skips lines that were already read.
 
     Lines of a log have no numbers, only times. Times need not be unique or ascending, because a
     node writes two streams into one log. A request that continues the log therefore starts at the
@@ -186,7 +186,7 @@ class PodLog:
         return text
 
     def _warn(self, message: str) -> None:
-        """Log a message that the node wrote in place of the container's output, once."""
+        """Log a node's message about a missing log as a warning, each message once."""
         if message not in self._node_messages:
             self._node_messages.add(message)
             logging.getLogger(__name__).warning(

@@ -112,7 +112,7 @@ def pod_opts(opts: KubernetesMCADOpts) -> KubernetesOpts:
 def complete_pod(
     pod: dict[str, Any], name: str, app_id: str, opts: KubernetesMCADOpts
 ) -> dict[str, Any]:
-    """Return a pod as an object of the API, with a name and the fields that MCAD needs.
+    """Add a name and the fields that MCAD needs to a pod, and return the pod as an API object.
 
     Args:
         pod: Metadata and spec of the pod.
@@ -199,7 +199,7 @@ def set_requeuing(spec: dict[str, Any], retries: int, pods: int) -> None:
 
 
 def unique_name(app: AppDef) -> str:
-    """Return a new name for an app and its Service. Names of pods are this name and a number."""
+    """Return a new name for an app and its Service; names of pods append numbers to this name."""
     most = max((role.num_replicas for role in app.roles), default=1)
     tail = len(f"-{len(app.roles)}-{most}")
     ident = random_id(14)

@@ -1,11 +1,11 @@
-"""Rules for failed pods of a Job (``podFailurePolicy``): ignore, count, or fail the Job.
+"""Rules for failed pods of a Job (``podFailurePolicy``).
 
 A rule can match a pod's condition only by its type and status
 (https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy). The condition
 ``DisruptionTarget`` marks preemption, drain, a lost node, and eviction when a node lacks memory
-(https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions). It does
-not mark a container that exceeded its own memory limit, or a pod that exceeded its own limit of
-ephemeral storage: those failures count as retries.
+(https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions). The
+condition does not mark a container that exceeded its own memory limit, or a pod that exceeded its
+own limit of ephemeral storage. These failures use up retries.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from torchx_sched_k8s.request.retries import is_gang, jobset_retries
 from torchx_specs.model.app import AppDef
 
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
-#: JobSet appends this to the role in a pod's name: index of the Job, index of the pod, random text.
+#: The end of a pod's name in a JobSet: index of the Job, index of the pod, random text.
 _TAIL = "-0-%d-xxxxx"
 
 
@@ -67,7 +67,8 @@ def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         for target in (app, role):
             overlay = substituted(overlay_of(target, JOB), place.values())
             overlay_job(job, overlay, known_only=opts.validate_spec)
-        # a user's own rule may fail the Job for another reason, after which it must not restart
+        # A rule of the user's overlay may fail the Job for an exit code. JobSet reports the same
+        # failure reason as for a disruption, and must not restart without limit after it.
         if gang and job["spec"].get("podFailurePolicy") == pod_failures:
             disrupted.append(names.roles[role.name])
         jobs.append({"name": names.roles[role.name], "replicas": 1, "template": job})

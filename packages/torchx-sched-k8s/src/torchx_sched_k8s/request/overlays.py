@@ -115,8 +115,8 @@ def _check_kinds(whose: str, kinds: list[str], known: tuple[str, ...]) -> None:
 def substituted(overlay: Any, values: macros.Values) -> Any:
     """Return an overlay with its macros substituted.
 
-    The index of a replica becomes a mark if one template makes all replicas of a role;
-    :func:`set_replica_ids` replaces the marks.
+    If one template makes all replicas of a role, ``${replica_id}`` becomes a mark, which
+    :func:`set_replica_ids` replaces.
     """
     if isinstance(overlay, str):
         return values.substitute(overlay) if is_template(overlay) else overlay
@@ -130,10 +130,10 @@ def substituted(overlay: Any, values: macros.Values) -> Any:
 def set_replica_ids(pod: dict[str, Any], index_path: str) -> None:
     """Replace the marks of ``${replica_id}`` in a pod template in place.
 
-    Nodes expand variables in arguments, values of variables and ``subPathExpr``
-    (https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath-expanded-environment), so a
-    mark there becomes a variable with the replica's index. In any other field all replicas would
-    have the same text.
+    A node expands environment variables in ``command``, ``args``, ``env`` and ``subPathExpr``
+    (https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath-expanded-environment). In
+    these fields a mark becomes the variable that holds the replica's index. In any other field all
+    replicas would have the same text.
 
     Args:
         pod: Metadata and spec of the pods, after all overlays.

@@ -33,8 +33,8 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point
 PLACEHOLDER_FIELD_PATH = "[FIELD_PATH]"
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 
-#: Stands for the replica's index in a template until :func:`escape` replaces it by a variable. A
-#: user's text cannot contain it.
+#: Stands for the replica's index in a template until :func:`marked` replaces it by a variable. A
+#: user's text cannot contain this mark.
 REPLICA_MARK = "\0replica\0"
 
 _NO_IMAGE = frozenset({"", NONE, MISSING})
@@ -91,7 +91,7 @@ class PodMaker:
     ) -> None:
         self._template = template
         self._references = options.env_references(opts)
-        # to copy a pod by marshal is several times faster than copy.deepcopy or building it
+        # marshal copies a pod several times faster than copy.deepcopy
         self._image = image_of(template.role, opts)
         self._common = marshal.dumps(_common_pod(template.role, opts, plain))
         self._labels = opts.labels or {}
@@ -305,8 +305,8 @@ def _volumes(
 def _security_contexts(opts: KubernetesOpts) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the security contexts of a pod and of its container.
 
-    With ``pod_security=restricted`` they have the fields that the restricted Pod Security Standard
-    requires (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted).
+    With ``pod_security=restricted`` the contexts have the fields that the restricted Pod Security
+    Standard requires (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted).
     """
     of_pod: dict[str, Any] = {}
     of_container: dict[str, Any] = {}

@@ -15,8 +15,8 @@ from torchx_sched_k8s.request.failure_policy import (
 from torchx_sched_k8s.supervisor import is_supervised
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 
-#: Policies of a Volcano task, by the retry policy of the task's role. Volcano knows ``RestartPod``
-#: since version 1.11 (https://volcano.sh/en/docs/vcjob/#policies).
+#: Maps the retry policy of a role to the policies of the role's Volcano tasks. The action
+#: ``RestartPod`` exists since Volcano 1.11 (its release notes: fine-grained fault recovery).
 RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
     policy: [{"event": event, "action": action} for event in ("PodEvicted", "PodFailed")]
     for policy, action in (
@@ -30,8 +30,8 @@ RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
 def volcano_policies(app: AppDef, role: Role, opts: KubernetesOpts) -> list[dict[str, str]]:
     """Return the policies of a role's Volcano task.
 
-    If the whole Job has the same pods as the role or the replica to restart, the whole Job is
-    restarted: Volcano counts these restarts exactly.
+    Volcano counts only restarts of a whole Job exactly. A role or replica that makes up the whole
+    app is therefore restarted by ``RestartJob``.
     """
     policy = policy_of(role, opts)
     if len(app.roles) == 1 and (role.num_replicas == 1 or policy == RetryPolicy.ROLE):
@@ -40,11 +40,11 @@ def volcano_policies(app: AppDef, role: Role, opts: KubernetesOpts) -> list[dict
 
 
 def volcano_max_retry(app: AppDef) -> int:
-    """Return the field ``maxRetry`` of a Volcano Job: one more than the number of its restarts.
+    """Return the field ``maxRetry`` of a Volcano Job: the number of restarts plus one.
 
-    Volcano adds 1 to ``retryCount`` at each failure that restarts the Job, and fails the Job when
-    ``retryCount`` has reached ``maxRetry`` (``restartingState`` of its job controller). 0 means the
-    default, 3; no policy restarts such a Job.
+    Volcano adds 1 to ``retryCount`` after each failure, and fails the Job when ``retryCount``
+    equals ``maxRetry`` (``pkg/controllers/job/state/restarting.go``). Volcano takes the value 0 as
+    its default, 3. An app without retries may have this value, because it has no restart policy.
     """
     restarts = [role.max_retries for role in app.roles if role.max_retries > 0]
     return min(restarts) + 1 if restarts else 0
@@ -78,10 +78,10 @@ def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable
 
 
 def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yield a warning for each difference between an app's policies and what the API does.
+    """Yield a warning for each case in which the API differs from a role's retry policy.
 
-    The default policy of a role is APPLICATION, but plain Jobs then restart only the failed
-    replica. Only the option ``retry_policy`` adds a supervisor, which restarts the whole app.
+    The default policy of a role is APPLICATION, but plain Jobs restart only the failed replica.
+    Only the option ``retry_policy`` adds a supervisor, which restarts the whole app.
     """
     if is_supervised(app, opts):
         return
@@ -186,9 +186,9 @@ def problems_of_success(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
 
 
 def is_gang(app: AppDef, role: Role, opts: KubernetesOpts) -> bool:
-    """Return whether a JobSet restarts the whole app after a disruption of one pod of a role.
+    """Return whether a disruption of one pod of a role restarts the whole JobSet.
 
-    Replicas that restart alone (``REPLICA``), and the only replica of an app, are replaced alone.
+    A pod is replaced alone if its role has the policy ``REPLICA``, or if the app has one replica.
     """
     several = sum(one.num_replicas for one in app.roles) > 1
     return several and policy_of(role, opts) != RetryPolicy.REPLICA
@@ -199,9 +199,9 @@ def jobset_retries(
 ) -> dict[str, Any]:
     """Return the field ``failurePolicy`` of a JobSet; empty if nothing restarts the JobSet.
 
-    The first rule that matches a failed Job applies. A Job that no rule matches restarts the JobSet
-    at most ``maxRestarts`` times (JobSet 0.6 or later, KEP-262 "Configurable Failure Policy";
-    https://jobset.sigs.k8s.io/docs/tasks/failure_policy/).
+    JobSet applies the first rule that matches a failed Job. If no rule matches, JobSet restarts at
+    most ``maxRestarts`` times. Rules need JobSet 0.6 or later (KEP-262, "Configurable Failure
+    Policy"; https://jobset.sigs.k8s.io/docs/tasks/failure_policy/).
 
     Args:
         app: The app.

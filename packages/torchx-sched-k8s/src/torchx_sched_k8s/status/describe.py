@@ -89,8 +89,8 @@ def describe(
     """Return the description of an app.
 
     Args:
-        cluster: Queried for Kueue's workload or for an event if the app waits and ``view`` and
-            ``pods`` do not contain the reason, and for events if a pod is missing.
+        cluster: The cluster. If ``view`` and ``pods`` do not contain the reason of a waiting app,
+            Kueue's workload or events are queried; if a pod is missing, events are queried.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
         view: The app's view, read from its Jobs.
@@ -182,7 +182,7 @@ def _role_status(
 
 
 def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> str:
-    """Return why a replica has its present pod, or why it has none; empty for its first pod.
+    """Return why the replica's earlier pod was replaced or lost; empty if it has had one pod only.
 
     Args:
         attempts: The replica's existing pods.
@@ -231,7 +231,7 @@ def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
 
 
 def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
-    """Return why an app waits in a Kueue queue; empty if it does not, or if this is unknown."""
+    """Return why an app waits in a Kueue queue; empty if there is no known reason."""
     waiting = [
         one
         for one in view.objects

@@ -1,7 +1,7 @@
-"""Find pods that no longer exist, and pods that cannot be created, in the events of a role's Job.
+"""Find lost pods and refused pods of a role in the events of the role's Job.
 
-A pod that is evicted through the API, preempted or deleted leaves no trace but events, which a
-cluster keeps for an hour. Events are queried only for roles that may have lost a pod.
+A pod that was deleted, preempted, or evicted through the API leaves only events, which a cluster
+keeps for an hour. This module queries events only for roles that may have lost a pod.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from torchx_specs.model.status import AppState
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: How long a Job takes to create its pods, in seconds: at least, and for each replica.
+#: The limit of the time in which a Job creates its first pods: seconds, plus seconds per replica.
 _PROMPT_SECONDS = 2.0
 _SECONDS_PER_REPLICA = 0.1
-#: How many roles are examined, and how many lost pods of each role.
+#: The largest number of roles to examine, and of lost pods of a role whose reasons are queried.
 _MOST_ROLES = 4
 _MOST_PODS = 4
 _POD_OF_EVENT = re.compile(r"(?:Created|Deleted) pod: (\S+)")
-#: Reasons of a pod's events that explain its end, and the words for them.
+#: Maps the reason of an event that explains a pod's end to the word shown to users.
 _DISRUPTIONS = {"Preempted": "preempted", "Evicted": "evicted", "TaintManagerEviction": "evicted"}
 
 
 @dataclass(frozen=True)
 class LostPods:
-    """The pods of one role that no longer exist or cannot be created.
+    """The lost and refused pods of one role.
 
     Attributes:
         counts: Maps the index of a replica to the number of its lost pods.
@@ -50,7 +50,7 @@ class LostPods:
 def find_lost_pods(
     cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, list[Pod]]]
 ) -> dict[int, LostPods]:
-    """Return the lost pods of the roles that may have lost one, by the index of the role.
+    """Return the lost pods by the index of their role, for roles that may have lost a pod.
 
     Args:
         cluster: The cluster.
@@ -62,14 +62,14 @@ def find_lost_pods(
         return {}
     suspects = [role for role in view.roles if _may_have_lost_pods(role, view, pods[role.index])]
     return {
-        role.index: _lost_pods(cluster, namespace, role, _state(role, view), pods[role.index])
+        role.index: _lost_pods(cluster, namespace, view, role, pods[role.index])
         for role in suspects[:_MOST_ROLES]
     }
 
 
 def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> bool:
     if _state(role, view) == AppState.FAILED:
-        # a Job keeps its failed pods, so without one the role failed because of a missing pod
+        # a Job keeps its failed pods: if a failed role has none, the role lost a pod
         failed = any(pod.state == AppState.FAILED for found in pods.values() for pod in found)
         return not failed and not role.ended_for
     if not role.wants_pods:
@@ -90,12 +90,15 @@ def _state(role: RoleView, view: AppView) -> AppState:
 
 
 def _lost_pods(
-    cluster: Cluster, namespace: str, role: RoleView, state: AppState, pods: Mapping[int, list[Pod]]
+    cluster: Cluster, namespace: str, view: AppView, role: RoleView, pods: Mapping[int, list[Pod]]
 ) -> LostPods:
     created: dict[str, str] = {}
     deleted: set[str] = set()
     warnings: list[tuple[str, str]] = []
     for event in list_events(cluster, namespace, role.owner, kind="Job"):
+        uid = (event.get("involvedObject") or {}).get("uid")
+        if role.owner_uid and uid and uid != role.owner_uid:
+            continue  # of an earlier Job of that name, which a restart of the app deleted
         found = _POD_OF_EVENT.search(str(event.get("message") or ""))
         if event.get("reason") == "SuccessfulCreate" and found:
             created[found[1]] = event_time(event)
@@ -105,11 +108,14 @@ def _lost_pods(
             warnings.append((event_time(event), event_text(event)))
     present = {pod.name for attempts in pods.values() for pod in attempts}
     lost: dict[int, list[str]] = {}
-    for name in sorted(created.keys() - deleted - present, key=lambda name: created[name]):
+    gone = created.keys() - deleted - present
+    if view.restarts and not role.owner_uid:
+        gone = set()  # they may be pods of an earlier Job of that name
+    for name in sorted(gone, key=lambda name: created[name]):
         lost.setdefault(index_of_name(name), []).append(name)
     failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
     # a Job counts a deleted pod as a failure, but not an evicted one
-    counted = state == AppState.FAILED or role.failures > failed
+    counted = _state(role, view) == AppState.FAILED or role.failures > failed
     reasons = {}
     for index in sorted(lost)[:_MOST_PODS]:
         name = lost[index][-1]

@@ -1,4 +1,4 @@
-"""Warn a caller that polls a pending app of the reason for which the app does not start."""
+"""Log why an app is still pending, for callers that poll the app and show no status."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _QUIET_SECONDS = 2.0
 
 
 class PendingWarnings:
-    """Logs each reason of a pending app once, if the app is described again and again.
+    """Logs each reason of a pending app once.
 
-    Commands that wait for an app to start or to end show no status meanwhile. A single description
-    logs nothing, because its caller shows the reason.
+    Commands that wait for an app poll it and show no status. Nothing is logged in an app's first
+    seconds as pending, so a command that queries the app once logs nothing.
     """
 
     def __init__(self) -> None:

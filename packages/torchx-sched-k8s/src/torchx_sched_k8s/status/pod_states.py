@@ -40,7 +40,7 @@ _PHASES = {
     "Succeeded": AppState.SUCCEEDED,
     "Failed": AppState.FAILED,
 }
-#: Reasons for which every starting pod waits; they are not shown to users.
+#: Reasons that the containers of every starting pod have; users do not see them.
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
 _DISRUPTIONS = {
     "PreemptionByScheduler": "Preempted",
@@ -189,10 +189,10 @@ def index_of_name(name: str) -> int:
 
 
 def _node_problem(state: AppState, spec: Mapping[str, Any], conditions: Mapping[Any, Any]) -> str:
-    """Return that the node of a running pod is not ready; empty if it is.
+    """Return a message if the node of a running pod is not ready; otherwise empty.
 
-    The control plane then sets the pod's condition ``Ready`` to false. Only the node itself could
-    update ``ContainersReady``, so that condition stays true.
+    For each pod of such a node, the control plane sets the condition ``Ready`` to false. The
+    condition ``ContainersReady`` stays true, because only the node updates it.
     """
     if state != AppState.RUNNING or spec.get("readinessGates"):
         return ""

@@ -51,6 +51,7 @@ class RoleView:
         wants_pods: Whether the role's pods should exist by now.
         ended_for: Reason for which the supervisor ended the role, which had not failed; otherwise
             empty.
+        owner_uid: Unique id of that object; empty if unknown.
         started: When the role's Job started, as text in the form of the API; empty if unknown.
         failures: How many failed pods the role's Job has counted; evicted pods are not counted.
     """
@@ -67,6 +68,7 @@ class RoleView:
     failed: frozenset[int] = frozenset()
     wants_pods: bool = False
     ended_for: str = ""
+    owner_uid: str = ""
     started: str = ""
     failures: int = 0
 
@@ -86,7 +88,7 @@ class AppView:
         restarts: How many times the whole app was restarted.
         metadata: Metadata of the AppDef.
         supervision: The app's Jobs and their supervisor; None if the app has no supervisor.
-        unfinished: What is known of the app's submission if it is not finished; otherwise empty.
+        unfinished: Status message of an unfinished submission; empty if the submission is finished.
         runs_again: Whether the whole app may be restarted, so that replicas that have succeeded run
             again.
     """
@@ -142,6 +144,7 @@ def batch_view(
                 frozenset() if replaced else frozenset(indices(status.get("failedIndexes"))),
                 wants_pods=not (is_terminal(state) or spec.get("suspend") or replaced),
                 ended_for=annotations_of(job).get(ANNOTATION_ENDED, ""),
+                owner_uid=str(job["metadata"].get("uid") or ""),
                 started=str(status.get("startTime") or ""),
                 failures=int(status.get("failed") or 0),
             )

@@ -58,7 +58,8 @@ PATIENCE = 120.0
 REFUSAL_PATIENCE = 5.0
 TIMEOUT = 30.0
 
-#: Exit code after a refusal that could not be reported; status then shows the pod's last log lines.
+#: Exit code if a refusal cannot be reported in an annotation. Status then shows the end of the
+#: pod's log as the reason.
 REFUSED = 3
 #: Exit code after SIGTERM or a suspension; 0 would complete the supervisor's Job.
 TERMINATED = 143

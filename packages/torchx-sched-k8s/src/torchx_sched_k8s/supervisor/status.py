@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: The program's exit code after a refusal that it could not report (``program.REFUSED``).
 REFUSED = 3
-#: How long a new pod of the supervisor may take to be refused again, in seconds.
+#: How old a pod of the supervisor must be, in seconds, to be known to work.
 _START_SECONDS = 30
 #: Name of the supervisor in messages.
 _SUPERVISOR = "the app's supervisor"
@@ -246,7 +246,12 @@ def _supervisor_problem(
 
 
 def _is_starting_again(earlier: Pod, present: Pod) -> bool:
-    """Return whether a pod of the supervisor may be refused the same request as the earlier pod."""
+    """Return whether the present pod is so new that it may fail for the earlier pod's reason.
+
+    Args:
+        earlier: The supervisor's earlier pod.
+        present: The supervisor's present pod.
+    """
     if present.state == AppState.FAILED or earlier.exit_code != REFUSED:
         return False
     started = parse_rfc3339((present.created or "1970-01-01T00:00:00Z").encode())
