@@ -198,7 +198,7 @@ tx_setup_failed() {{
     trap - ERR EXIT
     set +e
     echo "setup failed with exit code $tx_code at: $2" >&2
-    echo "$2" > "$tx_record/setup"
+    [ "$tx_ended" ] || echo "$2" > "$tx_record/setup"
     tx_end
 }}
 trap 'tx_line=$BASH_COMMAND' ERR
