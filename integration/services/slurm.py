@@ -61,7 +61,7 @@ SwitchType=switch/none
 ReturnToService=2
 MinJobAge={min_job_age}
 KillWait=3
-MessageTimeout=5
+MessageTimeout={patience}
 SlurmdTimeout=300
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 JobSubmitPlugins=lua
@@ -155,6 +155,8 @@ def _start(
         "cpus": CPUS,
         "memory": MEMORY_MB,
         "min_job_age": min_job_age,
+        # Slurm 24.11 discards a request that is older than this, and the job step never starts.
+        "patience": 60 if release else 5,
         "accounting": "AccountingStorageType=accounting_storage/none\n"
         "JobAcctGatherType=jobacct_gather/none",
     }

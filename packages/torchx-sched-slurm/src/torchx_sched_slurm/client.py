@@ -24,7 +24,7 @@ class UnreachableError(SlurmError):
     """The controller did not answer, so whether it accepted the request is unknown."""
 
 
-# Parts of sbatch's messages, in lower case, about values that the user can correct.
+# Parts of messages of sbatch, in lower case. They mean that the user must change the request.
 _REFUSALS = (
     *(
         "invalid partition",

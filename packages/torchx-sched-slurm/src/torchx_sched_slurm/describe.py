@@ -57,7 +57,7 @@ def app_state(host: Host, entry: Entry | None, job: Job | None) -> tuple[AppStat
                 return AppState.RUNNING, "ending"
             return own, own_reason
         if own == AppState.SUCCEEDED and (is_terminal(state) or state == AppState.RUNNING):
-            return own, ""  # the queue shows the end of the script a moment later
+            return own, ""  # the record is newer: squeue shows the end a moment later
         if state in (AppState.FAILED, AppState.CANCELLED):
             return state, reason or (own_reason if own in (AppState.FAILED, state) else "")
         return state, reason

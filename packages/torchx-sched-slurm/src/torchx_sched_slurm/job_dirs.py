@@ -1,7 +1,7 @@
-"""The directories of jobs, as the user's machine sees them.
+"""The directories of jobs: copies of workspaces, and the file ``.torchxslurmjobdirs``.
 
-:class:`JobDirBuilder` copies workspaces to them. In the file ``.torchxslurmjobdirs`` in the current
-directory of the user's machine, upstream's TorchX looks up the directories of jobs.
+Upstream's TorchX looks up the directories of jobs in ``.torchxslurmjobdirs``. This file is in the
+current directory of the user's machine, not on the cluster.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 #: Name of the directory that contains the snapshots of workspaces, beside the records of jobs.
 SNAPSHOTS = "workspaces"
-#: A snapshot that was not requested by ``job_dir`` has at most this size, in bytes.
+#: Maximum size of a snapshot, in bytes, if the option ``job_dir`` is not set.
 MAX_SNAPSHOT_SIZE = 1 << 30
 
-# Files that jobs and submissions write. A copy of them would be useless, or reveal the variables of
-# earlier jobs.
+# Files that submissions and jobs write are not copied: the records contain variables of earlier
+# jobs, which may be secrets.
 _FILES_OF_JOBS = IgnoreRules.parse(
     f"{RECORDS}\n*/{RECORDS}\n.torchxslurmjobdirs\n*/.torchxslurmjobdirs\n"
     "slurm-[0-9]*.out\n*/slurm-[0-9]*.out\nslurm-[0-9]*.err\n*/slurm-[0-9]*.err\n"
@@ -80,9 +80,9 @@ def _save_job_dir(job_id: str, job_dir: str) -> None:
 class JobDirBuilder(DirBuilder):
     """Copies the workspace to ``job_dir``, or to a snapshot if ``job_dir`` is not set.
 
-    A snapshot is a directory below the current one, named by a digest of the files. Submissions of
-    equal workspaces share a snapshot, and later changes of the workspace do not reach it. If
-    ``job_dir`` contains ``${app_id}``, the running job copies its snapshot to ``job_dir``.
+    A snapshot is a copy of the workspace in a directory below the current directory. The name of
+    this directory is a digest of the files, so that jobs with equal workspaces share a snapshot. If
+    ``job_dir`` contains ``${app_id}``, the running job copies the snapshot to ``job_dir``.
 
     Args:
         snapshots: Whether to make snapshots; otherwise the workspace is copied only to ``job_dir``.
@@ -94,7 +94,7 @@ class JobDirBuilder(DirBuilder):
     def plan(
         self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
     ) -> BuiltReference | None:
-        """Return the reference to ``job_dir`` or to a snapshot; None if neither is possible.
+        """Return the reference to ``job_dir`` or to a snapshot; None if nothing is to be copied.
 
         Raises:
             WorkspaceError: The workspace cannot be read, or is too large for a snapshot.
@@ -142,7 +142,8 @@ class JobDirBuilder(DirBuilder):
             copy_workspace(plan.workspace, plan.image, bool(cfg.get("job_dir_links")), files)
         except FileExistsError:
             if not is_snapshot(plan.image):
-                raise  # otherwise a concurrent submission made the same snapshot
+                raise
+            # a concurrent submission has made the same snapshot
         return Built(ready=True)
 
 
@@ -170,9 +171,9 @@ def is_snapshot(folder: str) -> bool:
 
 
 def image_and_copy(role: Role) -> tuple[str, str]:
-    """Return the image of a role, and the directory to which its workspace is copied.
+    """Return the image of a role, and the directory that gets a copy of the role's workspace.
 
-    The directory is empty if the workspace is not copied to a directory.
+    The second item is an empty string if the workspace is not copied to a directory.
     """
     planned = role.metadata.get(METADATA_KEY)
     if not isinstance(planned, Mapping):
@@ -197,7 +198,7 @@ def _digest(workspace: Workspace, files: list[WorkspaceFile], save: bool = False
 
 
 def _snapshot(parent: str, files: list[WorkspaceFile], digest: str, save: bool = False) -> str:
-    """Return the path of the first snapshot that does not exist, or that no job has changed."""
+    """Return the path of an unchanged snapshot of the files, or the path for a new snapshot."""
     number = 1
     while True:
         folder = os.path.join(parent, digest if number == 1 else f"{digest}-{number}")

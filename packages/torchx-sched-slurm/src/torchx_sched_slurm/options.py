@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.options.structured import StructuredOpts
 
-#: Options that are directives of every component of a heterogeneous job; a name of upstream's.
+#: Options that are directives of every component of a heterogeneous job.
 SBATCH_GROUP_OPTIONS = {"partition", "time", "constraint", "qos"}
 #: Options of the whole job, which are on the command line of sbatch.
 SBATCH_JOB_OPTIONS = {"account", "comment", "mail-user", "mail-type"}

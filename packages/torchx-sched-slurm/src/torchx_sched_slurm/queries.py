@@ -86,7 +86,8 @@ class Component:
     def mark(self) -> str:
         """The mark of the submission; empty if TorchX did not submit the job.
 
-        The mark is part of the script's path. Job comments belong to users and sites.
+        The mark is part of the script's path, not of the comment, because users and sites change
+        comments.
         """
         return mark_of_script(self.command or "")
 
@@ -253,10 +254,10 @@ def _jobs(components: Iterable[Component]) -> dict[str, Job]:
 
 
 def _order(component: Component) -> tuple[int, int]:
-    """Return the key of a component or of an array's task; the first one shows the job's state.
+    """Return the sort key of a component of a heterogeneous job, or of a task of an array.
 
-    The tasks of an array have one offset. An array runs while one of its tasks runs, and succeeds
-    if all tasks do.
+    The first component or task after sorting decides the state of the job. So an array runs while
+    one of its tasks runs, and succeeds if all tasks succeed.
     """
     state = appstate_from_slurm_state(component.state)
     significance = {AppState.PENDING: 1, AppState.SUCCEEDED: 3}

@@ -130,7 +130,7 @@ class SlurmRecord(JobRecord):
         return next((name for name, pattern in _CAUSES.items() if re.search(pattern, text)), "")
 
     def folder(self) -> str:
-        """Return the directory with the logs."""
+        """Return the directory that contains the logs."""
         return self.text("folder").rstrip("\n") or self._submission_folder()
 
     def setup_failure(self) -> str:

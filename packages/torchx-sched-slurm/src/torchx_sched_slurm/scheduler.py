@@ -102,7 +102,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         self._accounting = Accounting(self._slurm)
         self._index = Index()
         self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
-        # the entries of described jobs; those of other machines are not in the index
+        # Entries of jobs that were described. The index has no jobs of other machines.
         self._entries: dict[str, Entry] = {}
 
     # -- submission
@@ -136,7 +136,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             )
             request.num_replicas = role.num_replicas
             if copies and not request.snapshot:
-                request.snapshot = copies[0]  # as with job_dir, all roles run in one directory
+                request.snapshot = copies[0]  # as with job_dir, roles share a directory
             if role.retry_policy == RetryPolicy.REPLICA:
                 request.max_retries = role.max_retries
             roles[role.name] = request

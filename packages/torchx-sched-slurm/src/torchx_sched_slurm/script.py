@@ -35,7 +35,7 @@ SCRIPT = "torchx-sbatch.sh"
 # argument can contain.
 _JOB = "\0job\0"
 _REPLICA = "\0replica\0"
-#: Placeholder in options of srun for a mount of the directory with the record and the logs.
+#: Placeholder, in options of srun, for a mount of the directory that contains records and logs.
 WORK_FOLDER = "\0folder\0"
 
 
@@ -175,7 +175,7 @@ def _setup_lines(lines: list[str]) -> str:
     return _SETUP.format(lines="\n".join(lines))
 
 
-# The part of the script that creates the directory of the job. A requeued job finds it.
+# Creates the job's directory if job_dir contains ${app_id}. A requeued job finds its directory.
 _JOB_DIR = """
 tx_folder={path}
 if [ ! -e "$tx_record/folder" ]; then
@@ -191,14 +191,14 @@ fi
 cd -- "$tx_folder" || exit 1
 """
 
-# The user's lines run in this shell, so that srun gets the variables that they set.
+# Runs the lines of the option setup in the shell of the script: srun gets their variables.
 _SETUP = """
 tx_setup_failed() {{
     tx_code=$1
     trap - ERR EXIT
     set +e
     echo "setup failed with exit code $tx_code at: $2" >&2
-    echo "$2" > "$tx_record/setup"
+    [ "$tx_ended" ] || echo "$2" > "$tx_record/setup"
     tx_end
 }}
 trap 'tx_line=$BASH_COMMAND' ERR

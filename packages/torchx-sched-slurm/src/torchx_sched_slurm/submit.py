@@ -78,7 +78,7 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
 
 
 def _directories(host: Host, request: SlurmBatchRequest) -> tuple[str, str]:
-    """Return two absolute paths: the directory above the record, and the one of the logs.
+    """Return the absolute paths of the directory of records and of the directory of logs.
 
     The paths differ only if ``job_dir`` contains ``${app_id}``: then the job creates the second
     directory.
@@ -94,9 +94,9 @@ def _directories(host: Host, request: SlurmBatchRequest) -> tuple[str, str]:
 
 
 def _surrounding_job(host: Host) -> dict[str, None]:
-    """Return the variables with which a surrounding Slurm job would change the new job.
+    """Return the variables of a surrounding Slurm job that would change the new job.
 
-    Outside of a job, the variables are the user's defaults for sbatch.
+    Outside of a Slurm job, return an empty dict: the variables are the user's defaults for sbatch.
     """
     names = host.variable_names()
     if "SLURM_JOB_ID" not in names:

@@ -68,7 +68,7 @@ class Host(ABC):
         """
 
     def variable_names(self) -> list[str]:
-        """Return the names of the variables that commands inherit, or [] if they are unknown."""
+        """Return the names of the variables that commands inherit; an empty list if unknown."""
         return []
 
     @abstractmethod

@@ -14,7 +14,7 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.retry import Backoff, retry
 from torchx_specs.errors import BackendError
 
-#: A command that takes longer than this is reported by a warning, in seconds.
+#: A warning reports a command that takes longer than this number of seconds.
 NOTICE_AFTER = 5.0
 
 
@@ -88,7 +88,7 @@ class ClusterClient:
 
     @contextlib.contextmanager
     def _slow_notice(self, name: str) -> Iterator[None]:
-        """Log a warning if a command, with its repetitions, takes long."""
+        """Log a warning if a command and its retries together take longer than NOTICE_AFTER."""
         timer = threading.Timer(NOTICE_AFTER, self._warn_of_delay, (name,))
         timer.daemon = True
         timer.start()

@@ -31,11 +31,11 @@ def bind_mounts(role: Role, runtime: str) -> list[str]:
 
 
 def enroot_image(image: str) -> str:
-    """Return the name of an image in the form that Enroot and Pyxis read: ``REGISTRY#IMAGE:TAG``.
+    """Return the name of an image in the form of Enroot and Pyxis: ``REGISTRY#IMAGE:TAG``.
 
-    Enroot separates the registry by ``#``, and reads either a tag or a digest; of an image with
-    both, only the digest is kept. Paths, squashfs files and names that already have a ``#`` stay
-    unchanged.
+    Enroot expects ``#`` after the registry. Enroot accepts a tag or a digest, not both: if an image
+    has both, the result has only the digest. Paths, squashfs files and names that already have a
+    ``#`` stay unchanged.
 
     >>> enroot_image("ghcr.io/pytorch/torchx:0.7.0"), enroot_image("pytorch/pytorch:2.5.1")
     ('ghcr.io#pytorch/torchx:0.7.0', 'pytorch/pytorch:2.5.1')
