@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_kit.logs import file_events, file_logs, following, log_file, regular_files, waiting
+from torchx_kit.logs import file_events, file_logs, following, log_file, quiet_logs, regular_files
 from torchx_kit.logs.file_logs import (
     FileLog,
     Tail,
@@ -447,7 +447,7 @@ def test_a_log_is_polled_if_no_events_are_available(
     def too_many() -> None:
         raise OSError("fake: too many inotify instances")
 
-    monkeypatch.setattr(waiting, "Watcher", too_many)
+    monkeypatch.setattr(quiet_logs, "Watcher", too_many)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, Tail(finished.is_set, check_every=0.1))
@@ -463,12 +463,12 @@ def test_a_log_on_a_network_file_system_is_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not file_events.is_on_network(str(tmp_path / "not" / "there"))
-    monkeypatch.setattr(waiting, "is_on_network", lambda path: True)
+    monkeypatch.setattr(quiet_logs, "is_on_network", lambda path: True)
 
     def not_wanted() -> None:
         raise AssertionError("fake: events on a network file system")
 
-    monkeypatch.setattr(waiting, "Watcher", not_wanted)
+    monkeypatch.setattr(quiet_logs, "Watcher", not_wanted)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, Tail(finished.is_set, check_every=0.1))
@@ -527,7 +527,7 @@ def test_an_end_that_comes_while_a_log_is_read_is_checked_afterwards(tmp_path: P
     log, journal, ended = tmp_path / "log", tmp_path / "journal", threading.Event()
     log.touch()
     journal.touch()
-    waiting_logs = waiting.Waiting()
+    waiting_logs = quiet_logs.QuietLogs()
     how = Tail(ended.is_set, watch=[str(journal)], check_every=600, method="events")
     followed = following.Followed(str(log), how)
     try:
