@@ -1,4 +1,4 @@
-"""Opens the files of an app: the only module that does so for writing.
+"""Opens the files of an app; no other module opens them for writing.
 
 The folder of an app may be in a folder that other users may write to. Another user can then replace
 the app's folder by a link, at any time. So the app's folder is opened once, it must belong to this
@@ -107,7 +107,7 @@ class AppFiles:
     # -- files
 
     def locate(self, path: str) -> tuple[str, int | None]:
-        """Return the arguments ``path`` and ``dir_fd`` of functions of :mod:`os`.
+        """Return the arguments ``path`` and ``dir_fd`` with which :mod:`os` opens a file.
 
         The descriptor is None if the folder is not held open, or if the path leads outside of it.
         """

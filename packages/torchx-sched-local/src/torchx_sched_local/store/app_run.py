@@ -191,7 +191,11 @@ class AppRun:
         self.pid_namespace = str(starter["pid_namespace"])
 
     def take_outcome(self, outcome: AppRun) -> None:
-        """Take the final states from the file ``SUCCESS`` of the same app."""
+        """Set the final states of the app and its replicas.
+
+        Args:
+            outcome: The state in the file ``SUCCESS`` of the same app.
+        """
         self.state, self.msg = outcome.state, outcome.msg
         self.last_updated, self.num_restarts = outcome.last_updated, outcome.num_restarts
         for mine, other in zip(self.replicas, outcome.replicas, strict=False):

@@ -1,4 +1,4 @@
-"""Loads an app from its folder, from the records that are not damaged."""
+"""Loads an app from its folder; if a record is damaged, other records replace it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ End = tuple[AppState, str]
 
 
 def load_app(folder: AppFolder) -> dict[str, Any] | None:
-    """Return an app, with the keys of :meth:`AppFolder.read_app`; None if nothing is left of it.
+    """Return an app with the keys of :meth:`AppFolder.read_app`, or None if no record is readable.
 
     If ``app.json`` is damaged, the roles come from the request or from the file ``SUCCESS``, and
     other keys are empty.

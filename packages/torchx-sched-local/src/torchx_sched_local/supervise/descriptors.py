@@ -1,4 +1,4 @@
-"""The limit of open files: raising it, and leaving room below it."""
+"""Raises the limit of open files, and reports when few descriptors are left."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Starts the supervisor process of a detached app; the same program ends an app without supervisor.
+"""Starts the supervisor process of a detached app, and contains the program of that process.
 
 The submitting process and the supervisor have two pipes between them. The supervisor starts the
 app's processes and reports over the first pipe. It goes on only after the submitting process has
-confirmed over the second pipe. Otherwise, because the submitting process was interrupted or
-killed, the supervisor ends what it has started. The end of the first pipe means that the supervisor
-has ended.
+confirmed the start over the second pipe. If the submitting process is interrupted or killed before
+that, the supervisor kills the processes that it has started. The end of the first pipe means that
+the supervisor has ended.
 
 ``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the supervisor.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
@@ -70,8 +70,8 @@ def python_command(*args: str) -> list[str]:
 def start_supervisor(folder: AppFolder, app_id: str) -> None:
     """Start the supervisor process of an app, and wait until it has started the app's processes.
 
-    If this function is interrupted, for example by Ctrl-C, the supervisor ends what it has started;
-    the function waits for that.
+    If this function is interrupted, for example by Ctrl-C, it waits until the supervisor has killed
+    the processes that the supervisor had started.
 
     Args:
         folder: The app's folder.
