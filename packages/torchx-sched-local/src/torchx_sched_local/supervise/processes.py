@@ -171,7 +171,12 @@ def find_processes(
     if spared is not None:
         children = {pid for pid, info in table.items() if info.parent == os.getpid()}
         found |= _descendants(table, children - spared)
-    others = table.keys() - found
+    # Reading the marks takes long, so processes that the result cannot contain are skipped.
+    others = {
+        pid
+        for pid in table.keys() - found
+        if table[pid].start >= since and table[pid].state not in _ENDED
+    }
     found |= set(filter(marks.match, others))
     # Children of the marked processes may have cleared their environment.
     found |= _descendants(table, found)
