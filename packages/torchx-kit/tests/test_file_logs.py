@@ -16,14 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_kit.logs import file_events, following, log_file, waiting
+from torchx_kit.logs import file_events, file_logs, following, log_file, quiet_logs, regular_files
 from torchx_kit.logs.file_logs import (
     FileLog,
     Tail,
     follow_all,
     follow_files,
     log_lines,
-    read_files,
     stream_files,
 )
 from torchx_kit.logs.log_file import BLOCK_BYTES
@@ -305,8 +304,8 @@ class NfsDouble:
     def __getattr__(self, name: str) -> object:
         return getattr(os, name)
 
-    def open(self, path: str, flags: int) -> int:
-        fd = os.open(path, flags)
+    def open(self, path: str, flags: int, mode: int, *, dir_fd: int | None) -> int:
+        fd = os.open(path, flags, mode, dir_fd=dir_fd)
         self.sizes[fd] = os.fstat(fd).st_size
         return fd
 
@@ -318,7 +317,9 @@ class NfsDouble:
 def test_the_last_lines_are_read_though_nfs_shows_them_late(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "os", NfsDouble())
+    nfs = NfsDouble()
+    monkeypatch.setattr(log_file, "os", nfs)
+    monkeypatch.setattr(regular_files, "os", nfs)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, tail(finished, method))
@@ -446,7 +447,7 @@ def test_a_log_is_polled_if_no_events_are_available(
     def too_many() -> None:
         raise OSError("fake: too many inotify instances")
 
-    monkeypatch.setattr(waiting, "Watcher", too_many)
+    monkeypatch.setattr(quiet_logs, "Watcher", too_many)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, Tail(finished.is_set, check_every=0.1))
@@ -462,12 +463,12 @@ def test_a_log_on_a_network_file_system_is_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not file_events.is_on_network(str(tmp_path / "not" / "there"))
-    monkeypatch.setattr(waiting, "is_on_network", lambda path: True)
+    monkeypatch.setattr(quiet_logs, "is_on_network", lambda path: True)
 
     def not_wanted() -> None:
         raise AssertionError("fake: events on a network file system")
 
-    monkeypatch.setattr(waiting, "Watcher", not_wanted)
+    monkeypatch.setattr(quiet_logs, "Watcher", not_wanted)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
     follower = Follower(path, Tail(finished.is_set, check_every=0.1))
@@ -526,7 +527,7 @@ def test_an_end_that_comes_while_a_log_is_read_is_checked_afterwards(tmp_path: P
     log, journal, ended = tmp_path / "log", tmp_path / "journal", threading.Event()
     log.touch()
     journal.touch()
-    waiting_logs = waiting.Waiting()
+    waiting_logs = quiet_logs.QuietLogs()
     how = Tail(ended.is_set, watch=[str(journal)], check_every=600, method="events")
     followed = following.Followed(str(log), how)
     try:
@@ -712,17 +713,6 @@ class TestSeveralFiles:
         assert stream_files("/a/b", Stream.STDERR) == ["/a/b.err"]
         assert stream_files("/a/b", Stream.COMBINED) == ["/a/b.out", "/a/b.err"]
 
-    def test_read_files_reads_one_file_after_the_other(self, tmp_path: Path) -> None:
-        (tmp_path / "x.out").write_text("a1\nb1\n")
-        (tmp_path / "x.err").write_text("a2\n")
-        paths = stream_files(str(tmp_path / "x"), Stream.COMBINED)
-        assert list(read_files(paths, None)) == ["a1\n", "b1\n", "a2\n"]
-        assert list(read_files(paths, "^a")) == ["a1\n", "a2\n"]
-        with pytest.raises(RequestError, match="not a regular expression"):
-            read_files(paths, "(")
-        with pytest.raises(BackendError, match="no log at"):
-            list(read_files([str(tmp_path / "none")], None))
-
     @pytest.mark.parametrize("count", [1, 2])
     def test_follow_files_reads_all_files_until_they_end(self, tmp_path: Path, count: int) -> None:
         finished = threading.Event()
@@ -735,3 +725,47 @@ class TestSeveralFiles:
             log.write("seen 2")
         finished.set()
         assert list(lines) == (["seen 2"] if count == 1 else ["seen 2\n"])
+
+
+# -- logs that other programs control -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_fifo_is_not_a_log(tmp_path: Path, follow: bool) -> None:
+    os.mkfifo(tmp_path / "log")
+    tail = Tail(lambda: True) if follow else None
+    with pytest.raises(BackendError, match="not a regular file"):
+        list(log_lines(tmp_path / "log", tail=tail))
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("end", ["", "\n", "\nlast\n", "\n\nlast"])
+def test_rest_of_a_very_long_line_is_replaced_by_a_remark(
+    tmp_path: Path, follow: bool, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_logs, "_SMALL_BYTES", 1 << 17)
+    monkeypatch.setattr(log_file, "LONGEST_LINE_BYTES", 1 << 17)
+    path = tmp_path / "log"
+    path.write_text(f"first\n{'x' * 1_000_000}{end}")
+    lines = list(log_lines(path, tail=Tail(lambda: True) if follow else None))
+    assert lines[0] == "first\n"
+    text, _, remark = lines[1].partition(" [")
+    shown = len(text)
+    assert 1 << 17 <= shown < 1 << 18
+    newline = "\n" if end else ""
+    assert remark == f"{1_000_000 - shown} more bytes of this line are in {path}]{newline}"
+    assert "".join(lines[2:]) == end[1:]
+
+
+def test_memory_for_a_long_line_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        file.truncate(300_000_000)  # one line of NUL characters, without room on the disk
+    code = """
+import resource, sys
+from torchx_kit.logs.file_logs import log_lines
+[line] = log_lines(sys.argv[1])
+print(len(line) > 8_000_000, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 150_000)
+"""
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True True\n", "")

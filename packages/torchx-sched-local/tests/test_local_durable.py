@@ -16,6 +16,7 @@ import pytest
 from local_helpers import finish, is_running, lines, python, read_pids, run, sh, submit, until
 
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_sched_local.store import records
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.store.retention import retention_seconds
@@ -297,8 +298,9 @@ def abandoned_app(home: Path, **supervisor: object) -> str:
     finish(scheduler, app_id)
     scheduler.close()
     journal = home / "local" / "test" / app_id / ".torchx" / "journal"
-    events = [json.loads(line) for line in journal.read_text().splitlines()]
-    with journal.open("w") as file:
+    (home / "local" / "test" / app_id / "SUCCESS").unlink()
+    events = [records.decode(line) for line in journal.read_bytes().splitlines()]
+    with journal.open("wb") as file:
         for event in events:
             if event[0] == "supervisor":
                 event[3] = supervisor.get("boot", event[3])
@@ -307,7 +309,7 @@ def abandoned_app(home: Path, **supervisor: object) -> str:
             if event[0] == "guard":
                 event[2] = 1
             if event[0] in ("supervisor", "guard", "start"):
-                file.write(json.dumps(event) + "\n")
+                file.write(records.encode(event))
     return app_id
 
 
@@ -315,7 +317,7 @@ def test_app_without_a_supervisor_is_cancelled(home: Path, other: LocalScheduler
     app_id = abandoned_app(home)
     found = other.describe(app_id)
     assert found.state == AppState.CANCELLED
-    assert found.msg == "ended with the program that started it"
+    assert found.msg.startswith("ended with the program that started it (process")
     other.cancel(app_id)
     assert StoredApp.find(app_id).folder.read_end()[0] == AppState.CANCELLED
 
@@ -346,9 +348,11 @@ def test_incomplete_last_line_of_the_journal_is_ignored(
     folder = AppFolder(str(home / "local" / "test" / app_id))
     journal = Path(folder.journal)
     text = journal.read_bytes()
+    Path(folder.path, "SUCCESS").unlink()
     for cut in range(len(text)):
         journal.write_bytes(text[:cut])
-        events, position = folder.read_events(0)
+        events, position, is_damaged = folder.read_events(0)
+        assert not is_damaged
         assert text[:cut].count(b"\n") == len(events)
         assert position == text[:cut].rfind(b"\n") + 1
         assert folder.read_end() is None
@@ -368,12 +372,55 @@ def test_events_of_a_later_version_are_ignored() -> None:
     assert run.last_updated == 5.0
 
 
-def test_folder_with_a_damaged_file_is_not_an_app(
+DAMAGE = [b"", b"{", b"null\n", b"[]\n", b'["end"]\n', b'["end",5,"",0]\n', b"\0" * 50]
+
+
+def app_names(scheduler: LocalScheduler) -> dict[str, AppState]:
+    return {app.app_id: app.state for app in scheduler.list()}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    "name", [".torchx/app.json", ".torchx/request.json", ".torchx/journal", "SUCCESS"]
+)
+def test_state_survives_the_damage_of_any_one_file(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler, name: str, damage: bytes
+) -> None:
+    good = submit(scheduler, sh("true"))
+    failed = submit(scheduler, sh("exit 3"))
+    assert finish(scheduler, failed).state == AppState.FAILED
+    assert finish(scheduler, good).state == AppState.SUCCEEDED
+    (home / "local" / "test" / good / name).write_bytes(damage)
+    (home / "local" / "test" / failed / name).write_bytes(damage)
+    assert app_names(other) == {good: AppState.SUCCEEDED, failed: AppState.FAILED}
+    found = other.describe(failed)
+    assert found.state == AppState.FAILED
+    assert found.roles_statuses[0].replicas[0].exit_code == 3
+    other.delete(failed)
+    assert list(app_names(other)) == [good]
+
+
+def test_flipped_byte_in_the_journal_does_not_change_the_state(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler
+) -> None:
+    app_id = submit(scheduler, sh("exit 4"))
+    finish(scheduler, app_id)
+    journal = home / "local" / "test" / app_id / ".torchx" / "journal"
+    whole = journal.read_bytes()
+    for i in range(len(whole)):
+        journal.write_bytes(whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :])
+        stored = StoredApp.find(app_id)
+        assert stored.refresh().state == AppState.FAILED, i
+        assert stored.refresh().replicas[0].exit_code == 4
+
+
+def test_app_of_which_nothing_is_left_is_not_an_app(
     home: Path, scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:
     app_id = submit(scheduler, sh("true"))
     finish(scheduler, app_id)
-    (home / "local" / "test" / app_id / ".torchx" / "app.json").write_text("{")
+    for name in (".torchx/app.json", ".torchx/request.json", "SUCCESS"):
+        (home / "local" / "test" / app_id / name).write_text("{")
     assert other.describe(app_id) is None
     assert other.list() == []
 
@@ -438,9 +485,10 @@ def test_supervisor_module_reports_a_folder_without_an_app(home: Path, tmp_path:
     command = [
         sys.executable,
         "-m",
-        "torchx_sched_local.supervise.supervisor_process",
+        "torchx_sched_local.supervise.start_supervisor",
         "run",
         str(tmp_path),
+        "app",
     ]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=env)

@@ -101,6 +101,8 @@ def test_files_have_the_documented_names_and_contents(
         "app_id": app_id,
         "log_dir": str(folder),
         "final_state": "FAILED",
+        "message": "main/0: exit code 2",
+        "num_restarts": 0,
         "roles": {
             "main": [
                 {
@@ -109,6 +111,9 @@ def test_files_have_the_documented_names_and_contents(
                     "stdout": f"{folder}/main/0/stdout.log",
                     "stderr": f"{folder}/main/0/stderr.log",
                     "error_file": f"{folder}/main/0/error.json",
+                    "state": "FAILED",
+                    "reason": "exit code 2",
+                    "restarts": 0,
                 }
             ]
         },

@@ -16,6 +16,7 @@ from local_helpers import finish, lines, run, sh, submit, until
 from torchx_kit.errors import UnknownReplicaError
 from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
+from torchx_sched_local.store.app_files import AppFiles
 from torchx_specs import Role
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers import Stream
@@ -326,7 +327,8 @@ def test_times_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     clock = [1000.0]
     monkeypatch.setattr(time, "time", lambda: clock[0])
     logs = ReplicaLogs(
-        *(str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined"))
+        AppFiles(str(tmp_path)),
+        *(str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")),
     )
     with (tmp_path / "stdout.log").open("ab", buffering=0) as log:
         for _ in range(1000):
@@ -352,7 +354,7 @@ def test_merge_continues_after_the_death_of_the_merging_process(
     monkeypatch.setattr(time, "time", lambda: clock[0])
     paths = [str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")]
     written: dict[str, list[str]] = {paths[0]: [], paths[1]: []}
-    logs = ReplicaLogs(*paths)
+    logs = ReplicaLogs(AppFiles(str(tmp_path)), *paths)
     for i in range(300):
         path = choice.choice(paths[:2])
         line = f"{os.path.basename(path)} {i}\n"
@@ -364,7 +366,7 @@ def test_merge_continues_after_the_death_of_the_merging_process(
     # The process dies while it writes.
     with open(paths[2], "a") as file:
         file.write("stdout.log torn")
-    again = ReplicaLogs(*paths)
+    again = ReplicaLogs(AppFiles(str(tmp_path)), *paths)
     again.recover()
     again.finish()
     merged = Path(paths[2]).read_text().splitlines(keepends=True)

@@ -16,7 +16,7 @@ from local_helpers import is_running, read_pids, until
 
 from torchx_sched_local.supervise import process_table, processes
 from torchx_sched_local.supervise.process_table import ENV_REPLICA
-from torchx_sched_local.supervise.processes import Leader, ProcessId
+from torchx_sched_local.supervise.processes import Leader, Marks, ProcessId
 from torchx_sched_local.supervise.terminate import terminate_all
 
 pytestmark = pytest.mark.skipif(not process_table.IS_LINUX, reason="reads /proc")
@@ -32,8 +32,11 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def nobody(token: str) -> bool:
-    return False
+NOBODY = Marks(lambda token: False, lambda path: False)
+
+
+def token_mark(token: str) -> Marks:
+    return Marks(token.__eq__, lambda path: False)
 
 
 def test_ended_process_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
@@ -59,7 +62,7 @@ def test_process_with_a_reused_pid_is_never_signalled(
     for start in (real.start - 1, real.start + 1, 0):
         assert not processes.send_signal(ProcessId(real.pid, start), signal.SIGKILL)
         leader = Leader(ProcessId(real.pid, start), "app/0/0", reaped=real.start)
-        assert processes.find_processes([leader], nobody, 0) == set()
+        assert processes.find_processes([leader], NOBODY, 0) == set()
     time.sleep(0.05)
     assert sleeper.poll() is None
     assert processes.send_signal(real, signal.SIGKILL)
@@ -82,7 +85,7 @@ def test_processes_of_the_kernel_and_init_are_never_found(
     monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: [])
     leader = Leader(ProcessId(pid, start), "app/0/0", reaped=100)
-    assert processes.find_processes([leader], nobody, 0) == set()
+    assert processes.find_processes([leader], NOBODY, 0) == set()
     assert not processes.send_signal(ProcessId(pid, start), 0)
 
 
@@ -97,7 +100,7 @@ def test_processes_older_than_the_app_are_never_found(monkeypatch: pytest.Monkey
     }
     monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: ["t"] if pid == 53 else [])
-    found = processes.find_processes([Leader(ProcessId(50, 60), "t")], "t".__eq__, 40)
+    found = processes.find_processes([Leader(ProcessId(50, 60), "t")], token_mark("t"), 40)
     assert {process.pid for process in found} == {50, 52}
 
 
@@ -149,12 +152,12 @@ def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
     leader.wait()
     reaped = process_table.now() + 1
     try:
-        found = processes.find_processes([Leader(identity, "x", reaped)], nobody, 0)
+        found = processes.find_processes([Leader(identity, "x", reaped)], NOBODY, 0)
         assert {process.pid for process in found} == {pid}
-        assert processes.may_have_left_processes([Leader(identity, "x", reaped)], nobody)
+        assert processes.may_have_left_processes([Leader(identity, "x", reaped)], NOBODY)
         # A group with that id that began only later is another group.
         assert (
-            processes.find_processes([Leader(identity, "x", identity.start - 1)], nobody, 0)
+            processes.find_processes([Leader(identity, "x", identity.start - 1)], NOBODY, 0)
             == set()
         )
     finally:
@@ -172,7 +175,9 @@ def test_terminate_all_ends_processes_that_start_meanwhile(tmp_path: Path) -> No
     )
     read_pids(tmp_path / "pid")
     identity = processes.identify(leader.pid)
-    terminate_all(lambda: processes.find_processes([Leader(identity, "t")], "t".__eq__, 0), grace=5)
+    terminate_all(
+        lambda: processes.find_processes([Leader(identity, "t")], token_mark("t"), 0), grace=5
+    )
     leader.wait(20)
     [late] = read_pids(tmp_path / "late")
     assert not is_running(late)
@@ -183,7 +188,7 @@ def test_no_processes_are_left_after_the_end_of_the_leader() -> None:
     identity = processes.identify(done.pid)
     done.wait()
     assert not processes.may_have_left_processes(
-        [Leader(identity, "t", process_table.now())], "t".__eq__
+        [Leader(identity, "t", process_table.now())], token_mark("t")
     )
 
 
@@ -204,8 +209,8 @@ def test_processes_are_found_by_psutil_where_there_is_no_proc(
     assert process_table.read_tokens(sleeper.pid) == ["app/0/0"]
     assert process_table.read_tokens(2**22 + 1) == []
     assert sleeper.pid in set(process_table.pids_of_user())
-    by_leader = processes.find_processes([Leader(identity, "app/0/0")], nobody, 0)
-    by_token = processes.find_processes([], "app/0/0".__eq__, 0)
+    by_leader = processes.find_processes([Leader(identity, "app/0/0")], NOBODY, 0)
+    by_token = processes.find_processes([], token_mark("app/0/0"), 0)
     assert by_leader == by_token == {identity}
     sleeper.kill()
     until(lambda: not processes.is_alive(identity))

@@ -280,7 +280,7 @@ def test_guard_ignores_signals_and_ends_with_the_app(scheduler: LocalScheduler) 
 
 def test_guard_ignores_signals_from_its_start(tmp_path: Path) -> None:
     for _ in range(20):
-        guard = Guard(str(tmp_path))
+        guard = Guard(str(tmp_path), "app", 0)
         os.kill(guard.process.pid, signal.SIGTERM)
         guard.dismiss()
         guard.wait()

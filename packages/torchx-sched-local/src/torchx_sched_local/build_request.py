@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from torchx_kit.names.limits import FILE, fit_names
-from torchx_sched_local.images import ImageProvider
+from torchx_sched_local.image_providers import ImageProvider
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_sched_local.store.layout import COMBINED_LOG, ERROR_FILE, STDERR_LOG, STDOUT_LOG
 from torchx_specs.model.app import AppDef, Role

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 
+from torchx_kit.logs.regular_files import open_regular
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_run import AppRun
 from torchx_specs.model.app import AppDef, Role
@@ -15,6 +16,8 @@ from torchx_specs.schedulers.api import DescribeAppResponse
 
 #: The host name of every replica.
 HOST = "localhost"
+
+_LONGEST_ERROR = 1 << 20
 
 
 def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> DescribeAppResponse:
@@ -66,15 +69,18 @@ def first_error(paths: Iterable[str]) -> str:
 
 
 def read_error(path: str) -> str:
-    """Return the content of an error file, as compact JSON if it is JSON, or ``<NONE>``."""
+    """Return the content of an error file, as compact JSON if it is JSON, or ``<NONE>``.
+
+    Only the first :data:`_LONGEST_ERROR` bytes are read.
+    """
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read()
+        with open(open_regular(path, os.O_RDONLY), "rb") as file:
+            text = file.read(_LONGEST_ERROR).decode("utf-8", "replace")
     except OSError:
         return NONE
     try:
         return json.dumps(json.loads(text), separators=(",", ":"))
-    except ValueError:
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
         return text.strip() or NONE
 
 

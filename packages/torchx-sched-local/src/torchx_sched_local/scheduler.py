@@ -21,9 +21,11 @@ from torchx_sched_local.build_request import build_request, join_path
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
 from torchx_sched_local.cuda import device_count, divide_gpus, requested_gpus
 from torchx_sched_local.errors import TooManyAppsError, UnknownLocalAppError, folder_error
-from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
-from torchx_sched_local.images import ImageProvider as ImageProvider
-from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
+from torchx_sched_local.image_providers import CWDImageProvider as CWDImageProvider
+from torchx_sched_local.image_providers import ImageProvider as ImageProvider
+from torchx_sched_local.image_providers import (
+    LocalDirectoryImageProvider as LocalDirectoryImageProvider,
+)
 from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_local.options import LocalOpts as LocalOpts
 from torchx_sched_local.request import ENV_ERROR_FILE, check_app, format_request
@@ -354,9 +356,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self, replica_params: ReplicaParam
     ) -> tuple[FileIO | None, FileIO | None, Any]:
         """Return the files for standard output and error, and the :class:`Tee` that merges them."""
-        from torchx_sched_local.supervise.start_replicas import output_files
+        from torchx_sched_local.supervise.start_replicas import open_log, output_files
 
-        return output_files(replica_params, self._get_file_io)
+        files = getattr(replica_params, "files", None)
+        if files is None or type(self)._get_file_io is not LocalScheduler._get_file_io:
+            return output_files(replica_params, self._get_file_io)
+        return output_files(
+            replica_params, lambda path: open_log(path, os.O_EXCL, files) if path else None
+        )
 
     def _get_replica_env(self, replica_params: ReplicaParam) -> dict[str, str]:
         """Return the environment of a replica: this process's variables and the replica's own."""
@@ -432,14 +439,18 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         apps = []
         for app_id in index.app_ids():
-            stored = StoredApp.find(app_id)
+            try:
+                stored = StoredApp.find(app_id)
+            except BackendError as e:
+                _warn("%s", e)
+                continue
             if stored is None:
                 index.remove_dangling(app_id)
                 continue
             ended = stored.folder.read_end()
             state = ended[0] if ended else stored.refresh().state
-            handle = f"local_cwd://{stored.data.get('session', '')}/{app_id}"
-            apps.append(ListAppResponse(app_id, state, handle, str(stored.data.get("name", ""))))
+            handle = f"local_cwd://{stored.data['session']}/{app_id}"
+            apps.append(ListAppResponse(app_id, state, handle, stored.data["name"]))
         return apps
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:

@@ -1,9 +1,10 @@
 r"""Read and follow log files: whole lines, in order, without loss.
 
 A line ends with ``\n`` only; the lines keep it, and the last line may lack it. Bytes that are not
-UTF-8 become U+FFFD. The memory that reading needs depends on the longest line, not on the length
-of the log. Where the operating system reports file changes (:mod:`torchx_kit.logs.file_events`),
-following a quiet log takes almost no CPU time.
+UTF-8 become U+FFFD. Lines are read whole up to 8 MB; the rest of a longer line is replaced by a
+remark, so that the memory that reading needs is bounded. A log must be a regular file. Where the
+operating system reports file changes (:mod:`torchx_kit.logs.file_events`), following a quiet log
+takes almost no CPU time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from torchx_specs.errors import BackendError
+from torchx_kit.logs.regular_files import open_regular
+from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers.api import Stream, compile_regex, filter_regex
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _T = TypeVar("_T")
 
 _LONGEST_POLL_SECONDS = 1.0
 _DECODED_CHUNK_BYTES = 1 << 16
+# In a larger file, a line may be too long for the file's own iterator, which reads it whole.
+_SMALL_BYTES = 1 << 25
 _SUFFIXES = {
     Stream.STDOUT: ("out",),
     Stream.STDERR: ("err",),
@@ -198,16 +202,6 @@ def stream_files(base: str, stream: Stream) -> list[str]:
     return [f"{base}.{suffix}" for suffix in _SUFFIXES[stream]]
 
 
-def read_files(paths: Iterable[str], regex: str | None) -> Iterator[str]:
-    """Return the current lines of several log files, one file after the other.
-
-    Raises:
-        BackendError: While reading: a file cannot be read.
-        RequestError: ``regex`` is not a regular expression.
-    """
-    return chain.from_iterable([log_lines(path, regex) for path in paths])
-
-
 def follow_files(paths: Iterable[str], regex: str | None, tail: Tail) -> Iterator[str]:
     """Return the lines of one or more log files as they are written.
 
@@ -231,19 +225,23 @@ def _followed_blocks(log: Followed) -> Iterator[Iterable[str]]:
 def _existing_blocks(path: str, window: Window | None) -> Iterator[Iterable[str]]:
     try:
         if window is None:
+            fd = open_regular(path, os.O_RDONLY)
             # The file's own iterator is the fastest reader if it decodes more than 8 KiB at once.
             # CPython has no public setting for that.
-            with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
-                lines._CHUNK_SIZE = _DECODED_CHUNK_BYTES  # type: ignore[attr-defined]
-                yield lines
-        elif (begin := window.begin()) is not None:
+            with open(fd, encoding="utf-8", errors="replace", newline="\n") as lines:
+                if os.fstat(fd).st_size <= _SMALL_BYTES:
+                    lines._CHUNK_SIZE = _DECODED_CHUNK_BYTES  # type: ignore[attr-defined]
+                    yield lines
+                    return
+        begin = 0 if window is None else window.begin()
+        if begin is not None:
             from torchx_kit.logs.log_file import LogFile
 
             log = LogFile(path)
             try:
                 if not log.open(begin):
                     raise missing_log(path)
-                yield from log.read_lines(window.end())
+                yield from log.read_lines(None if window is None else window.end())
                 yield from log.read_incomplete_line()
             finally:
                 log.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torchx_kit.logs.file_logs import missing_log, unreadable_log
 from torchx_kit.logs.log_file import LogFile
-from torchx_kit.logs.waiting import FEW_LOGS, SHORTEST_POLL_SECONDS, Waiting
+from torchx_kit.logs.quiet_logs import FEW_LOGS, SHORTEST_POLL_SECONDS, QuietLogs
 
 if TYPE_CHECKING:
     from torchx_kit.logs.file_logs import Tail, Window
@@ -30,7 +30,7 @@ def follow(
     Yields:
         A key, with lines of its log or the error that ended its log.
     """
-    waiting = Waiting()
+    waiting = QuietLogs()
     keys: dict[Followed, _Key] = {}
     # Logs with new lines take turns, one block at a time, so that a long log delays no other.
     turns: deque[tuple[Followed, Iterator[Iterable[str]]]] = deque()
@@ -80,7 +80,7 @@ def follow(
 class Followed:
     """A followed log file.
 
-    This class and :class:`~torchx_kit.logs.waiting.Waiting` store the state of the log in the
+    This class and :class:`~torchx_kit.logs.quiet_logs.QuietLogs` store the state of the log in the
     attributes.
 
     Args:
@@ -95,7 +95,7 @@ class Followed:
         reads: How often :meth:`read_new` was called.
         pause: Seconds until the next poll, where there are no file events.
         due: Time of the next read (:func:`time.monotonic`); None while the log is not in
-            ``Waiting``.
+            ``QuietLogs``.
         has_events: Whether the operating system reports changes of the log.
         stats: Size and modification time of each file in ``tail.watch`` when it was last checked.
         has_changed: Whether a file event came while the log was being read.

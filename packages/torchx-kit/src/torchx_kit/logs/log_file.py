@@ -6,9 +6,12 @@ import io
 import os
 from collections.abc import Iterable, Iterator
 
+from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.schedulers.api import split_lines
 
 BLOCK_BYTES = 1 << 16
+#: A longer line is shown in part, so that one line cannot take all memory.
+LONGEST_LINE_BYTES = 1 << 23
 # StringIO splits lines at C speed, but needs four bytes for each character.
 _LONGEST_STRING_IO = 1 << 20
 
@@ -27,6 +30,7 @@ class LogFile:
         self._path = path
         self._fd = -1
         self._incomplete_line = bytearray()
+        self._skipped = 0
         self.position = 0
 
     @property
@@ -38,11 +42,11 @@ class LogFile:
         """Open the file at ``position`` unless it is open, and return False if it does not exist.
 
         Raises:
-            OSError: The file cannot be opened.
+            OSError: The file cannot be opened, or is not a regular file.
         """
         if self._fd < 0:
             try:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                self._fd = open_regular(self._path, os.O_RDONLY)
             except FileNotFoundError:
                 return False
             self.position = position
@@ -58,7 +62,7 @@ class LogFile:
             if self._fd < 0:
                 os.scandir(os.path.dirname(self._path) or ".").close()
                 return
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(self._path, os.O_RDONLY)
         except OSError:
             return  # the next read reports the error
         if os.path.sameopenfile(fd, self._fd):
@@ -75,6 +79,8 @@ class LogFile:
     def read_lines(self, limit: int | None) -> Iterator[Iterable[str]]:
         """Yield blocks of whole lines that were not read before.
 
+        The rest of a line that is longer than :data:`LONGEST_LINE_BYTES` is replaced by a remark.
+
         Args:
             limit: The position where to stop, in bytes; None stops at the end of the file.
         """
@@ -87,8 +93,17 @@ class LogFile:
             self.position += len(block)
             end = block.rfind(b"\n") + 1
             if not end:
-                self._incomplete_line += block
+                self._add_incomplete(block)
                 continue
+            if self._skipped:
+                first = block.index(b"\n")
+                self._skipped += first
+                yield (f"{self._take_incomplete_line()}\n",)
+                block = block[first + 1 :]
+                end -= first + 1
+                if not end:
+                    self._add_incomplete(block)
+                    continue
             if self._incomplete_line:
                 self._incomplete_line += block[:end]
                 text = self._incomplete_line.decode("utf-8", "replace")
@@ -105,9 +120,21 @@ class LogFile:
     def read_incomplete_line(self) -> Iterator[Iterable[str]]:
         """Yield the incomplete last line, if there is one, as a block of its own."""
         if self._incomplete_line:
-            line = self._incomplete_line.decode("utf-8", "replace")
-            self._incomplete_line = bytearray()
-            yield (line,)
+            yield (self._take_incomplete_line(),)
+
+    def _add_incomplete(self, block: bytes) -> None:
+        if len(self._incomplete_line) < LONGEST_LINE_BYTES:
+            self._incomplete_line += block
+        else:
+            self._skipped += len(block)
+
+    def _take_incomplete_line(self) -> str:
+        line = self._incomplete_line.decode("utf-8", "replace")
+        if self._skipped:
+            line += f" [{self._skipped} more bytes of this line are in {self._path}]"
+        self._incomplete_line = bytearray()
+        self._skipped = 0
+        return line
 
     def was_replaced(self) -> bool:
         """Return True if the file was truncated, or if its path now names another file."""

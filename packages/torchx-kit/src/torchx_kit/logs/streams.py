@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from io import FileIO
 
+from torchx_kit.logs.regular_files import open_regular
+
 BLOCK_BYTES = 1 << 18
 _POLL_SECONDS = (0.01, 0.2)
 
@@ -20,6 +22,8 @@ class GrowingFile:
     Args:
         path: The file, which may be created later.
         copied: Number of bytes at the start of the file that are not copied again.
+        dir_fd: The descriptor of the folder that a relative path starts in; None means the working
+            directory.
 
     Attributes:
         path: The file.
@@ -27,8 +31,9 @@ class GrowingFile:
             called.
     """
 
-    def __init__(self, path: str, copied: int = 0) -> None:
+    def __init__(self, path: str, copied: int = 0, dir_fd: int | None = None) -> None:
         self.path = path
+        self._dir_fd = dir_fd
         self.copied = copied
         self._searched = copied
 
@@ -41,15 +46,15 @@ class GrowingFile:
             write: Called with blocks of bytes. If it raises, the block counts as not copied.
 
         Raises:
-            OSError: The file cannot be read.
+            OSError: The file cannot be read, or is not a regular file.
         """
-        size = _size(self.path)
+        size = self.size()
         if size < self._searched:
             self.copied = self._searched = 0 if size < self.copied else self.copied
         if size <= self._searched:
             return False
         before = self.copied
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(self.path, os.O_RDONLY, dir_fd=self._dir_fd)
         try:
             while block := os.pread(fd, BLOCK_BYTES, self._searched):
                 end = block.rfind(b"\n") + 1
@@ -64,10 +69,10 @@ class GrowingFile:
 
     def copy_rest(self, write: Callable[[bytes], object]) -> bool:
         """Copy the rest of the file with its incomplete last line; return True if there was any."""
-        size = _size(self.path)
+        size = self.size()
         if size <= self.copied:
             return False
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(self.path, os.O_RDONLY, dir_fd=self._dir_fd)
         try:
             self._copy_until(fd, size, write)
         finally:
@@ -77,11 +82,25 @@ class GrowingFile:
 
     def has_changed(self) -> bool:
         """Return True if the size of the file differs from the number of copied bytes."""
-        return _size(self.path) != self.copied
+        return self.size() != self.copied
 
     def has_rest(self) -> bool:
         """Return True if the file has bytes that were not copied."""
-        return _size(self.path) > self.copied
+        return self.size() > self.copied
+
+    def modified(self) -> int:
+        """Return when the file was last written, in nanoseconds since 1970; 0 if it is missing."""
+        try:
+            return os.stat(self.path, dir_fd=self._dir_fd).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def size(self) -> int:
+        """Return the size of the file in bytes, 0 if it is missing."""
+        try:
+            return os.stat(self.path, dir_fd=self._dir_fd).st_size
+        except FileNotFoundError:
+            return 0
 
     def _copy_until(self, fd: int, end: int, write: Callable[[bytes], object]) -> None:
         while self.copied < end:
@@ -109,7 +128,7 @@ class LineMerger:
         new = [source for source in self.sources if source.has_changed()]
         if len(new) > 1:
             # The order of the lines was not recorded; the file that was written last comes last.
-            new.sort(key=lambda source: _modified(source.path))
+            new.sort(key=lambda source: source.modified())
         found = False
         for source in new:
             found |= source.copy_lines(self._write)
@@ -173,17 +192,3 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _modified(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except FileNotFoundError:
-        return 0

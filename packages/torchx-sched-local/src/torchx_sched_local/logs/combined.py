@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from torchx_kit.logs.streams import GrowingFile, LineMerger, write_all
+from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
 
 if TYPE_CHECKING:
@@ -34,25 +35,28 @@ _STREAMS = (STDOUT_LOG, STDERR_LOG, COMBINED_LOG)
 _SHORT_SECONDS = 0.1
 _LONG_SECONDS = 1.0
 _SHORT_RECORDS = 6000
+_LARGEST_TIMES = 1 << 28
 
 
 class ReplicaLogs:
     """Merges the logs of one replica.
 
     Args:
+        files: Opens the files of the app.
         stdout: Path of ``stdout.log``.
         stderr: Path of ``stderr.log``.
         combined: Path of ``combined.log``.
     """
 
-    def __init__(self, stdout: str, stderr: str, combined: str) -> None:
+    def __init__(self, files: AppFiles, stdout: str, stderr: str, combined: str) -> None:
+        self._files = files
         self.stdout = stdout
         self.stderr = stderr
         self._combined = combined
         self._times = os.path.join(os.path.dirname(combined), TIMES)
         self._size = 0
-        self._out = GrowingFile(stdout)
-        self._err = GrowingFile(stderr)
+        self._out = self._source(stdout)
+        self._err = self._source(stderr)
         self._sources = [self._out] if stdout == stderr else [self._out, self._err]
         self._fd = -1
         self._records = 0
@@ -65,18 +69,23 @@ class ReplicaLogs:
         ``combined.log`` is truncated to the size in the last record, and the lines after that are
         merged again.
         """
-        records = _read_records(self._times)
-        if records:
+        records = _read_records(self._files, self._times)
+        sizes = [self._source(path).size() for path in (self.stdout, self.stderr, self._combined)]
+        if records and all(n <= size for n, size in zip(records[-1][1:], sizes, strict=True)):
             _, out, err, self._size = records[-1]
-            self._out = GrowingFile(self.stdout, out)
-            self._err = GrowingFile(self.stderr, err)
+            self._out = self._source(self.stdout, out)
+            self._err = self._source(self.stderr, err)
             self._sources = [self._out] if self.stdout == self.stderr else [self._out, self._err]
             self._records = len(records)
             self._recorded = records[-1][0]
         try:
-            os.truncate(self._combined, self._size)
+            fd = self._files.open(self._combined, os.O_WRONLY)
         except FileNotFoundError:
-            pass
+            return
+        try:
+            os.ftruncate(fd, self._size)
+        finally:
+            os.close(fd)
 
     def has_new(self) -> bool:
         """Return True if there may be lines that were not merged."""
@@ -120,7 +129,7 @@ class ReplicaLogs:
         """Complete an incomplete last line, so that the next attempt begins on a new line."""
         for source in self._sources:
             if source.has_rest():
-                fd = os.open(source.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                fd = self._files.open(source.path, os.O_WRONLY | os.O_APPEND)
                 try:
                     write_all(fd, b"\n")
                 finally:
@@ -148,14 +157,18 @@ class ReplicaLogs:
 
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._fd = os.open(self._combined, flags, 0o666)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            self._fd = self._files.open(self._combined, flags, 0o644)
         try:
             write_all(self._fd, data)
         except OSError:
             os.ftruncate(self._fd, self._size)
             raise
         self._size += len(data)
+
+    def _source(self, path: str, copied: int = 0) -> GrowingFile:
+        name, dir_fd = self._files.locate(path)
+        return GrowingFile(name, copied, dir_fd)
 
     def _pause(self) -> float:
         return _SHORT_SECONDS if self._records < _SHORT_RECORDS else _LONG_SECONDS
@@ -178,7 +191,10 @@ class ReplicaLogs:
             self._append(record)
 
     def _append(self, record: _Record) -> None:
-        fd = os.open(self._times, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fd = self._files.open(self._times, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError:
+            return
         try:
             write_all(fd, _RECORD.pack(*record))
         except OSError:
@@ -203,7 +219,7 @@ class RecordedTimes:
 
     def written_before(self, when: float) -> int | None:
         """Return how many bytes were written before ``when``; see :class:`LogTimes`."""
-        records = _read_records(self._times)
+        records = _read_records(AppFiles(""), self._times)
         i = bisect.bisect_left(records, (when, 0, 0, 0))
         if i < len(records):
             return int(records[i - 1][self._column]) if i else 0
@@ -217,11 +233,17 @@ class RecordedTimes:
         return int(records[-1][self._column]) if records else 0
 
 
-def _read_records(path: str) -> list[_Record]:
+def _read_records(files: AppFiles, path: str) -> list[_Record]:
+    """Return the records of a file, up to the first one that cannot be true."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
+        data = files.read(path, _LARGEST_TIMES)
+    except OSError:
         return []
-    whole = len(data) - len(data) % _RECORD.size
-    return list(_RECORD.iter_unpack(data[:whole]))
+    records: list[_Record] = []
+    last: _Record = (0.0, 0, 0, 0)
+    for record in _RECORD.iter_unpack(data[: len(data) - len(data) % _RECORD.size]):
+        if not all(new >= old for new, old in zip(record[1:], last[1:], strict=True)):
+            break  # damaged: sizes only grow
+        records.append(record)
+        last = record
+    return records

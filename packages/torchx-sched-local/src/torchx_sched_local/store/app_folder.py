@@ -3,43 +3,57 @@
 ::
 
     <log_dir>/<session>/<app_id>/
-        .torchx/app.json       the app; written once
+        .torchx/app.json       the app; written once, before the first process is started
         .torchx/request.json   the request; written once
-        .torchx/journal        the events, a JSON array on each line; only appended to
-        .torchx/cancelled      exists once the app was cancelled
+        .torchx/journal        the events, a record on each line; only appended to
+        .torchx/outcome        room for SUCCESS, reserved before the first process is started
+        .torchx/cancelled      exists once the app was cancelled; called "active" before
         <role>/<replica>/      stdout.log, stderr.log, combined.log, error.json
         SUCCESS                exists once the app has ended, whether or not it succeeded
 
-A file that is written once appears with its complete content. Readers of the journal ignore an
-incomplete last line. ``$TORCHX_HOME/local/.apps`` has a link to the folder of each app; the name of
-the link is the app's id.
+A record has a checksum (:mod:`torchx_sched_local.store.records`). A file that is written once
+appears with its complete content. Readers of the journal ignore an incomplete last line.
+``$TORCHX_HOME/local/.apps`` has a link to the folder of each app; the name of the link is the app's
+id.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterable
 from typing import Any
 
-from torchx_kit.atomic_files import write_atomically
 from torchx_kit.logs.streams import write_all
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, request_from_dict
+from torchx_sched_local.store import records
+from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_run import AppRun, Event
-from torchx_sched_local.store.layout import NA, PRIVATE, base_folder
-from torchx_sched_local.store.success_file import replica_entry, write_success_file
+from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS, base_folder
+from torchx_sched_local.store.success_file import (
+    decode_success,
+    encode_success,
+    replica_entry,
+    room_for,
+    state_entry,
+)
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState
 
-_APP = "app.json"
-_REQUEST = "request.json"
-_JOURNAL = "journal"
-_CANCELLED = "cancelled"
+_APP = f"{PRIVATE}/app.json"
+_REQUEST = f"{PRIVATE}/request.json"
+_JOURNAL = f"{PRIVATE}/journal"
+_OUTCOME = f"{PRIVATE}/outcome"
+_SUPERVISOR_LOG = f"{PRIVATE}/supervisor.log"
+_ACTIVE = f"{PRIVATE}/active"
+_CANCELLED = f"{PRIVATE}/cancelled"
+#: Renaming the private folder to this name is the first step that makes a deletion final.
+DELETED = f"{PRIVATE}.deleted"
 _VERSION = 1
-
-# json.dumps would make an encoder for each event.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+# The largest request of an app has ten thousands of replicas with some KB each.
+_LARGEST_FILE = 1 << 30
+_LAST_BYTES = 1 << 16
 
 
 class AppFolder:
@@ -47,18 +61,22 @@ class AppFolder:
 
     Args:
         path: Path of the folder.
+
+    Attributes:
+        path: Path of the folder.
+        files: Opens the files in the folder.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._private = os.path.join(path, PRIVATE)
+        self.files = AppFiles(path)
         self._fd = -1
         self._unwritten = b""
 
     @property
     def journal(self) -> str:
         """Path of the journal, whose last event is the app's end."""
-        return os.path.join(self._private, _JOURNAL)
+        return os.path.join(self.path, _JOURNAL)
 
     # -- writing
 
@@ -71,31 +89,54 @@ class AppFolder:
         base = base_folder()
         if self.path.startswith(base + os.sep):
             os.makedirs(base, mode=0o700, exist_ok=True)
-        os.makedirs(self.path)
-        os.mkdir(self._private, 0o700)
+        self.files.create()
+        with self.files.folder() as fd:
+            os.mkdir(PRIVATE, 0o700, dir_fd=fd)
 
-    def write(self, app: dict[str, Any], request: dict[str, Any]) -> None:
-        """Write the app and its request, and open the journal.
+    def write(self, app: dict[str, Any], request: PopenRequest, data: dict[str, Any]) -> None:
+        """Write the app and its request, reserve room for the outcome, and open the journal.
 
         Args:
             app: The app, as :meth:`read_app` returns it.
-            request: The request as plain data.
+            request: The request.
+            data: The request as plain data.
 
         Raises:
-            OSError: A file cannot be written.
+            OSError: A file cannot be written, or there is no room for the outcome.
         """
-        self._write_once(_REQUEST, request)
-        self._write_once(_APP, {"version": _VERSION, **app})
+        self.files.write(_REQUEST, records.encode(data))
+        self._reserve_room(room_for(request))
+        os.close(self.files.open(_ACTIVE, os.O_WRONLY | os.O_CREAT))
         self.open_journal()
+        self.files.write(_APP, records.encode({"version": _VERSION, **app}))
 
     def open_journal(self) -> None:
-        """Open the journal for writing, and create it if it is missing."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(self.journal, flags, 0o600)
+        """Open the journal for writing, and create it if it is missing.
 
-    def lock(self) -> None:
-        """Lock the journal until it is closed; wait while another process has locked it."""
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        Raises:
+            OSError: The journal cannot be opened, or the folder belongs to another user.
+        """
+        self.files.hold()
+        self._fd = self.files.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+    def open_supervisor_log(self) -> int:
+        """Open the file for the error output of a supervisor process, and return its descriptor.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
+        return self.files.open(_SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def lock(self, blocking: bool = True) -> None:
+        """Lock the journal until it is closed.
+
+        Args:
+            blocking: Wait while another process has locked it.
+
+        Raises:
+            BlockingIOError: ``blocking`` is False, and another process has locked the journal.
+        """
+        fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
 
     def append(self, events: Iterable[Event]) -> None:
         """Append events to the journal, in one write.
@@ -105,7 +146,7 @@ class AppFolder:
         Raises:
             OSError: The events could not be written.
         """
-        data = self._unwritten + b"".join(_encode(event).encode() + b"\n" for event in events)
+        data = self._unwritten + b"".join(map(records.encode, events))
         self._unwritten = data
         if not data:
             return
@@ -117,76 +158,170 @@ class AppFolder:
             raise
         self._unwritten = b""
 
+    def complete_last_line(self) -> None:
+        """End a line of the journal whose writer died, so that the next event has its own line."""
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            write_all(self._fd, b"\n")
+
+    def sync(self) -> None:
+        """Wait until the journal and the outcome are on the disk.
+
+        Raises:
+            OSError: The disk has failed.
+        """
+        os.fsync(self._fd)
+        with contextlib.suppress(FileNotFoundError):
+            fd = self.files.open(SUCCESS, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
     def close(self) -> None:
-        """Close the journal; may be called more than once."""
+        """Close the folder and the journal; may be called more than once."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+        self.files.close()
 
     def mark_cancelled(self) -> None:
-        """Mark the app as cancelled; its supervisor then records CANCELLED as the final state."""
-        path = os.path.join(self._private, _CANCELLED)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        """Mark the app as cancelled; its supervisor then records CANCELLED as the final state.
+
+        This needs no room on the disk.
+
+        Raises:
+            OSError: The mark cannot be written.
+        """
+        try:
+            self.files.rename(_ACTIVE, _CANCELLED)
+        except FileNotFoundError:
+            if not self.is_cancelled():
+                os.close(self.files.open(_CANCELLED, os.O_WRONLY | os.O_CREAT))
 
     def write_success(
-        self, run: AppRun, request: PopenRequest, state: AppState, when: float
+        self, run: AppRun, request: PopenRequest, state: AppState, message: str, when: float
     ) -> None:
-        """Write the file ``SUCCESS``; see :mod:`torchx_sched_local.store.success_file`."""
+        """Write the file ``SUCCESS``; see :mod:`torchx_sched_local.store.success_file`.
+
+        The file is written into the room that was reserved for it, and then renamed.
+
+        Args:
+            run: The state of the replicas.
+            request: The request.
+            state: The app's final state.
+            message: Why the app is in this state.
+            when: When the app ended, in seconds since 1970.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         roles = {
             role: [
-                replica_entry(
-                    replica.id,
-                    replica.process.pid if replica.process else None,
-                    replica.exit_code,
-                    param.stdout or NA,
-                    param.stderr or NA,
-                    param.env.get(ENV_ERROR_FILE, NA),
-                )
+                {
+                    **replica_entry(
+                        replica.id,
+                        replica.process.pid if replica.process else None,
+                        replica.exit_code,
+                        param.stdout or NA,
+                        param.stderr or NA,
+                        param.env.get(ENV_ERROR_FILE, NA),
+                    ),
+                    **state_entry(replica),
+                }
                 for replica, param in zip(replicas, request.role_params[role], strict=True)
             ]
             for role, replicas in run.roles.items()
         }
-        write_success_file(self.path, run.app_id, state, when, roles)
+        data = encode_success(self.path, run.app_id, state, when, roles, message, run.num_restarts)
+        fd = self.files.open(_OUTCOME, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            write_all(fd, data)
+            os.ftruncate(fd, len(data))
+        finally:
+            os.close(fd)
+        self.files.rename(_OUTCOME, SUCCESS)
 
-    def _write_once(self, name: str, data: dict[str, Any]) -> None:
-        # json.dumps writes ASCII only, so that bytes that are not UTF-8 are read back unchanged.
-        write_atomically(os.path.join(self._private, name), json.dumps(data))
+    def delete(self) -> None:
+        """Delete the folder; the record goes last, so that an interrupted deletion can be repeated.
+
+        A part that another process deletes at the same time is not an error.
+
+        Raises:
+            OSError: A file cannot be deleted.
+        """
+        self.files.delete(PRIVATE, DELETED)
+        self.close()
+
+    def _reserve_room(self, size: int) -> None:
+        fd = self.files.open(_OUTCOME, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, size)
+            else:
+                write_all(fd, bytes(size))
+        finally:
+            os.close(fd)
 
     # -- reading
 
     def exists(self) -> bool:
         """Return True if this is an app's folder that is not being deleted."""
-        return os.path.exists(os.path.join(self._private, _APP))
+        return os.path.exists(os.path.join(self.path, PRIVATE))
 
     def read_app(self) -> dict[str, Any] | None:
-        """Return the content of ``app.json``, or None if this is not an app's folder."""
-        return _read(os.path.join(self._private, _APP))
+        """Return the app, or None if it is missing or damaged.
+
+        The keys are ``app_id``, ``session``, ``name``, ``created``, ``appdef``, ``fail_together``,
+        ``starter`` (the process that submitted the app) and ``roles``, with the keys ``name``,
+        ``replicas``, ``max_retries`` and ``retry_policy``.
+
+        Raises:
+            BackendError: The file cannot be read.
+        """
+        return self._read(_APP)
 
     def read_request(self) -> PopenRequest | None:
-        """Return the request, or None if it is missing or damaged."""
-        data = _read(os.path.join(self._private, _REQUEST))
-        return None if data is None else request_from_dict(data)
+        """Return the request, or None if it is missing or damaged.
+
+        Raises:
+            BackendError: The file cannot be read.
+        """
+        data = self._read(_REQUEST)
+        try:
+            return None if data is None else request_from_dict(data)
+        except (KeyError, TypeError, AttributeError):
+            return None  # written by another version
 
     def is_cancelled(self) -> bool:
         """Return True once the app was cancelled."""
-        return os.path.exists(os.path.join(self._private, _CANCELLED))
+        return self.files.exists(_CANCELLED)
 
-    def read_events(self, position: int) -> tuple[list[Event], int]:
-        """Return the events that follow a position of the journal, and the position after them."""
+    def read_events(self, position: int) -> tuple[list[Event], int, bool]:
+        """Read the journal.
+
+        Args:
+            position: Where to start, in bytes.
+
+        Returns:
+            The events that follow the position, the position after them, and True if there were
+            damaged lines.
+        """
         try:
-            with open(self.journal, "rb") as file:
-                file.seek(position)
-                data = file.read()
-        except FileNotFoundError:
-            return [], position
+            fd = self.files.open(_JOURNAL, os.O_RDONLY)
+        except OSError:
+            return [], position, True
+        with open(fd, "rb") as file:
+            file.seek(position)
+            data = file.read()
         end = data.rfind(b"\n") + 1
-        events = []
-        for line in data[:end].splitlines():
+        events, is_damaged = [], False
+        for line in data[:end].split(b"\n")[:-1]:
             try:
-                events.append(json.loads(line))
-            except ValueError:
-                continue  # a crash of the machine can damage a line
-        return events, position + end
+                events.append(records.decode(line))
+            except ValueError:  # a crash of the machine can damage a line
+                is_damaged = True
+        return events, position + end, is_damaged
 
     def journal_size(self) -> int:
         """Return the size of the journal in bytes, or -1 if it does not exist."""
@@ -198,35 +333,45 @@ class AppFolder:
     def read_end(self) -> tuple[AppState, float] | None:
         """Return the final state and the time of the end, or None while the app has not ended.
 
-        This reads only the end of the journal.
+        This reads only the end of the journal and, if the app's end is not recorded there, the file
+        ``SUCCESS``.
         """
         try:
-            fd = os.open(self.journal, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self.files.open(_JOURNAL, os.O_RDONLY)
         except OSError:
-            return None
+            last = b""
+        else:
+            try:
+                size = os.fstat(fd).st_size
+                last = os.pread(fd, _LAST_BYTES, max(0, size - _LAST_BYTES))
+            finally:
+                os.close(fd)
+        if last.endswith(b"\n"):
+            try:
+                event = records.decode(last.splitlines()[-1])
+                if event[0] == "end":
+                    return AppState(event[1]), float(event[-1])
+            except (ValueError, LookupError, TypeError):
+                pass
+        outcome = self.read_success()
+        return None if outcome is None else (outcome.state, outcome.last_updated)
+
+    def read_success(self) -> AppRun | None:
+        """Return the app's final state by the file ``SUCCESS``, or None if there is none."""
         try:
-            size = os.fstat(fd).st_size
-            last = os.pread(fd, 4096, max(0, size - 4096))
-        finally:
-            os.close(fd)
-        lines = last.splitlines()
-        if not last.endswith(b"\n") or not lines[-1].startswith(b'["end",'):
-            return None
-        try:
-            event = json.loads(lines[-1])
-            return AppState(event[1]), float(event[-1])
-        except (ValueError, IndexError):
+            return decode_success(self.files.read(SUCCESS, _LARGEST_FILE))
+        except (OSError, ValueError):
             return None
 
-
-def _read(path: str) -> dict[str, Any] | None:
-    try:
-        with open(path, "rb") as file:
-            data = json.loads(file.read())
-    except FileNotFoundError:
-        return None
-    except OSError as e:
-        raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
-    except ValueError:
-        return None  # damaged by a crash of the machine
-    return data if isinstance(data, dict) else None
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            data = records.decode(self.files.read(name, _LARGEST_FILE))
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise BackendError(
+                f"cannot read {os.path.join(self.path, name)}: {e.strerror or e}"
+            ) from e
+        except ValueError:
+            return None  # damaged by a crash of the machine
+        return data if isinstance(data, dict) else None

@@ -7,10 +7,19 @@ the same state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from torchx_sched_local.supervise.processes import Leader, ProcessId, find_processes
+from torchx_sched_local.store.layout import STDERR_LOG, STDOUT_LOG
+from torchx_sched_local.supervise import process_table
+from torchx_sched_local.supervise.processes import (
+    Leader,
+    Marks,
+    ProcessId,
+    find_processes,
+    identify,
+)
 from torchx_specs.model.status import AppState, is_terminal
 
 #: ``[kind, ..., time]``, as JSON; the time is in seconds since 1970.
@@ -74,8 +83,11 @@ class AppRun:
         last_updated: When the state last changed, in seconds since 1970.
         supervisor: The process that supervises the app; None before it starts.
         guard: The process that ends the app if the supervisor dies; None before it starts.
+        starter: The process that submitted the app; None if unknown.
+        starter_began: When the submission began, as :func:`process_table.now`; 0 if unknown.
         boot: The boot id of the machine when the app was started.
         node: The host name of the machine.
+        pid_namespace: The process namespace of the supervisor; empty if unknown.
     """
 
     def __init__(self, app_id: str, replicas: Mapping[str, int]) -> None:
@@ -89,8 +101,11 @@ class AppRun:
         self.last_updated = 0.0
         self.supervisor: ProcessId | None = None
         self.guard: ProcessId | None = None
+        self.starter: ProcessId | None = None
+        self.starter_began = 0
         self.boot = ""
         self.node = ""
+        self.pid_namespace = ""
         self._role_list = list(self.roles.values())
 
     @property
@@ -106,9 +121,21 @@ class AppRun:
         """Return the token that marks the processes of a replica."""
         return f"{self.app_id}/{role_index}/{k}"
 
-    def owns_token(self, token: str) -> bool:
-        """Return True if the token marks a replica of this app."""
-        return token.startswith(f"{self.app_id}/")
+    def marks(self, tokens: Collection[str] | None = None) -> Marks:
+        """Return what marks the processes of this app.
+
+        Args:
+            tokens: The tokens of the replicas; None means all replicas, whose log files are a mark
+                too.
+        """
+        if tokens is not None:
+            return Marks(tokens.__contains__, lambda path: False)
+        prefix, folder = f"{self.app_id}/", f"/{self.app_id}/"
+        names = (f"/{STDOUT_LOG}", f"/{STDERR_LOG}")
+        return Marks(
+            lambda token: token.startswith(prefix),
+            lambda path: path.removesuffix(" (deleted)").endswith(names) and folder in path,
+        )
 
     def leaders(self) -> list[Leader]:
         """Return the first process of each replica that was started on this machine."""
@@ -121,29 +148,67 @@ class AppRun:
 
     def find_processes(self) -> set[ProcessId]:
         """Return all living processes of the app."""
-        return find_processes(self.leaders(), self.owns_token, self.begun)
+        return find_processes(self.leaders(), self.marks(), self.begun)
 
     @property
     def begun(self) -> int:
         """A time, as :func:`process_table.now`, before which no process of the app started."""
+        if self.starter_began > 0:
+            return self.starter_began
         if self.supervisor is None or self.supervisor.start <= 0:
             return 1 << 62  # unknown: no process started after it, so none counts as the app's
         return self.supervisor.start
 
-    def apply(self, event: Event) -> None:
-        """Change the state by an event; unknown kinds, of later versions, are ignored."""
-        handler = _HANDLERS.get(event[0])
-        if handler is not None:
-            handler(self, *event[1:])
-            self.last_updated = event[-1]
+    def apply(self, event: Event) -> bool:
+        """Change the state by an event.
+
+        Unknown kinds, of later versions, are ignored.
+
+        Returns:
+            False if the event is not valid; the state is then unchanged.
+        """
+        if not isinstance(event, list) or len(event) < 2:
+            return False
+        try:
+            handler = _HANDLERS.get(event[0])
+            if handler is not None:
+                when = float(event[-1])
+                handler(self, *event[1:])
+                self.last_updated = when
+        except (TypeError, ValueError, LookupError):
+            return False
+        return True
+
+    def started_by(self, starter: Mapping[str, Any]) -> None:
+        """Set which process submitted the app, and where.
+
+        Args:
+            starter: The process, as :func:`describe_starter` returns it.
+        """
+        self.starter = ProcessId(int(starter["pid"]), int(starter["start"]))
+        self.starter_began = int(starter["began"])
+        self.boot, self.node = str(starter["boot"]), str(starter["node"])
+        self.pid_namespace = str(starter["pid_namespace"])
+
+    def take_outcome(self, outcome: AppRun) -> None:
+        """Set the final states of the app and its replicas.
+
+        Args:
+            outcome: The state in the file ``SUCCESS`` of the same app.
+        """
+        self.state, self.msg = outcome.state, outcome.msg
+        self.last_updated, self.num_restarts = outcome.last_updated, outcome.num_restarts
+        for mine, other in zip(self.replicas, outcome.replicas, strict=False):
+            mine.state, mine.exit_code, mine.reason = other.state, other.exit_code, other.reason
+            mine.restarts = other.restarts
 
     def _on_supervisor(self, pid: int, start: int, boot: str, node: str, when: float) -> None:
-        self.supervisor = ProcessId(pid, start)
+        self.supervisor = ProcessId(int(pid), int(start))
         self.boot = boot
         self.node = node
 
     def _on_guard(self, pid: int, start: int, when: float) -> None:
-        self.guard = ProcessId(pid, start)
+        self.guard = ProcessId(int(pid), int(start))
 
     def _on_start(self, role: int, k: int, pid: int, start: int, when: float) -> None:
         replica = self.replica(role, k)
@@ -178,6 +243,19 @@ class AppRun:
         for replica in self.replicas:
             if not is_terminal(replica.state):
                 replica.state = AppState.CANCELLED
+
+
+def describe_starter() -> dict[str, Any]:
+    """Return which process submits an app, and where, for :meth:`AppRun.started_by`."""
+    pid, start = identify(os.getpid())
+    return {
+        "pid": pid,
+        "start": start,
+        "began": process_table.now(),
+        "boot": process_table.boot_id(),
+        "node": os.uname().nodename,
+        "pid_namespace": process_table.pid_namespace(),
+    }
 
 
 _HANDLERS: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_folder import DELETED, AppFolder
 from torchx_sched_local.store.layout import PRIVATE, index_folder
 
 
@@ -43,7 +43,20 @@ def find(app_id: str) -> AppFolder | None:
         path = os.readlink(os.path.join(index_folder(), app_id))
     except OSError:
         return None
-    return AppFolder(path) if os.path.isdir(os.path.join(path, PRIVATE)) else None
+    if os.path.isdir(os.path.join(path, PRIVATE)):
+        return AppFolder(path)
+    _finish_deletion(app_id, path)
+    return None
+
+
+def _finish_deletion(app_id: str, path: str) -> None:
+    """Delete what is left of an app, if its deletion was interrupted."""
+    if os.path.isdir(os.path.join(path, DELETED)):
+        try:
+            AppFolder(path).delete()
+        except OSError:
+            return
+        remove(app_id)
 
 
 def remove_dangling(app_id: str) -> None:

@@ -33,8 +33,6 @@ def delete_old_apps() -> None:
     keep = retention_seconds()
     if keep is None:
         return
-    import shutil
-
     base = os.path.realpath(layout.base_folder())
     now = time.time()
     for app_id in index.app_ids():
@@ -43,5 +41,8 @@ def delete_old_apps() -> None:
             continue
         ended = folder.read_end()
         if ended is not None and now - ended[1] > keep:
-            shutil.rmtree(folder.path, ignore_errors=True)
+            try:
+                folder.delete()
+            except OSError:
+                continue  # the next app that ends tries again
             index.remove(app_id)

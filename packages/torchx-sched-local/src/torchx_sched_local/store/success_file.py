@@ -1,18 +1,37 @@
-"""Writes the file ``SUCCESS``, which contains the outcome of an app."""
+"""The file ``SUCCESS``, which contains the outcome of an app.
+
+Scripts of users read it, and so does TorchX if the end of the journal is missing.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_kit.atomic_files import write_atomically
-from torchx_sched_local.store.layout import SUCCESS
-from torchx_specs.model.status import AppState
+from torchx_sched_local.store.app_run import AppRun, ReplicaRun
+from torchx_specs.model.status import AppState, is_terminal
+
+if TYPE_CHECKING:
+    from torchx_sched_local.request import PopenRequest
 
 # If a subclass starts processes, a pid may be an object that is not a number.
 _encode_replica = json.JSONEncoder(default=str).encode
+# Room in the file for a replica without its paths, and for the fields of the app.
+_REPLICA_BYTES = 600
+_APP_BYTES = 8192
+_LONGEST_REASON = 200
+_LONGEST_MESSAGE = 1000
+
+
+def room_for(request: PopenRequest) -> int:
+    """Return how many bytes the file of an app needs at most, if its reasons are short ASCII."""
+    size = _APP_BYTES + 2 * len(request.log_dir)
+    for role, params in request.role_params.items():
+        size += 100 + 6 * len(role)
+        for param in params:
+            size += _REPLICA_BYTES + 2 * len(param.stdout or "") + len(param.stderr or "")
+    return size
 
 
 def replica_entry(
@@ -29,14 +48,25 @@ def replica_entry(
     }
 
 
-def write_success_file(
+def state_entry(replica: ReplicaRun) -> dict[str, Any]:
+    """Return what TorchX adds to the entry of a replica, to read its final state back."""
+    return {
+        "state": replica.state.name if is_terminal(replica.state) else AppState.CANCELLED.name,
+        "reason": replica.reason[:_LONGEST_REASON],
+        "restarts": replica.restarts,
+    }
+
+
+def encode_success(
     folder: str,
     app_id: str,
     state: AppState,
     when: float,
     roles: Mapping[str, Iterable[dict[str, Any]]],
-) -> None:
-    """Write the file ``SUCCESS``.
+    message: str = "",
+    num_restarts: int = 0,
+) -> bytes:
+    """Return the content of the file ``SUCCESS``.
 
     Args:
         folder: The app's folder.
@@ -44,9 +74,8 @@ def write_success_file(
         state: The app's final state.
         when: When the app ended, in seconds since 1970.
         roles: For each role the entries of its replicas, as :func:`replica_entry` returns them.
-
-    Raises:
-        OSError: The file cannot be written.
+        message: Why the app is in this state.
+        num_restarts: How often a replica, a role or the app was restarted.
     """
     # One line for each field and replica: json.dumps with an indent takes much longer.
     head = {
@@ -54,6 +83,8 @@ def write_success_file(
         "log_dir": folder,
         "final_state": state.name,
         "last_updated": when,
+        "message": message[:_LONGEST_MESSAGE],
+        "num_restarts": num_restarts,
     }
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     replicas = [
@@ -63,4 +94,26 @@ def write_success_file(
         for role, entries in roles.items()
     ]
     lines.append('  "roles": {\n' + ",\n".join(replicas) + "\n  }")
-    write_atomically(os.path.join(folder, SUCCESS), "{\n" + ",\n".join(lines) + "\n}", 0o666)
+    return ("{\n" + ",\n".join(lines) + "\n}").encode()
+
+
+def decode_success(content: bytes) -> AppRun | None:
+    """Return the outcome in the file ``SUCCESS``, or None if the content is damaged."""
+    try:
+        data = json.loads(content)
+        roles = data["roles"]
+        run = AppRun(data["app_id"], {role: len(entries) for role, entries in roles.items()})
+        run.state = AppState[data["final_state"]]
+        run.last_updated = float(data["last_updated"])
+        run.msg = str(data["message"])
+        run.num_restarts = int(data["num_restarts"])
+        for role, entries in roles.items():
+            for replica, entry in zip(run.roles[role], entries, strict=True):
+                replica.state = AppState[entry["state"]]
+                code = entry["exitcode"]
+                replica.exit_code = code if code is None else int(code)
+                replica.reason = str(entry["reason"])
+                replica.restarts = int(entry["restarts"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return run if is_terminal(run.state) else None

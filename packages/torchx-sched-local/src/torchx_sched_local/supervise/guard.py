@@ -3,7 +3,7 @@
 The guard reads from a pipe whose other end only the supervisor has open. A line on the pipe means
 that the app has ended. The end of the pipe without a line means that the supervisor has died. The
 guard is a shell, which starts within a millisecond and needs little memory. If the supervisor dies,
-the shell replaces itself with Python (:mod:`~torchx_sched_local.supervise.supervisor_process`),
+the shell replaces itself with Python (:mod:`~torchx_sched_local.supervise.start_supervisor`),
 which ends the app's processes and completes the app's logs.
 """
 
@@ -12,25 +12,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import weakref
 
-import torchx_kit
-import torchx_sched_local
-import torchx_specs
 from torchx_sched_local.supervise.processes import ProcessId, identify
+from torchx_sched_local.supervise.start_supervisor import python_command
 
 # Signals that a terminal or a job sends to all of its processes.
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" """
-
-# This program runs isolated from the caller's directory, variables and site packages. The first two
-# arguments are for main(), the others are the folders of the modules.
-_PYTHON = """import sys
-sys.path[:0] = sys.argv[3:]
-from torchx_sched_local.supervise.supervisor_process import main
-sys.exit(main(sys.argv[1:3]))
-"""
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
@@ -40,6 +29,8 @@ class Guard:
 
     Args:
         folder: The app's folder.
+        app_id: The app's id; the guard can end the app even if the folder was deleted.
+        began: A time, as :func:`process_table.now`, before which no process of the app started.
 
     Attributes:
         process: The guard's process.
@@ -48,13 +39,14 @@ class Guard:
         OSError: The guard cannot be started.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, app_id: str, began: int) -> None:
+        reap = python_command("reap", folder, app_id, str(began))
         reader, self._pipe = os.pipe()
         # Block the signals until the shell ignores them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _SCRIPT, "torchx-guard", *python_command("reap", folder)],
+                ["/bin/sh", "-c", _SCRIPT, "torchx-guard", *reap],
                 stdin=reader,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -84,6 +76,11 @@ class Guard:
             pass  # the guard was killed
         os.close(pipe)
 
+    def end_app(self) -> None:
+        """Make the guard end the app, as if this process had died, and wait for that."""
+        self._close_pipe()
+        self._process.wait()
+
     def wait(self) -> None:
         """Wait until the guard has ended."""
         self._process.wait()
@@ -92,19 +89,6 @@ class Guard:
         pipe, self._pipe = self._pipe, -1
         if pipe >= 0:
             os.close(pipe)
-
-
-def python_command(*args: str) -> list[str]:
-    """Return the command that calls ``supervisor_process.main`` in a new Python process.
-
-    Args:
-        args: The two arguments of ``main``.
-    """
-    files = (torchx_sched_local.__file__, torchx_kit.__file__, torchx_specs.__file__)
-    folders = dict.fromkeys(
-        os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in files if f
-    )
-    return [sys.executable or "python3", "-I", "-S", "-c", _PYTHON, *args, *folders]
 
 
 def _close_inherited_pipes() -> None:

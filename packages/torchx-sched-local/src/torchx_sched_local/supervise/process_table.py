@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -14,6 +15,9 @@ _T = TypeVar("_T")
 #: token of a replica. There are several lines if a local job runs within another one: the token of
 #: the outermost job comes first.
 ENV_REPLICA = "TORCHX_LOCAL_REPLICA"
+
+#: Values of ``errno`` if this process, or the machine, has too many open files.
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 IS_LINUX = sys.platform.startswith("linux")
 _READ_BYTES = 1 << 17
@@ -53,15 +57,31 @@ def boot_id() -> str:
         return ""
 
 
+def pid_namespace() -> str:
+    """Return an id of the set of processes that this process can see; empty if there is none."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def process_info(pid: int) -> ProcessInfo | None:
-    """Return the data about a process, or None if there is no such process."""
+    """Return the data about a process, or None if there is no such process.
+
+    Raises:
+        OSError: Too many files are open to find out.
+    """
     if not IS_LINUX:
         return _ask_psutil(lambda psutil: _psutil_info(psutil, psutil.Process(pid)), None)
     return _parse_stat(_read(f"/proc/{pid}/stat"))
 
 
 def all_processes() -> dict[int, ProcessInfo]:
-    """Return all processes of the machine by their pids."""
+    """Return all processes of the machine by their pids.
+
+    Raises:
+        OSError: Too many files are open to find out.
+    """
     found = ((pid, process_info(pid)) for pid in _pids())
     return {pid: info for pid, info in found if info is not None}
 
@@ -87,9 +107,22 @@ def pids_of_user() -> Iterator[int]:
 
 
 def read_tokens(pid: int) -> list[str]:
-    """Return the tokens in the environment of a process; empty if it cannot be read."""
+    """Return the tokens in the environment of a process; empty if it cannot be read.
+
+    Raises:
+        OSError: Too many files are open to find out.
+    """
     value = _read_mark(pid) if IS_LINUX else _psutil_mark(pid)
     return value.split("\n") if value else []
+
+
+def output_files(pid: int) -> list[str]:
+    """Return the paths of a process's standard output and standard error, on Linux."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return [os.readlink(f"{folder}/1"), os.readlink(f"{folder}/2")]
+    except OSError:
+        return []  # closed, a kernel thread, or the process of another user
 
 
 def with_token(environ: Mapping[str, str], token: str) -> str:
@@ -136,10 +169,16 @@ def _read_mark(pid: int) -> str:
 
 
 def _read(path: str) -> bytes:
-    """Return the content of a file, or nothing if it cannot be read."""
+    """Return the content of a file, or nothing if it cannot be read.
+
+    Raises:
+        OSError: Too many files are open. That says nothing about the process.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as e:
+        if e.errno in NO_DESCRIPTOR:
+            raise
         return b""
     try:
         data = b""
@@ -174,5 +213,9 @@ def _ask_psutil(question: Callable[[Any], _T], otherwise: _T) -> _T:
 
     try:
         return question(psutil)
-    except (OSError, psutil.Error):
+    except OSError as e:
+        if e.errno in NO_DESCRIPTOR:
+            raise
+        return otherwise
+    except psutil.Error:
         return otherwise

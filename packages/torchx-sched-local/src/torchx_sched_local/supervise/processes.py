@@ -4,10 +4,11 @@ The operating system reuses process ids. So a process is identified here by its 
 time. On systems with pidfds, a signal is sent through a pidfd, so that it never reaches another
 process.
 
-The processes of a replica are found in four ways, because a process can escape each single way:
+The processes of a replica are found in five ways, because a process can escape each single way:
 by descent (an orphan gets another parent), by the session and by the process group that the
-replica's first process leads (a daemon makes its own), and by a variable in the environment that
-every descendant inherits unless it clears its environment (a daemon usually does not).
+replica's first process leads (a daemon makes its own), by a variable in the environment that every
+descendant inherits unless it clears its environment (a daemon usually does not), and on Linux by
+the log file that is its standard output or error (a daemon may open another one).
 """
 
 from __future__ import annotations
@@ -35,6 +36,24 @@ class ProcessId(NamedTuple):
 
     pid: int
     start: int
+
+
+class Marks(NamedTuple):
+    """What marks the processes of some replicas, beside descent from the first processes.
+
+    Attributes:
+        owns_token: Returns True for the tokens of the replicas.
+        owns_output: Returns True for the paths of the replicas' log files.
+    """
+
+    owns_token: Callable[[str], bool]
+    owns_output: Callable[[str], bool]
+
+    def match(self, pid: int) -> bool:
+        """Return True if the process has one of the marks."""
+        return any(map(self.owns_token, process_table.read_tokens(pid))) or any(
+            map(self.owns_output, process_table.output_files(pid))
+        )
 
 
 class Leader(NamedTuple):
@@ -71,17 +90,36 @@ def identify_child(pid: object) -> ProcessId:
     """
     if type(pid) is not int:
         return ProcessId(0, 0)
-    info = process_table.process_info(pid)
+    try:
+        info = process_table.process_info(pid)
+    except OSError:
+        return ProcessId(0, 0)  # too many open files; the caller still has the process's object
     is_child = info is not None and info.parent == os.getpid()
     return ProcessId(pid, info.start if info is not None and is_child else 0)
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Return True if the process has not ended and its pid was not reused."""
-    info = process_table.process_info(process.pid)
+    """Return True if the process has not ended and its pid was not reused.
+
+    If too many files are open to find out, every process with this pid counts.
+    """
+    try:
+        info = process_table.process_info(process.pid)
+    except OSError:
+        return process.start != 0 and _exists(process.pid)
     if info is None or info.state in _ENDED:
         return False
     return process.start != 0 and process.start == info.start
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def send_signal(process: ProcessId, number: int) -> bool:
@@ -112,7 +150,7 @@ def send_signal(process: ProcessId, number: int) -> bool:
 
 def find_processes(
     leaders: Iterable[Leader],
-    owns_token: Callable[[str], bool],
+    marks: Marks,
     since: int,
     spared: Spared | None = None,
 ) -> set[ProcessId]:
@@ -120,19 +158,27 @@ def find_processes(
 
     Args:
         leaders: The first processes of replicas. A leader with an unknown start is ignored.
-        owns_token: Returns True for the tokens whose processes belong to the leaders.
+        marks: What marks the processes that belong to the leaders.
         since: Processes that started before this time, as :func:`process_table.now`, never belong.
         spared: If not None, all children of this process except these, and their descendants,
             belong too.
+
+    Raises:
+        OSError: Too many files are open to find out.
     """
     table = process_table.all_processes()
     found = _by_descent(table, _identified(leaders))
     if spared is not None:
         children = {pid for pid, info in table.items() if info.parent == os.getpid()}
         found |= _descendants(table, children - spared)
-    others = table.keys() - found
-    found |= {pid for pid in others if any(map(owns_token, process_table.read_tokens(pid)))}
-    # Children of the processes with a token may have cleared their environment.
+    # Reading the marks takes long, so processes that the result cannot contain are skipped.
+    others = {
+        pid
+        for pid in table.keys() - found
+        if table[pid].start >= since and table[pid].state not in _ENDED
+    }
+    found |= set(filter(marks.match, others))
+    # Children of the marked processes may have cleared their environment.
     found |= _descendants(table, found)
     found -= {0, 1, os.getpid()}
     return {
@@ -143,7 +189,7 @@ def find_processes(
 
 
 def may_have_left_processes(
-    leaders: Iterable[Leader], owns_token: Callable[[str], bool], spared: Spared | None = None
+    leaders: Iterable[Leader], marks: Marks, spared: Spared | None = None
 ) -> bool:
     """Return False if :func:`find_processes` would find nothing; cheaper than calling it.
 
@@ -159,9 +205,7 @@ def may_have_left_processes(
             return True
         except ProcessLookupError:
             pass
-    return any(
-        any(map(owns_token, process_table.read_tokens(pid))) for pid in process_table.pids_of_user()
-    )
+    return any(map(marks.match, process_table.pids_of_user()))
 
 
 def _identified(leaders: Iterable[Leader]) -> list[Leader]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging  # not in the handler of an error, which may be that no file can be opened
 import os
 import selectors
 import subprocess
@@ -13,10 +14,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torchx_sched_local.supervise import descriptors
+
 if TYPE_CHECKING:
     from torchx_kit.logs.file_events import FileEvents
 
 Callback = Callable[[], object]
+
+# How often to check whether processes have ended that have no pidfd.
+_POLL_SECONDS = 0.05
+_HAS_PIDFD = hasattr(os, "pidfd_open")
 
 
 class Timer:
@@ -55,6 +62,7 @@ class Reactor:
         self._files: FileEvents | None = None
         self._has_no_events = False
         self._on_change: dict[int, Callback] = {}
+        self._polled: dict[int, Callback] = {}
         self._held = 0
         self._ended = False
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
@@ -98,7 +106,8 @@ class Reactor:
     def on_exit(self, process: Any, callback: Callback) -> None:
         """Call a function once a process has ended.
 
-        If this system has no pidfds, a thread waits for the process, and so reaps it.
+        If few descriptors are left, the process is polled. If this system has no pidfds, a thread
+        waits for the process, and so reaps it.
 
         Args:
             process: A :class:`subprocess.Popen`, or a similar object with ``wait`` and ``pid``.
@@ -106,6 +115,9 @@ class Reactor:
         """
         is_real = isinstance(process, subprocess.Popen) and process.returncode is None
         if is_real and self.on_pid_exit(process.pid, callback):
+            return
+        if is_real and _HAS_PIDFD:
+            self._poll_child(process.pid, callback)
             return
 
         def wait() -> None:
@@ -117,13 +129,20 @@ class Reactor:
         threading.Thread(target=wait, name=f"torchx-wait-{process.pid}", daemon=True).start()
 
     def on_pid_exit(self, pid: int, callback: Callback) -> bool:
-        """Call a function once a process has ended; return False if this system has no pidfds."""
+        """Call a function once a process has ended.
+
+        Returns:
+            False if this system has no pidfds, or if few descriptors are left.
+        """
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
             self.call_next(callback)
             return True
         except (OSError, AttributeError):
+            return False
+        if descriptors.is_scarce(fd):
+            os.close(fd)
             return False
 
         def ended() -> None:
@@ -134,24 +153,36 @@ class Reactor:
         self._selector.register(fd, selectors.EVENT_READ, ended)
         return True
 
+    def _poll_child(self, pid: int, callback: Callback) -> None:
+        if not self._polled:
+            self.call_later(_POLL_SECONDS, self._poll_children)
+        self._polled[pid] = callback
+
+    def _poll_children(self) -> None:
+        ended = [pid for pid in self._polled if _has_ended(pid)]
+        for pid in ended:
+            _call(self._polled.pop(pid))
+        if self._polled:
+            self.call_later(_POLL_SECONDS, self._poll_children)
+
     def on_change(self, path: str, callback: Callback) -> int | None:
         """Call a function whenever a file was written to.
 
         Returns:
             A key for :meth:`unwatch`, or None if the file does not exist or cannot be watched.
         """
-        from torchx_kit.logs.file_events import MODIFIED, FileEvents
-
         if self._has_no_events:
             return None
         try:
+            from torchx_kit.logs.file_events import MODIFIED, FileEvents
+
             if self._files is None:
                 self._files = FileEvents()
                 self._selector.register(self._files, selectors.EVENT_READ, self._files_changed)
             key = self._files.watch(path, MODIFIED)
         except FileNotFoundError:
             return None
-        except OSError:
+        except (OSError, ImportError):
             self._has_no_events = True
             return None
         self._on_change[key] = callback
@@ -213,11 +244,17 @@ class Reactor:
                     _call(callback)
 
 
+def _has_ended(child: int) -> bool:
+    """Return True if a child has ended, without reaping it."""
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True  # other code of this process has reaped it
+
+
 def _call(callback: Callback) -> None:
     try:
         callback()
     except Exception:
-        import logging
-
         # The loop continues for the other apps.
         logging.getLogger(__name__).exception("error in the supervision of local apps")

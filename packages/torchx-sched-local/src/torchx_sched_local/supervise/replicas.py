@@ -7,7 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from torchx_sched_local.store.layout import NA
+from torchx_sched_local.store.layout import NA, SUCCESS
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState
 
@@ -216,7 +216,8 @@ class _LocalAppDef:
         return min(by_age)[1] if by_age else None
 
     def _write_success(self) -> None:
-        from torchx_sched_local.store.success_file import replica_entry, write_success_file
+        from torchx_kit.atomic_files import write_atomically
+        from torchx_sched_local.store.success_file import encode_success, replica_entry
 
         def name(file: Any) -> str:
             return str(getattr(file, "name", NA))
@@ -236,7 +237,8 @@ class _LocalAppDef:
             for role, replicas in self.role_replicas.items()
         }
         try:
-            write_success_file(self.log_dir, self.id, self.state, self.last_updated, roles)
+            content = encode_success(self.log_dir, self.id, self.state, self.last_updated, roles)
+            write_atomically(os.path.join(self.log_dir, SUCCESS), content, 0o666)
         except OSError:
             pass  # this process has the same information in memory
 

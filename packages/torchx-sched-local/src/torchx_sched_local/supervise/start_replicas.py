@@ -1,23 +1,34 @@
-"""Starts the processes of replicas."""
+"""Starts the supervision of an app and the processes of its replicas."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import Tee
 from torchx_sched_local.errors import REQUEST_ERRORS, folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam
+from torchx_sched_local.store.app_files import AppFiles
+from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_run import AppRun
+from torchx_sched_local.supervise import descriptors, processes
+from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.process_table import ENV_REPLICA, with_token
 from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
+from torchx_sched_local.supervise.supervision import Policy, ReplicaIndex, Spawn, Supervision
 from torchx_sched_local.supervise.terminate import terminate_all
 from torchx_specs.errors import BackendError, RequestError
 
 if TYPE_CHECKING:
-    from torchx_sched_local.supervise.supervision import ReplicaIndex, Spawn, Supervision
+    from torchx_sched_local.supervise.reactor import Reactor
+
+    #: Starts a replica: called with its role, its index and its parameters.
+    Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
 #: The variable with the number of restarts, 0 for the first attempt.
 ENV_RESTART_COUNT = "TORCHX_RESTART_COUNT"
@@ -32,14 +43,17 @@ class SupervisedParam(ReplicaParam):
     Attributes:
         attempt: The number of restarts, 0 for the first attempt.
         environ: The inherited environment; None means the current one of this process.
+        files: Opens the files of the app.
     """
 
     attempt: int = 0
     environ: dict[str, str] | None = None
+    files: AppFiles | None = None
 
 
 def spawner(
     request: PopenRequest,
+    files: AppFiles,
     token: Callable[[int, int], str],
     popen: Callable[[str, int, ReplicaParam], _LocalReplica],
     local_app: _LocalAppDef,
@@ -48,6 +62,7 @@ def spawner(
 
     Args:
         request: The app's request.
+        files: Opens the files of the app.
         token: Returns the token that marks the processes of a replica.
         popen: Starts a process.
         local_app: Receives the started replicas.
@@ -73,14 +88,81 @@ def spawner(
         )
         supervised.attempt = attempt
         supervised.environ = environ
+        supervised.files = files
         if not attempt:
-            _make_folder(request.role_log_dirs[role][index[1]])
+            _make_folder(files, request.role_log_dirs[role][index[1]])
         replica = popen(role, index[1], supervised)
+        descriptors.restore_limit(replica.proc.pid)
         replica.close_files()  # the process has its own descriptors
         local_app.add_replica(role, replica)
         return replica.proc
 
     return spawn
+
+
+def launch(
+    reactor: Reactor,
+    folder: AppFolder,
+    request: PopenRequest,
+    role_policies: list[Policy],
+    popen: Popen,
+    local_app: _LocalAppDef,
+    *,
+    starter: Mapping[str, Any],
+    fail_together: bool,
+    adopts: bool = False,
+) -> tuple[Supervision, dict[ReplicaIndex, Any]]:
+    """Start an app's processes, and return their supervision and the processes by replica.
+
+    Args:
+        reactor: Runs the supervision.
+        folder: The app's folder.
+        request: The app's request.
+        role_policies: The retry policy of each role.
+        popen: Starts a replica.
+        local_app: Receives the started replicas.
+        starter: The process that submitted the app, as :func:`describe_starter` returns it.
+        fail_together: As for :class:`Supervision`.
+        adopts: As for :class:`Supervision`.
+
+    Raises:
+        RequestError: None of the programs can be run.
+        BackendError: The machine cannot run the app.
+        OSError: The app's folder cannot be written.
+    """
+    run = AppRun(request.app_id, {r: len(params) for r, params in request.role_params.items()})
+    run.started_by(starter)
+    spawn = spawner(request, folder.files, run.token, popen, local_app)
+    supervision = Supervision(
+        reactor,
+        folder,
+        run,
+        request,
+        role_policies,
+        spawn,
+        fail_together=fail_together,
+        adopts=adopts,
+    )
+    now = time.time()
+    me = processes.identify(os.getpid())
+    supervision.record(["supervisor", *me, run.boot, run.node, now])
+    # The guard starts before the first replica, so that no replica is ever without a guard.
+    guard = Guard(folder.path, run.app_id, run.begun)
+    try:
+        supervision.record(["guard", *guard.process, now])
+        supervision.flush()
+        running = start_all(supervision, spawn)
+    except Exception:
+        guard.dismiss()
+        guard.wait()
+        raise
+    except BaseException:
+        # Popen may have been interrupted just after it started a process. The guard finds that
+        # process too, because the guard looks for processes a little later.
+        guard.end_app()
+        raise
+    supervision.guard = guard
+    return supervision, running
 
 
 def start_all(supervision: Supervision, spawn: Spawn) -> dict[ReplicaIndex, Any]:
@@ -113,18 +195,24 @@ def start_all(supervision: Supervision, spawn: Spawn) -> dict[ReplicaIndex, Any]
                 else:
                     running[index] = process
                     supervision.record_start(index, process)
+                    _flush(supervision)
         if not running:
             raise RequestError(
                 first_reason or "the request has no replicas; set Role.num_replicas to 1 or more"
             )
-        try:
-            supervision.flush()
-        except OSError as e:
-            raise folder_error(supervision.folder.path, e) from e
+        _flush(supervision)
     except BaseException:
         _kill_started(supervision, running)
         raise
     return running
+
+
+def _flush(supervision: Supervision) -> None:
+    """Write the events to the journal: each start, before the next one."""
+    try:
+        supervision.flush()
+    except OSError as e:
+        raise folder_error(supervision.folder.path, e) from e
 
 
 def output_files(
@@ -145,8 +233,9 @@ def output_files(
     """
     if isinstance(param, SupervisedParam) and param.attempt:
         # A restart appends to the files of the previous attempt.
-        out, err = (path and open_log(path) for path in (param.stdout, param.stderr))
-        return out or None, err or None, None
+        paths = (param.stdout, param.stderr)
+        out, err = (open_log(path, 0, param.files) if path else None for path in paths)
+        return out, err, None
     stdout, stderr, combined = (make(f) for f in (param.stdout, param.stderr, param.combined))
     if isinstance(param, SupervisedParam):
         if combined is not None:
@@ -157,7 +246,7 @@ def output_files(
     return stdout, stderr, Tee(combined, param.stdout, param.stderr)
 
 
-def open_log(path: str, flags: int = 0) -> FileIO:
+def open_log(path: str, flags: int = 0, files: AppFiles | None = None) -> FileIO:
     """Open a log file for a process, and create it if it is missing.
 
     The process always writes to the end of the file, even if another process writes to the file or
@@ -166,8 +255,13 @@ def open_log(path: str, flags: int = 0) -> FileIO:
     Args:
         path: The log file.
         flags: More flags of :func:`os.open`.
+        files: Opens the files of the app; None opens the path as it is.
+
+    Raises:
+        OSError: The file cannot be opened.
     """
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
+    flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    fd = open_regular(path, flags) if files is None else files.open(path, flags, 0o644)
     return _NamedFile(fd, path)
 
 
@@ -179,12 +273,9 @@ class _NamedFile(FileIO):
         self.name = path
 
 
-def _make_folder(path: str) -> None:
+def _make_folder(files: AppFiles, path: str) -> None:
     try:
-        try:
-            os.mkdir(path)
-        except FileNotFoundError:
-            os.makedirs(path)
+        files.make_folder(path)
     except OSError as e:
         raise folder_error(path, e) from e
 

@@ -6,6 +6,8 @@ detached app. The reactor's thread calls all methods, unless their docstring say
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import threading
 import time
@@ -20,7 +22,7 @@ from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.store.retention import delete_old_apps
-from torchx_sched_local.supervise import process_table, processes, terminate
+from torchx_sched_local.supervise import descriptors, process_table, processes, terminate
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import ProcessId
 from torchx_sched_local.supervise.reactor import Reactor, Timer
@@ -204,6 +206,8 @@ class Supervision:
         Args:
             running: The started processes by replica.
         """
+        # Not before the start: the started processes would inherit the higher limit.
+        descriptors.raise_limit(len(running))
         self._running.update(running)
         for index, process in running.items():
             self._check_process(index, process)
@@ -215,6 +219,12 @@ class Supervision:
                 self._on_final_failure(index)
         self._reactor.call_later(_WATCH_AFTER_SECONDS, self._watch_logs)
         self._check_end_soon()
+
+    def abort(self) -> None:
+        """Kill all processes before :meth:`begin`; the app then ends as CANCELLED."""
+        with contextlib.suppress(OSError):
+            self.folder.mark_cancelled()
+        terminate.terminate_all(self.run.find_processes, grace=0)
 
     def is_final(self, role: str, k: int) -> bool:
         """Return True if nothing more is written to a replica's logs; any thread may call this."""
@@ -327,7 +337,7 @@ class Supervision:
             try:
                 if index in self._logs:
                     self._logs[index].end_line()
-                _rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
+                self._rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
                 process = self._spawn(index, attempt)
             except Exception as e:  # overridden code of a scheduler may raise anything
                 self.record_start_error(index, e)
@@ -345,6 +355,18 @@ class Supervision:
         # have just started.
         if self.folder.is_cancelled():
             self.cancel()
+
+    def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
+        """Rename the error file of the previous attempt, because the next attempt may succeed.
+
+        Args:
+            error_file: Path of the error file; None if the replica has none.
+            attempt: The number of the next attempt.
+        """
+        if error_file:
+            stem, extension = os.path.splitext(error_file)
+            with contextlib.suppress(OSError):
+                self.folder.files.rename(error_file, f"{stem}.attempt{attempt - 1}{extension}")
 
     # -- termination
 
@@ -368,9 +390,9 @@ class Supervision:
         def find() -> set[ProcessId]:
             leaders = [leader for leader in self.run.leaders() if leader.token in tokens]
             if not is_whole_app:
-                return processes.find_processes(leaders, tokens.__contains__, self.run.begun)
+                return processes.find_processes(leaders, self.run.marks(tokens), self.run.begun)
             return processes.find_processes(
-                leaders, self.run.owns_token, self.run.begun, self._spared()
+                leaders, self.run.marks(), self.run.begun, self._spared()
             )
 
         operation = _Operation(indices, reason, Termination(find), then)
@@ -391,7 +413,13 @@ class Supervision:
             return
         if operation.timer is not None:
             operation.timer.cancel()
-        seconds = operation.termination.step()
+        try:
+            seconds = operation.termination.step()
+        except OSError:  # too many open files
+            operation.timer = self._reactor.call_later(
+                _EXIT_POLL_SECONDS, lambda: self._step_termination(operation)
+            )
+            return
         if seconds is None:
             # The exits of the replicas' first processes are reported separately.
             if not any(index in self._running for index in operation.indices):
@@ -418,7 +446,9 @@ class Supervision:
         for i, params in enumerate(self.request.role_params.values()):
             for k, param in enumerate(params):
                 if param.stdout and param.stderr and param.combined:
-                    logs[i, k] = ReplicaLogs(param.stdout, param.stderr, param.combined)
+                    logs[i, k] = ReplicaLogs(
+                        self.folder.files, param.stdout, param.stderr, param.combined
+                    )
         return logs
 
     def _watch_logs(self) -> None:
@@ -436,7 +466,9 @@ class Supervision:
         if logs is None or index in self._watches:
             return
         keys = [
-            self._reactor.on_change(path, lambda: self._on_log_change(index))
+            self._reactor.on_change(
+                self.folder.files.event_path(path), lambda: self._on_log_change(index)
+            )
             for path in dict.fromkeys((logs.stdout, logs.stderr))
         ]
         if None not in keys:
@@ -504,9 +536,7 @@ class Supervision:
         """End the app if none of its processes is left; otherwise write the recorded events."""
         self._is_check_pending = False
         if not self._running and not self._operations and not self.ended.is_set():
-            if self._is_cleaned or not processes.may_have_left_processes(
-                self.run.leaders(), self.run.owns_token, self._spared()
-            ):
+            if self._is_cleaned or not self._may_have_left_processes():
                 self._finish()
                 return
             self._is_cleaned = True
@@ -516,6 +546,14 @@ class Supervision:
             self.flush()
         except OSError:
             pass  # the events are kept for the next flush
+
+    def _may_have_left_processes(self) -> bool:
+        try:
+            return processes.may_have_left_processes(
+                self.run.leaders(), self.run.marks(), self._spared()
+            )
+        except OSError:  # too many open files
+            return True
 
     def _finish(self) -> None:
         try:
@@ -527,10 +565,13 @@ class Supervision:
                 )
             if self.guard is not None:
                 self.guard.dismiss()
-            self.folder.close()
             for call in self.on_end:
                 call(self.run.state)
             self.ended.set()
+            # The caller need not wait for the disk.
+            with contextlib.suppress(OSError):
+                self.folder.sync()
+            self.folder.close()
             if self.guard is not None:
                 self.guard.wait()
             delete_old_apps()
@@ -550,15 +591,23 @@ class Supervision:
         if self._problems:
             msg = "; ".join([msg, *self._problems] if msg else self._problems)
         when = time.time()
+        lost: OSError | None = None
         try:
-            self.folder.write_success(self.run, self.request, state, when)
-        except OSError:
-            pass  # the journal has the same information
+            self.folder.write_success(self.run, self.request, state, msg, when)
+        except OSError as e:
+            lost = e  # the journal has the same information
         self.record(["end", state.value, msg, when])
         try:
             self.flush()
-        except OSError:
-            pass  # this process knows the end from memory
+        except OSError as e:
+            if lost is not None:
+                logging.getLogger(__name__).warning(
+                    "other processes cannot see that app %s is %s: cannot write to %s: %s",
+                    self.run.app_id,
+                    state.name,
+                    self.folder.path,
+                    e.strerror or e,
+                )
 
     # -- helpers
 
@@ -586,18 +635,3 @@ def _describe_all(replicas: list[ReplicaRun]) -> str:
         return ""
     first = _describe(replicas[0])
     return first if len(replicas) == 1 else f"{first} (and {len(replicas) - 1} more replicas)"
-
-
-def _rename_error_file(error_file: str | None, attempt: int) -> None:
-    """Rename the error file of the previous attempt, because the next attempt may succeed.
-
-    Args:
-        error_file: Path of the error file; None if the replica has none.
-        attempt: The number of the next attempt.
-    """
-    if error_file:
-        stem, extension = os.path.splitext(error_file)
-        try:
-            os.replace(error_file, f"{stem}.attempt{attempt - 1}{extension}")
-        except OSError:
-            pass

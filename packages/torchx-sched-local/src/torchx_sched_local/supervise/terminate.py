@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
+from torchx_sched_local.supervise import descriptors
+from torchx_sched_local.supervise.process_table import NO_DESCRIPTOR
 from torchx_sched_local.supervise.processes import ProcessId, is_alive, send_signal
 
 #: How long a process may take to end after SIGTERM, in seconds.
@@ -59,7 +61,16 @@ def terminate_all(find: Callable[[], set[ProcessId]], grace: float | None = None
     The arguments are those of :class:`Termination`.
     """
     termination = Termination(find, grace)
-    while (seconds := termination.step()) is not None:
+    while True:
+        try:
+            seconds = termination.step()
+        except OSError as e:
+            if e.errno not in NO_DESCRIPTOR:
+                raise
+            time.sleep(_POLL_SECONDS)  # until another thread has closed a file
+            continue
+        if seconds is None:
+            return
         wait_for_any(termination.members, seconds)
 
 
@@ -77,6 +88,9 @@ def wait_for_any(processes: Iterable[ProcessId], seconds: float) -> None:
                 time.sleep(min(seconds, _POLL_SECONDS))
                 return
             fds.append(fd)
+            if descriptors.is_scarce(fd):
+                time.sleep(min(seconds, _POLL_SECONDS))
+                return
             poll.register(fd, select.POLLIN)
             if not is_alive(process):
                 return

@@ -2,9 +2,9 @@
 from torchx_kit.logs.streams import Tee as Tee
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
-from torchx_sched_local.images import CWDImageProvider as CWDImageProvider
-from torchx_sched_local.images import ImageProvider as ImageProvider
-from torchx_sched_local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
+from torchx_sched_local.image_providers import CWDImageProvider as CWDImageProvider
+from torchx_sched_local.image_providers import ImageProvider as ImageProvider
+from torchx_sched_local.image_providers import LocalDirectoryImageProvider as LocalDirectoryImageProvider
 from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_local.options import LocalOpts as LocalOpts
 from torchx_sched_local.options import LocalOpts as _Opts_

@@ -33,7 +33,7 @@ _READS_WITHOUT_EVENTS = 5
 _FIRST_PAUSE_SECONDS = 0.002
 
 
-class Waiting:
+class QuietLogs:
     """The followed logs that have no new lines at the moment."""
 
     def __init__(self) -> None:

@@ -1,0 +1,302 @@
+"""Starts the supervisor process of a detached app, and contains the program of that process.
+
+The submitting process and the supervisor have two pipes between them. The supervisor starts the
+app's processes and reports over the first pipe. It goes on only after the submitting process has
+confirmed the start over the second pipe. If the submitting process is interrupted or killed before
+that, the supervisor kills the processes that it has started. The end of the first pipe means that
+the supervisor has ended.
+
+``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the supervisor.
+Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
+if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import torchx_kit
+import torchx_sched_local
+import torchx_specs
+from torchx_sched_local.supervise import process_table
+from torchx_specs.errors import BackendError, RequestError, TorchXError
+
+if TYPE_CHECKING:
+    from torchx_sched_local.store.app_folder import AppFolder
+    from torchx_sched_local.supervise.reactor import Reactor
+    from torchx_sched_local.supervise.supervision import Supervision
+
+_PR_SET_CHILD_SUBREAPER = 36
+_RETRY_SECONDS = 0.1
+_CONFIRMATION = b"go\n"
+# How long an interrupted supervisor may take to kill the processes that it has started.
+_ABORT_SECONDS = 30.0
+
+# This program runs isolated from the caller's directory, variables and site packages. The folders
+# of the modules follow the arguments of main().
+_PYTHON = """import sys
+n = int(sys.argv[1])
+sys.path[:0] = sys.argv[2 + n:]
+from torchx_sched_local.supervise.start_supervisor import main
+sys.exit(main(sys.argv[2:2 + n]))
+"""
+
+
+def python_command(*args: str) -> list[str]:
+    """Return the command that calls :func:`main` in a new Python process.
+
+    Args:
+        args: The arguments of :func:`main`.
+    """
+    files = (torchx_sched_local.__file__, torchx_kit.__file__, torchx_specs.__file__)
+    folders = dict.fromkeys(
+        os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in files if f
+    )
+    python = sys.executable or "python3"
+    return [python, "-I", "-S", "-c", _PYTHON, str(len(args)), *args, *folders]
+
+
+# -- in the submitting process
+
+
+def start_supervisor(folder: AppFolder, app_id: str) -> None:
+    """Start the supervisor process of an app, and wait until it has started the app's processes.
+
+    If this function is interrupted, for example by Ctrl-C, it waits until the supervisor has killed
+    the processes that the supervisor had started.
+
+    Args:
+        folder: The app's folder.
+        app_id: The app's id.
+
+    Raises:
+        RequestError: None of the programs can be run.
+        BackendError: The machine cannot run the app, or the supervisor has died.
+        OSError: The supervisor cannot be started.
+    """
+    # The pipes are made here, not by Popen: if Popen is interrupted after it has started the
+    # process, closing them is the only way to reach the process.
+    fds: dict[str, int] = {}
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        fds["confirmation"], fds["confirm"] = os.pipe()
+        fds["report"], fds["reported"] = os.pipe()
+        process = _popen(folder, app_id, fds)
+        for name in ("confirmation", "reported"):
+            os.close(fds.pop(name))
+        _read_report(fds["report"])
+        os.write(fds["confirm"], _CONFIRMATION)
+    except BaseException:
+        for name in ("confirmation", "reported", "confirm"):
+            if name in fds:
+                os.close(fds.pop(name))
+        if _wait_for_end_of_pipe(fds.get("report")) and process is not None:
+            process.wait()
+        raise
+    finally:
+        for fd in fds.values():
+            os.close(fd)
+    # If the supervisor ends before this process, this process must reap it.
+    threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
+
+
+def _popen(folder: AppFolder, app_id: str, fds: dict[str, int]) -> subprocess.Popen[bytes]:
+    log = folder.open_supervisor_log()
+    # If this process runs in a local job, the new app must not end with that job.
+    environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
+    try:
+        return subprocess.Popen(
+            python_command("run", folder.path, app_id),
+            stdin=fds["confirmation"],
+            stdout=fds["reported"],
+            stderr=log,
+            env=environ,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+
+
+def _read_report(fd: int) -> None:
+    data = b""
+    while not data.endswith(b"\n") and (block := os.read(fd, 1 << 16)):
+        data += block
+    try:
+        report = json.loads(data)
+    except ValueError:
+        raise BackendError(
+            "the supervisor process of the app has died before it started the app"
+        ) from None
+    if report:
+        kind = RequestError if report["error"] == "RequestError" else BackendError
+        raise kind(report["message"])
+
+
+def _wait_for_end_of_pipe(fd: int | None) -> bool:
+    """Wait until nobody can write to the pipe, and return False if that takes too long."""
+    deadline = time.monotonic() + _ABORT_SECONDS
+    while fd is not None and (seconds := deadline - time.monotonic()) > 0:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        if poll.poll(seconds * 1000) and not os.read(fd, 1 << 16):
+            return True
+    return False
+
+
+# -- in the new process. Its imports are in its functions: the submitting process imports this
+# module too, and does not need them.
+
+
+def main(argv: list[str]) -> int:
+    """Run the process, and return its exit code.
+
+    Args:
+        argv: ``run`` or ``reap``, the app's folder and id, and for ``reap`` a time, as
+            :func:`process_table.now`, before which no process of the app started.
+    """
+    from torchx_sched_local.store.app_folder import AppFolder
+
+    match argv:
+        case ["reap", path, app_id, began]:
+            from torchx_sched_local.supervise.reap import reap
+
+            reap(AppFolder(path), app_id, int(began))
+            return 0
+        case ["run", path, app_id]:
+            return _run(AppFolder(path), app_id)
+    print(f"not a valid command: {argv}; valid commands: run, reap", file=sys.stderr)
+    return 2
+
+
+def _run(folder: AppFolder, app_id: str) -> int:
+    launcher = os.getppid()
+    report_fd, confirmation_fd = _take_standard_streams()
+    _adopt_orphans()
+    try:
+        supervision, reactor, begin = _start(folder, app_id)
+    except TorchXError as e:
+        _report(report_fd, {"error": type(e).__name__, "message": str(e)})
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: supervision.cancel_soon())
+    reap_orphans = _OrphanReaper(supervision, reactor)
+    signal.signal(signal.SIGCHLD, lambda *_: reactor.call_soon(reap_orphans))
+    _report(report_fd, {})
+    if _is_confirmed(confirmation_fd, launcher):
+        os.close(report_fd)
+    else:
+        supervision.abort()
+    reactor.call_soon(begin)
+    reactor.run()
+    return 0
+
+
+def _start(folder: AppFolder, app_id: str) -> tuple[Supervision, Reactor, Any]:
+    from torchx_sched_local.errors import folder_error
+    from torchx_sched_local.image_providers import CWDImageProvider
+    from torchx_sched_local.scheduler import LocalScheduler
+    from torchx_sched_local.supervise.reactor import Reactor
+    from torchx_sched_local.supervise.replicas import _LocalAppDef
+    from torchx_sched_local.supervise.start_replicas import launch
+    from torchx_sched_local.supervise.supervision import Policy
+    from torchx_specs.model.app import RetryPolicy
+
+    try:
+        folder.files.hold()
+    except OSError as e:
+        raise folder_error(folder.path, e) from e
+    data, request = folder.read_app(), folder.read_request()
+    if data is None or request is None or data["app_id"] != app_id:
+        raise RequestError(f"the folder {folder.path} has no app and request, or they are damaged")
+    reactor = Reactor()
+    reactor.hold()
+    try:
+        folder.open_journal()
+        supervision, running = launch(
+            reactor,
+            folder,
+            request,
+            [Policy(r["max_retries"], RetryPolicy(r["retry_policy"])) for r in data["roles"]],
+            LocalScheduler(data["session"], CWDImageProvider)._popen,
+            _LocalAppDef(request.app_id, request.log_dir),
+            starter=data["starter"],
+            fail_together=bool(data.get("fail_together")),
+            adopts=True,
+        )
+    except OSError as e:
+        raise folder_error(folder.path, e) from e
+    return supervision, reactor, lambda: supervision.begin(running)
+
+
+def _take_standard_streams() -> tuple[int, int]:
+    """Return descriptors of standard output and input, and replace both by the null device."""
+    report_fd, confirmation_fd = os.dup(1), os.dup(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return report_fd, confirmation_fd
+
+
+def _report(fd: int, report: dict[str, str]) -> None:
+    try:
+        os.write(fd, json.dumps(report).encode() + b"\n")
+    except OSError:
+        pass  # the submitting process has died; so there is no confirmation
+
+
+def _is_confirmed(fd: int, launcher: int) -> bool:
+    """Wait for the confirmation, and return False if the submitting process was interrupted."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while not poll.poll(_RETRY_SECONDS * 1000):
+        # A process that was forked from the submitting process may have the pipe open.
+        if os.getppid() != launcher:
+            return False
+    return os.read(fd, 64) == _CONFIRMATION
+
+
+def _adopt_orphans() -> None:
+    """Make this process the parent of its orphaned descendants, on Linux.
+
+    A daemon that clears its environment can then still be found: it stays a descendant.
+    """
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class _OrphanReaper:
+    """Reaps adopted children; the supervision reaps the first processes of the replicas."""
+
+    def __init__(self, supervision: Supervision, reactor: Reactor) -> None:
+        self._supervision = supervision
+        self._reactor = reactor
+
+    def __call__(self) -> None:
+        own = self._supervision.own_pids()
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            if ended.si_pid in own:
+                # waitid returns this child until the supervision reaps it.
+                self._reactor.call_later(_RETRY_SECONDS, self)
+                return
+            os.waitpid(ended.si_pid, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,190 @@
+"""Files that others control: folders of other users, links, FIFOs; and few file descriptors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from local_helpers import finish, lines, python, sh, submit, until
+
+from torchx_sched_local.describe import read_error
+from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_sched_local.store import app_files
+from torchx_specs import AppState, RetryPolicy
+from torchx_specs.errors import BackendError, RequestError
+
+
+def test_swapped_folder_of_a_running_app_is_not_written_to(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    shared, victim = tmp_path / "shared", tmp_path / "victim"
+    (victim / "main" / "0").mkdir(parents=True)
+    files = [victim / "main" / "0" / f"{name}.log" for name in ("stdout", "stderr", "combined")]
+    for file in files:
+        file.write_text("precious\n")
+    script = f"echo text; until [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 1"
+    app_id = submit(
+        scheduler,
+        sh(script, max_retries=1, retry_policy=RetryPolicy.REPLICA),
+        log_dir=str(shared),
+    )
+    folder = shared / "test" / app_id
+    until(lambda: (folder / "main" / "0" / "stdout.log").read_text())
+    moved = folder.rename(tmp_path / "moved")
+    folder.symlink_to(victim)
+    local_app = scheduler._apps[app_id]
+    (tmp_path / "go").touch()
+    scheduler.wait(app_id, 30)
+    assert local_app.state == AppState.FAILED
+    assert [file.read_text() for file in files] == ["precious\n"] * 3
+    assert sorted(path.name for path in victim.rglob("*") if path.is_file()) == sorted(
+        file.name for file in files
+    )
+    assert (moved / "main" / "0" / "combined.log").read_text() == "text\ntext\n"
+    assert (moved / "SUCCESS").exists()
+
+
+def test_folder_that_others_may_write_to_is_refused(
+    scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit(scheduler, sh("true"))
+    finish(scheduler, app_id)
+    folder = home / "local" / "test" / app_id
+    other = create_scheduler("other")
+    folder.chmod(0o777)
+    with pytest.raises(BackendError, match="is not safe: other users may write to it"):
+        other.describe(app_id)
+    folder.chmod(0o755)
+    assert other.describe(app_id).state == AppState.SUCCEEDED
+    me = os.geteuid()
+    monkeypatch.setattr(app_files.os, "geteuid", lambda: me + 1)
+    with pytest.raises(BackendError, match=f"it belongs to the user with the id {me}"):
+        create_scheduler("third").describe(app_id)
+
+
+def test_folders_are_not_writable_by_the_group_whatever_the_umask_is(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        app_id = submit(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
+    finally:
+        os.umask(before)
+    finish(scheduler, app_id)
+    folder = tmp_path / "logs" / "test" / app_id
+    for path in [folder, *folder.rglob("*")]:
+        assert path.stat().st_mode & 0o022 == 0, path
+
+
+def test_link_in_place_of_the_folder_is_refused(scheduler: LocalScheduler, home: Path) -> None:
+    app_id = submit(scheduler, sh("true"))
+    finish(scheduler, app_id)
+    folder = home / "local" / "test" / app_id
+    moved = folder.rename(home / "moved")
+    folder.symlink_to(moved)
+    with pytest.raises(BackendError, match="Not a directory"):
+        create_scheduler("other").describe(app_id)
+
+
+def test_folder_of_another_user_in_place_of_a_new_one_is_refused(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    me = os.geteuid()
+    monkeypatch.setattr(app_files.os, "geteuid", lambda: me + 1)
+    with pytest.raises(RequestError, match="the folder is not safe: it belongs to the user"):
+        submit(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
+
+
+@pytest.mark.parametrize("name", ["combined.log", "stdout.log"])
+def test_fifo_in_place_of_a_log_blocks_nobody(
+    scheduler: LocalScheduler, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "logs" / "test"
+    script = (
+        f"cd {folder}/*/main/0; rm -f {name}; mkfifo {name}; touch {tmp_path}/up;"
+        f" echo text; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo more"
+    )
+    app_id = submit(scheduler, sh(script), log_dir=str(tmp_path / "logs"))
+    until((tmp_path / "up").exists)
+    (tmp_path / "go").touch()
+    found = finish(scheduler, app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert name != "combined.log" or "combined.log of main/0 is incomplete" in found.msg
+    other = create_scheduler("other")
+    assert other.describe(app_id).state == AppState.SUCCEEDED
+    if name == "combined.log":
+        with pytest.raises(BackendError, match="not a regular file"):
+            lines(other, app_id)
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [("[" * 40_000, 40_000), ('{"a":' * 20_000, 100_000), ("x" * 5_000_000, 1 << 20)],
+)
+def test_error_file_of_any_content_is_shown_up_to_a_limit(
+    tmp_path: Path, content: str, shown: int
+) -> None:
+    (tmp_path / "error.json").write_text(content)
+    assert read_error(str(tmp_path / "error.json")) == content[:shown]
+
+
+def test_fifo_in_place_of_an_error_file_blocks_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "error.json")
+    assert read_error(str(tmp_path / "error.json")) == "<NONE>"
+
+
+# -- few file descriptors -------------------------------------------------------------------------
+
+MANY = """
+import resource, time
+import torchx_specs as specs
+from torchx_sched_local.describe import read_error
+from torchx_sched_local.scheduler import create_scheduler
+soft, hard, count, detach = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+scheduler = create_scheduler("launcher")
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", "ulimit -Sn; sleep 0.3"],
+                  num_replicas=count)
+app_id = scheduler.schedule(
+    scheduler.submit_dryrun(specs.AppDef("app", [role]), {"detach": bool(detach)}))
+scheduler.wait(app_id)
+found = scheduler.describe(app_id)
+limits = {line for k in range(count) for line in scheduler.log_iter(app_id, "main", k)}
+print(found.state, {r.exit_code for r in found.roles_statuses[0].replicas}, limits)
+scheduler.close()
+"""
+
+
+@pytest.mark.parametrize("detach", [0, 1])
+@pytest.mark.parametrize(("soft", "hard", "count"), [(64, 64, 70), (100, 100, 100), (64, 500, 100)])
+def test_as_many_replicas_as_descriptors(soft: int, hard: int, count: int, detach: int) -> None:
+    begun = time.monotonic()
+    command = python(MANY, soft, hard, count, detach)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout == f"SUCCEEDED {{0}} {{'{soft}\\n'}}\n"
+    assert time.monotonic() - begun < 40
+
+
+def test_processes_count_as_alive_while_no_file_can_be_opened() -> None:
+    code = """
+import os, resource, subprocess
+from torchx_sched_local.supervise import processes
+child = subprocess.Popen(["sleep", "5555"])
+process = processes.identify(child.pid)
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+try:
+    while True:
+        os.dup(1)
+except OSError:
+    pass
+alive = processes.is_alive(process)
+signalled = processes.send_signal(process, 9)
+child.wait()
+print(alive, signalled, processes.is_alive(process))
+"""
+    done = subprocess.run(python(code), capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("True True False\n", "")

@@ -1,0 +1,332 @@
+"""Interrupted steps: a start, an end or a deletion that does not get to its last line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_helpers import finish, is_running, lines, read_pids, sh, submit, until
+
+from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_sched_local.store import app_files, app_folder
+from torchx_sched_local.supervise import start_supervisor
+from torchx_specs import AppState
+from torchx_specs.errors import BackendError
+
+Launcher = Callable[..., "subprocess.Popen[str]"]
+
+# Submits a detached app with 40 replicas, each of which writes its pid to a file.
+SUBMIT = """
+import torchx_specs as specs
+from torchx_sched_local.scheduler import create_scheduler
+scheduler = create_scheduler("launcher")
+script = f"echo $$ >> {sys.argv[1]}/pids; exec sleep 5555"
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=40)
+print(scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {"detach": True})))
+"""
+
+
+def supervisor_of(home: Path) -> int | None:
+    """Return the pid of the process that supervises a detached app in this folder."""
+    for name in os.listdir("/proc"):
+        try:
+            command = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"run" in command and any(part.startswith(os.fsencode(home)) for part in command):
+            return int(name)
+    return None
+
+
+@pytest.fixture
+def pids_file(tmp_path: Path) -> Path:
+    path = tmp_path / "pids"
+    path.touch()
+    return path
+
+
+def nothing_runs(pids_file: Path) -> bool:
+    return not any(map(is_running, map(int, pids_file.read_text().split())))
+
+
+# -- interrupted starts ---------------------------------------------------------------------------
+
+
+def test_sigkill_of_a_starting_supervisor_leaves_no_process_and_no_folder(
+    home: Path, launcher: Launcher, pids_file: Path, tmp_path: Path
+) -> None:
+    process = launcher(SUBMIT, tmp_path)
+    supervisor = until(lambda: supervisor_of(home))
+    until(lambda: pids_file.stat().st_size)
+    os.kill(supervisor, signal.SIGKILL)
+    assert process.wait(30) == 1
+    until(lambda: nothing_runs(pids_file))
+    assert [path.name for path in (home / "local" / "launcher").iterdir()] == []
+    assert create_scheduler("other").list() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_death_of_the_submitting_process_ends_what_was_started(
+    home: Path, launcher: Launcher, pids_file: Path, tmp_path: Path, number: int
+) -> None:
+    process = launcher(SUBMIT, tmp_path)
+    supervisor = until(lambda: supervisor_of(home))
+    until(lambda: pids_file.stat().st_size)
+    process.send_signal(number)
+    process.wait(30)
+    until(lambda: not is_running(supervisor))
+    assert nothing_runs(pids_file)
+    other = create_scheduler("other")
+    # SIGINT is an exception in the submitting process, which deletes the folder.
+    states = [app.state for app in other.list()]
+    assert states == ([] if number == signal.SIGINT else [AppState.CANCELLED])
+
+
+def test_interrupt_inside_popen_ends_the_supervisor(
+    scheduler: LocalScheduler, pids_file: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen = start_supervisor._popen
+
+    def interrupted(*args: object) -> None:
+        popen(*args)  # the caller never sees the object
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(start_supervisor, "_popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        submit(scheduler, sh(f"echo $$ >> {pids_file}; exec sleep 5555"), detach=True)
+    assert nothing_runs(pids_file)
+    assert supervisor_of(home) is None
+    assert scheduler.list() == []
+
+
+def test_interrupt_inside_popen_ends_an_attached_replica(
+    scheduler: LocalScheduler, pids_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = LocalScheduler.run_local_job
+
+    def interrupted(self: LocalScheduler, **kwargs: object) -> None:
+        start(self, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalScheduler, "run_local_job", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        submit(scheduler, sh(f"echo $$ >> {pids_file}; exec sleep 5555"))
+    assert nothing_runs(pids_file)
+    assert scheduler.list() == []
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_app_whose_starter_died_before_the_first_event_is_cancelled(
+    home: Path, launcher: Launcher, detach: bool
+) -> None:
+    code = """
+import os, signal
+from torchx_sched_local import submit
+from torchx_sched_local.scheduler import create_scheduler
+import torchx_specs as specs
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+submit.launch = submit.start_supervisor = die
+scheduler = create_scheduler("launcher")
+app = specs.AppDef("app", [specs.Role("main", image="", entrypoint="true")])
+scheduler.schedule(scheduler.submit_dryrun(app, {"detach": sys.argv[1] == "True"}))
+"""
+    launcher(code, detach).wait(30)
+    other = create_scheduler("other")
+    [app] = other.list()
+    assert app.state == AppState.CANCELLED
+    other.wait(app.app_id)
+    assert list(other.log_iter(app.app_id, "main", should_tail=True)) == []
+    other.delete(app.app_id)
+    assert other.list() == []
+
+
+# -- interrupted ends -----------------------------------------------------------------------------
+
+
+def kill_everything(launcher: Launcher, tmp_path: Path, script: str) -> str:
+    """Submit an app, kill its launcher, guard and replica at once, and return the app's id."""
+    code = """
+import os, signal, time
+from torchx_sched_local.scheduler import create_scheduler
+import torchx_specs as specs
+scheduler = create_scheduler("launcher")
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", sys.argv[1]])
+app_id = scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {}))
+run = scheduler._apps[app_id].supervision.run
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
+print(app_id, flush=True)
+pids = [run.guard.pid, run.replicas[0].process.pid, os.getpid()]
+for pid in pids:
+    os.kill(pid, signal.SIGSTOP) if pid != os.getpid() else None
+for pid in pids:
+    os.kill(pid, signal.SIGKILL)
+"""
+    process = launcher(code, script, tmp_path / "up")
+    process.wait(30)
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_log_is_complete_after_everything_died_at_once(launcher: Launcher, tmp_path: Path) -> None:
+    script = (
+        f"for i in $(seq 500); do echo line $i; done; touch {tmp_path}/up;"
+        " for i in $(seq 501 5000); do echo line $i; done; while :; do sleep 0.01; done"
+    )
+    app_id = kill_everything(launcher, tmp_path, script)
+    other = create_scheduler("other")
+    written = next(tmp_path.glob(f"*/local/launcher/{app_id}/main/0/stdout.log")).read_text()
+    assert "".join(lines(other, app_id)) == written
+    found = other.describe(app_id)
+    assert found.state == AppState.CANCELLED
+    assert found.roles_statuses[0].replicas[0].state == AppState.CANCELLED
+
+
+def test_error_file_means_failed_if_nothing_saw_the_end(launcher: Launcher, tmp_path: Path) -> None:
+    script = (
+        'echo \'{"message": "out of memory"}\' > $TORCHELASTIC_ERROR_FILE;'
+        f" touch {tmp_path}/up; while :; do sleep 0.01; done"
+    )
+    app_id = kill_everything(launcher, tmp_path, script)
+    found = create_scheduler("other").describe(app_id)
+    assert found.state == AppState.FAILED
+    assert "out of memory" in found.structured_error_msg
+    assert found.roles_statuses[0].replicas[0].state == AppState.FAILED
+
+
+# -- interrupted deletions ------------------------------------------------------------------------
+
+
+def test_interrupted_deletion_can_be_repeated(
+    scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink, folder = os.unlink, home / "local" / "test"
+    for steps in range(12):
+        app_id = submit(scheduler, sh("exit 3"))
+        finish(scheduler, app_id)
+        left = [steps]
+
+        def interrupted(*args: object, left: list[int] = left, **kwargs: object) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            unlink(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(app_files.os, "unlink", interrupted)
+            try:
+                scheduler.delete(app_id)
+            except KeyboardInterrupt:
+                pass
+        other = create_scheduler("other")
+        found = other.describe(app_id)
+        assert found is None or found.state == AppState.FAILED
+        other.delete(app_id)
+        assert other.list() == []
+        assert list(folder.iterdir()) == []
+
+
+def test_two_deletions_at_once_both_succeed(scheduler: LocalScheduler) -> None:
+    for _ in range(3):
+        app_id = submit(scheduler, sh("sleep 5555", num_replicas=3))
+        errors: list[Exception] = []
+
+        def delete(app_id: str = app_id, errors: list[Exception] = errors) -> None:
+            try:
+                create_scheduler("other").delete(app_id)
+            except Exception as e:
+                errors.append(e)
+
+        threads = [threading.Thread(target=delete) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert create_scheduler("other").list() == []
+
+
+# -- full disks -----------------------------------------------------------------------------------
+
+
+def full_disk(*args: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_room_for_the_outcome_is_reserved_before_the_start(
+    scheduler: LocalScheduler, home: Path
+) -> None:
+    app_id = submit(scheduler, sh("sleep 5555", num_replicas=20))
+    outcome = home / "local" / "test" / app_id / ".torchx" / "outcome"
+    assert outcome.stat().st_blocks * 512 >= outcome.stat().st_size > 20 * 600
+    scheduler.cancel(app_id)
+
+
+def test_outcome_is_kept_on_a_disk_that_is_full_for_the_journal(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit(scheduler, sh("exit 3"), sh("true", "other"))
+    with monkeypatch.context() as patch:
+        patch.setattr(app_folder.AppFolder, "append", full_disk)
+        assert finish(scheduler, app_id).state == AppState.FAILED
+    found = create_scheduler("other").describe(app_id)
+    assert found.state == AppState.FAILED
+    assert [r.replicas[0].exit_code for r in found.roles_statuses] == [3, 0]
+    assert [app.state for app in create_scheduler("other").list()] == [AppState.FAILED]
+
+
+def test_lost_outcome_is_reported(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app_id = submit(scheduler, sh("true"))
+    with monkeypatch.context() as patch:
+        patch.setattr(app_folder.AppFolder, "append", full_disk)
+        patch.setattr(app_folder.AppFolder, "write_success", full_disk)
+        finish(scheduler, app_id)
+    assert f"other processes cannot see that app {app_id} is SUCCEEDED" in caplog.text
+
+
+def test_app_is_not_started_if_there_is_no_room_for_its_outcome(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setattr(app_folder.os, "posix_fallocate", full_disk)
+    with pytest.raises(BackendError, match="No space left on device"):
+        submit(scheduler, sh("true"))
+    assert list((home / "local" / "test").iterdir()) == []
+
+
+def test_cancellation_needs_no_room_on_the_disk(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit(scheduler, sh("sleep 5555"))
+    opened = app_files.AppFiles.open
+
+    def full_for_new_files(self: object, path: str, flags: int, mode: int = 0o600) -> int:
+        if flags & os.O_CREAT:
+            full_disk()
+        return opened(self, path, flags, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app_files.AppFiles, "open", full_for_new_files)
+        create_scheduler("other").cancel(app_id)
+    until(lambda: scheduler.describe(app_id).state == AppState.CANCELLED)
+
+
+def test_attached_daemon_without_environment_ends_with_the_app(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    # Its parent is gone, and it has a session of its own, but it still writes to the log.
+    script = (
+        f"(setsid env -i sh -c 'echo $$ >> {tmp_path}/pids; exec sleep 5555' &);"
+        f" until [ -s {tmp_path}/pids ]; do sleep 0.01; done"
+    )
+    app_id = submit(scheduler, sh(script))
+    [pid] = read_pids(tmp_path / "pids")
+    assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+    assert not is_running(pid)
