@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from torchx_kit.logs.regular_files import open_regular
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.api import Stream, compile_regex, filter_regex
 
 if TYPE_CHECKING:
