@@ -17,6 +17,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
 
@@ -98,7 +99,8 @@ class LsfBsub:
 
     def __repr__(self) -> str:
         banner = "#----------------\n# BSUB_SCRIPT\n#----------------"
-        return f"{join(self.cmd)} $BSUB_SCRIPT\n\n{banner}\n{self.materialize(mask=True)}"
+        script_text = masked_text(self.materialize(mask=True))
+        return f"{join(self.cmd)} $BSUB_SCRIPT\n\n{banner}\n{script_text}"
 
 
 def container_of(role: Role, cfg: LsfOpts) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from torchx_kit.workspace.builder import Built, BuiltReference
 from torchx_kit.workspace.dir_builder import DirBuilder, copy_workspace
 from torchx_kit.workspace.ignore import IgnoreRules
+from torchx_kit.workspace.link_options import follows_links
 from torchx_kit.workspace.tree import WorkspaceFile, tree_digest, workspace_files
 from torchx_sched_slurm.script import RECORDS
 from torchx_specs.errors import WorkspaceError
@@ -114,7 +115,7 @@ class JobDirBuilder(DirBuilder):
                 broad,
             )
             return None
-        files = _files(workspace)
+        files = _files(workspace, cfg)
         if not job_dir:
             _check_size(workspace, files)
         folder = os.path.join(local_path(fixed_part(job_dir)), RECORDS, SNAPSHOTS)
@@ -128,7 +129,7 @@ class JobDirBuilder(DirBuilder):
             WorkspaceError: The workspace cannot be read or has changed since it was planned, or the
                 copy cannot be written.
         """
-        files = _files(plan.workspace)
+        files = _files(plan.workspace, cfg)
         if is_snapshot(plan.image):
             digest = _digest(plan.workspace, files, save=True)
             if _snapshot(os.path.dirname(plan.image), files, digest, save=True) != plan.image:
@@ -183,8 +184,8 @@ def image_and_copy(role: Role) -> tuple[str, str]:
     return str(planned.get("base", "")), role.image
 
 
-def _files(workspace: Workspace) -> list[WorkspaceFile]:
-    return workspace_files(workspace, last_rules=_FILES_OF_JOBS)
+def _files(workspace: Workspace, cfg: Mapping[str, CfgVal]) -> list[WorkspaceFile]:
+    return workspace_files(workspace, last_rules=_FILES_OF_JOBS, follow_links=follows_links(cfg))
 
 
 def _digest(workspace: Workspace, files: list[WorkspaceFile], save: bool = False) -> str:

@@ -15,6 +15,7 @@ from torchx_sched_slurm.options import DIRECTIVES, SBATCH_GROUP_OPTIONS, SlurmOp
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.templates import macros
+from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
 # Apptainer passes these variables to the container only if they have the prefix APPTAINERENV_.
@@ -268,7 +269,8 @@ class SlurmBatchRequest:
 
     def __repr__(self) -> str:
         banner = "#----------------\n# SBATCH_SCRIPT\n#----------------"
-        return f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{self.materialize(mask=True)}"
+        script_text = masked_text(self.materialize(mask=True))
+        return f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{script_text}"
 
 
 def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:

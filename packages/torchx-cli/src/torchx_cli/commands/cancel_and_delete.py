@@ -22,7 +22,9 @@ logger = logging.getLogger(__name__)
 @click.command("cancel", cls=Command)
 @handles_argument
 def cancel(app_handles: tuple[str, ...]) -> None:
-    """Cancel the apps HANDLE, and keep their records and logs.
+    """Cancel the apps HANDLE, and keep their records.
+
+    Some schedulers lose the logs of processes that they end.
 
     An app that has ended or does not exist is not an error: the exit code is 0.
     """

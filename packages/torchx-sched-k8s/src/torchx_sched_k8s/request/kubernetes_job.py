@@ -16,7 +16,7 @@ from torchx_sched_k8s.request.retries import warnings_of_retries
 from torchx_sched_k8s.supervisor import masked_manifests
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef
-from torchx_specs.redaction import MASK, is_secret, masked_text
+from torchx_specs.redaction import masked
 
 #: The largest object that etcd stores by default, in bytes.
 LARGEST_OBJECT = 1536 * 1024
@@ -114,15 +114,7 @@ def format_request(job: KubernetesJob) -> str:
     return "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
 
 
-def _masked(value: Any) -> Any:
-    # redaction.masked would also mask fields of the API such as secret and secretKeyRef
-    if isinstance(value, Mapping):
-        if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), Mapping):
-            return {**value, "data": masked_manifests(value["data"], _masked)}
-        name = value.get("name")
-        if isinstance(name, str) and isinstance(value.get("value"), str) and is_secret(name):
-            return {**value, "value": MASK}
-        return {key: _masked(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_masked(item) for item in value]
-    return masked_text(value) if isinstance(value, str) else value
+def _masked(resource: Any) -> Any:
+    if resource.get("kind") == "ConfigMap" and isinstance(resource.get("data"), Mapping):
+        return {**resource, "data": masked_manifests(resource["data"], masked)}
+    return masked(resource)
