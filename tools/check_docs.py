@@ -26,7 +26,7 @@ BIN = Path(sys.prefix) / "bin"
 PLUGINS_PAGE = ROOT / "docs" / "plugins.md"
 PAGES = ("*.md", "changelog.d/*.md", "docs/**/*.md", "integration/**/*.md", "packages/*/README.md")
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
-LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!\w+:)([^)\s]+)\)")  # not https: and mailto:
 HEADING = re.compile(r"^#+ +(.+?) *$", re.M)
 
 # The sections of a distribution's README.
@@ -51,8 +51,6 @@ def anchors(page: Path) -> set[str]:
 
 def broken_links(page: Path) -> Iterator[str]:
     for target in LINK.findall(BLOCK.sub("", page.read_text("utf-8"))):
-        if "://" in target or target.startswith("mailto:"):
-            continue
         name, _, anchor = target.partition("#")
         found = (page.parent / name).resolve() if name else page
         if not found.exists():
@@ -106,13 +104,14 @@ def command_lines(page: Path) -> Iterator[str]:
 
 def run_python(code: str) -> str:
     """Run code in a process and folder of its own; return the last line of its error, or ""."""
-    with tempfile.TemporaryDirectory(prefix="torchx-docs-") as folder:
-        script = Path(folder, "example.py")
+    with tempfile.TemporaryDirectory(prefix="torchx-docs-") as home:
+        script = Path(home, "project", "example.py")
+        script.parent.mkdir()
         script.write_text(code, "utf-8")
         done = subprocess.run(
             [sys.executable, script],
-            cwd=folder,
-            env={**os.environ, "HOME": folder, "TORCHX_HOME": f"{folder}/torchx"},
+            cwd=script.parent,
+            env={**os.environ, "HOME": home, "TORCHX_HOME": f"{home}/torchx"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
