@@ -13,6 +13,7 @@ import pytest
 from local_helpers import finish, lines, run, sh, submit, until
 
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_sched_local.supervise import descriptors
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 
@@ -449,9 +450,12 @@ def test_app_with_many_replicas(scheduler: LocalScheduler) -> None:
     assert lines(scheduler, found.app_id, k=255) == ["255\n"]
 
 
-def test_more_replicas_than_descriptors(scheduler: LocalScheduler) -> None:
+def test_more_replicas_than_descriptors(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import resource
 
+    monkeypatch.setattr(descriptors, "_original", None)  # forget the raised limit at the end
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
     try:

@@ -25,6 +25,7 @@ from torchx_sched_local.scheduler import (
     _LocalAppDef,
     _LocalReplica,
 )
+from torchx_sched_local.supervise import descriptors
 from torchx_specs import AppDef, AppDryRunInfo, AppState, Role, runopts
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -318,8 +319,12 @@ class FakeProcess:
 @pytest.mark.parametrize("pid", ["job-17", 0, 1, os.getpid(), os.getppid(), -1, True])
 @pytest.mark.parametrize("exit_code", [0, 5, None])
 def test_subclass_may_start_something_else_than_a_process(
-    exit_code: int | None, pid: object
+    exit_code: int | None, pid: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    changed: list[int] = []
+    monkeypatch.setattr(descriptors, "_original", 64)
+    monkeypatch.setattr("resource.prlimit", lambda pid, *_: changed.append(pid))
+
     class Mine(LocalScheduler):
         def run_local_job(self, args, env, stdout, stderr, cwd=None):
             return FakeProcess(exit_code, pid)
@@ -336,6 +341,7 @@ def test_subclass_may_start_something_else_than_a_process(
         assert finish(scheduler, app_id).state == expected
     finally:
         scheduler.close()
+    assert changed == []
 
 
 def test_options_class_is_a_mapping() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import subprocess
 import sys
 
 # Room for short operations of this process and for starting a process: files of /proc, logs, pipes.
@@ -34,19 +35,22 @@ def raise_limit(count: int) -> None:
         _original = soft
 
 
-def restore_limit(pid: object) -> None:
+def restore_limit(process: object) -> None:
     """Give a started process the limit that this process had before :func:`raise_limit`.
 
     A program that uses ``select`` fails with descriptors above 1023. The process has the higher
     limit for some microseconds.
 
     Args:
-        pid: The process; nothing happens if it is not a number, or not on Linux.
+        process: The started process. Only a :class:`subprocess.Popen` on Linux is changed: the
+            ``pid`` of any other object may be that of a process that is not ours.
     """
-    if _original is None or type(pid) is not int or not sys.platform.startswith("linux"):
+    if _original is None or not sys.platform.startswith("linux"):
+        return
+    if not isinstance(process, subprocess.Popen) or process.returncode is not None:
         return
     try:
-        resource.prlimit(pid, _KIND, (_original, resource.getrlimit(_KIND)[1]))
+        resource.prlimit(process.pid, _KIND, (_original, resource.getrlimit(_KIND)[1]))
     except (OSError, ValueError):
         pass  # the process has ended
 

@@ -92,7 +92,7 @@ def spawner(
         if not attempt:
             _make_folder(files, request.role_log_dirs[role][index[1]])
         replica = popen(role, index[1], supervised)
-        descriptors.restore_limit(replica.proc.pid)
+        descriptors.restore_limit(replica.proc)
         replica.close_files()  # the process has its own descriptors
         local_app.add_replica(role, replica)
         return replica.proc
