@@ -26,7 +26,8 @@ class RateLimit:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        # Time at which the requests so far would end if they had been evenly spaced.
+        # Each request reserves one interval. This is the end of the last reserved interval; a
+        # request may start up to a second before the end of its own.
         self._booked = 0.0
 
     def wait(self) -> None:

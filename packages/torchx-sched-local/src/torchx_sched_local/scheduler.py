@@ -493,7 +493,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             app_id: The app; nothing happens if there is no such app, or if it has ended.
 
         Raises:
-            BackendError: The app's processes do not end.
+            BackendError: The app cannot be ended, or its end cannot be recorded.
         """
         stored = self._stored(app_id)
         if stored is None:

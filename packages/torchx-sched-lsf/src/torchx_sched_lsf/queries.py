@@ -80,8 +80,9 @@ def _bjobs(lsf: Lsf, *job_ids: str) -> list[Job]:
 
 
 def explain_jobs(lsf: Lsf, job_ids: list[str]) -> dict[str, Explanation]:
-    """Return why jobs are pending or ended, by job id, in one query.
+    """Return, by job id, why each job is pending or has ended.
 
+    One query covers all jobs; a second one with ``-l`` follows only if LSF does not know ``-UF``.
     Jobs that LSF does not list are left out. If the query fails, return an empty dictionary.
     """
     if not job_ids:

@@ -96,7 +96,8 @@ def _directories(host: Host, request: SlurmBatchRequest) -> tuple[str, str]:
 def _surrounding_job(host: Host) -> dict[str, None]:
     """Return the variables of a surrounding Slurm job that would change the new job.
 
-    Outside of a Slurm job, return an empty dict: the variables are the user's defaults for sbatch.
+    Each has the value None, which removes it. Outside of a Slurm job, return an empty dict, because
+    such variables are then the user's defaults for sbatch.
     """
     names = host.variable_names()
     if "SLURM_JOB_ID" not in names:

@@ -1,4 +1,4 @@
-"""Names in ``torchx.specs.api`` that only clients of older TorchX releases use."""
+"""Names of ``torchx.specs`` and ``torchx.schedulers`` that only clients of older releases use."""
 
 from __future__ import annotations
 

@@ -24,10 +24,11 @@ def file_log_blocks(
 
     Args:
         logs: Pairs of a key and its log, or of a key and the error that prevents reading the log.
-            A pair is taken when its log is read. A key may have several logs.
-        should_tail: Follow at most
-            :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` logs at the same time. If
-            False, read the logs one after the other.
+            The iterable is consumed lazily: the next pair is read when its log is due. A key may
+            have several logs.
+        should_tail: If True, follow the logs, at most
+            :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at the same time. If False,
+            read one log after the other.
 
     Yields:
         A key, with lines of its log or the error that ended its log. The lines of one log come in

@@ -186,7 +186,7 @@ class QuietLogs:
                     followed.folder_key = key
                     if not followed.is_open and os.path.exists(followed.path):
                         return 0.0  # the log was created before its folder was watched
-                else:  # a folder nearer to the log may be created
+                else:  # poll too: a nearer folder may be created before the watch begins
                     seconds = min(seconds, followed.tail.longest_poll)
             if followed.is_open and followed.log_key is None:
                 followed.log_key = self._watch(followed, followed.path, MODIFIED | REMOVED)

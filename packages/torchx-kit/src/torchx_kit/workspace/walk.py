@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def walk_workspace(
     fs: AbstractFileSystem | None, path: str, ignore_name: str | Sequence[str] = TORCHX_IGNORE
 ) -> Iterator[tuple[str, list[str], dict[str, dict[str, Any]]]]:
-    """Walk a workspace from the root, without excluded files and files that look like secrets.
+    """Walk a workspace from the root; leave out excluded files and files that look like secrets.
 
-    Symbolic links are not followed; on this machine they are files whose details have ``islink``
-    set.
+    Symbolic links are not followed. On this machine they are listed among the files, with
+    ``islink`` set in their details.
 
     Args:
         fs: An fsspec file system; None for this machine, without fsspec.

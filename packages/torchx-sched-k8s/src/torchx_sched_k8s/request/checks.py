@@ -82,7 +82,7 @@ def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
 
 
 def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
-    """Yield an error text for each property of a role that no pod can have.
+    """Yield an error text for each property of a role that is invalid in Kubernetes.
 
     Args:
         role: The role.

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 #: The limit of the time in which a Job creates its first pods: seconds, plus seconds per replica.
 _PROMPT_SECONDS = 2.0
 _SECONDS_PER_REPLICA = 0.1
-#: The largest number of roles to examine, and of lost pods of a role whose reasons are queried.
+#: Maximum number of roles to examine.
 _MOST_ROLES = 4
+#: Maximum number of replicas of a role for which the reason of the latest lost pod is queried.
 _MOST_PODS = 4
 _POD_OF_EVENT = re.compile(r"(?:Created|Deleted) pod: (\S+)")
 #: Maps the reason of an event that explains a pod's end to the word shown to users.

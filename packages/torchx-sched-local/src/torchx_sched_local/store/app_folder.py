@@ -7,7 +7,8 @@
         .torchx/request.json   the request; written once
         .torchx/journal        the events, a record on each line; only appended to
         .torchx/outcome        room for SUCCESS, reserved before the first process is started
-        .torchx/cancelled      exists once the app was cancelled; called "active" before
+        .torchx/active         exists until the app is cancelled, which renames it:
+        .torchx/cancelled      exists once the app was cancelled
         <role>/<replica>/      stdout.log, stderr.log, combined.log, error.json
         SUCCESS                exists once the app has ended, whether or not it succeeded
 

@@ -246,7 +246,7 @@ class StoredApp:
         if run.boot and run.boot != process_table.boot_id():
             return False
         if run.pid_namespace and run.pid_namespace != process_table.pid_namespace():
-            return True  # in a container, or outside; its processes are not visible here
-        # Until the supervisor is recorded, the process that submitted the app stands for it.
+            return True  # another container, or the host; its processes are not visible here
+        # Until the supervisor is recorded, check the process that submitted the app instead.
         known = [run.supervisor, run.guard] if run.supervisor else [run.starter]
         return any(process is not None and processes.is_alive(process) for process in known)

@@ -83,10 +83,10 @@ def identify(pid: int) -> ProcessId:
 
 
 def identify_child(pid: object) -> ProcessId:
-    """Return the identity of a child of this process; the start time of any other pid is 0.
+    """Return the identity of a child of this process.
 
-    A subclass of the scheduler may report something else than the pid of a process that it started
-    on this machine. Such a pid must never be signalled.
+    For any other pid, the start time is 0, so that the pid is never signalled: a subclass of the
+    scheduler may report a value that is not the pid of a process on this machine.
     """
     if type(pid) is not int:
         return ProcessId(0, 0)

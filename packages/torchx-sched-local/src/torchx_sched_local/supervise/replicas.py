@@ -76,7 +76,10 @@ class _LocalReplica:
         self.close_files()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the replica's process group; if it leads no group, kill its process."""
+        """Send a signal to the replica's process group.
+
+        If the replica's process leads no group, kill the process, whatever the signal.
+        """
         pid = self.proc.pid
         try:
             # A subclass may start something that is not a process of this machine.

@@ -82,8 +82,8 @@ class _ScalarConverter(Converter):
         name: Name of the type.
         rank: Position among the members of a union.
         parse: Function that parses text, and raises ValueError if the text is invalid.
-        accepts: Further types of values, which the function ``convert`` converts.
-        convert: Function that converts a value of the types ``accepts``.
+        accepts: Types, besides ``str``, whose values are valid.
+        convert: Function that converts such a value to the type.
     """
 
     def __init__(

@@ -146,10 +146,11 @@ class ParsedArguments(NamedTuple):
 
 
 def parse_arguments(signature: ComponentSignature, arguments: Sequence[str]) -> ParsedArguments:
-    """Parse the arguments after a component's name.
+    """Parse the arguments after a component's name; invalid values become ``problems``.
 
     Raises:
-        ComponentArgumentError: An argument is not an option of the component.
+        ComponentArgumentError: An argument is not an option of the component, is an ambiguous
+            abbreviation, lacks its value, or gives a value to a negated flag.
         ComponentTypeError: Two parameters have the same option string.
         HelpWanted: ``--help`` was among the options.
     """

@@ -50,7 +50,7 @@ def read_text(file: IO[bytes], where: str) -> str:
         RequestError: The document is larger than :data:`MAX_BYTES`, or not UTF-8.
     """
     data = b""
-    # read() of a file in a network may return fewer bytes than requested before the end.
+    # On a network file system, read() may return fewer bytes than requested before the file's end.
     while len(data) <= MAX_BYTES and (chunk := file.read(MAX_BYTES + 1 - len(data))):
         data += chunk
     if len(data) > MAX_BYTES:

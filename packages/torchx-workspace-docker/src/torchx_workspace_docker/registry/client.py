@@ -26,7 +26,8 @@ from torchx_workspace_docker.registry.manifests import (
 )
 from torchx_workspace_docker.registry.transport import Response
 
-#: How often to retry or check after a refusal that a concurrent push of the same content may cause.
+#: Maximum number of attempts to push a manifest, or to find an uploaded blob, if the registry
+#: refuses the request. A concurrent push of the same content can cause such a refusal.
 _CHECKS = 3
 #: The size of the chunks in which an interrupted upload is resumed, in bytes.
 _UPLOAD_CHUNK = 8 << 20

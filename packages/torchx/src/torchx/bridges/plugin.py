@@ -54,7 +54,7 @@ def _older(
 
 @hookimpl(trylast=True)
 def torchx_schedulers() -> Iterator[SchedulerPlugin]:
-    """Register the groups ``torchx.schedulers`` and ``torchx.schedulers.orchestrator``.
+    """Register plugins of ``torchx.schedulers`` and ``torchx.schedulers.orchestrator``.
 
     A scheduler of the group ``torchx.schedulers.orchestrator`` has a section in ``.torchxconfig``,
     but cannot run apps.
@@ -73,7 +73,7 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_named_resources() -> Iterator[ResourcePlugin]:
-    """Register the group ``torchx.named_resources``."""
+    """Register the plugins of the group ``torchx.named_resources``."""
     from torchx.bridges.factories import OlderFactory
 
     yield from _older("torchx.named_resources", ResourcePlugin, OlderFactory)
@@ -81,7 +81,7 @@ def torchx_named_resources() -> Iterator[ResourcePlugin]:
 
 @hookimpl(trylast=True)
 def torchx_trackers() -> Iterator[TrackerPlugin]:
-    """Register the group ``torchx.tracker``."""
+    """Register the plugins of the group ``torchx.tracker``."""
     from torchx.bridges.factories import OlderFactory
 
     yield from _older("torchx.tracker", TrackerPlugin, OlderFactory)
@@ -89,7 +89,7 @@ def torchx_trackers() -> Iterator[TrackerPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_event_handlers() -> Iterator[EventHandlerPlugin]:
-    """Register the group ``torchx.event_handlers``."""
+    """Register the plugins of the group ``torchx.event_handlers``."""
     from torchx.bridges.factories import OlderFactory
 
     yield from _older("torchx.event_handlers", EventHandlerPlugin, OlderFactory)
@@ -97,7 +97,7 @@ def torchx_event_handlers() -> Iterator[EventHandlerPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_components() -> Iterator[ComponentPlugin]:
-    """Register the groups ``torchx.components``, ``torchx.file`` and ``torchx.version``.
+    """Register plugins of ``torchx.components``, ``torchx.file`` and ``torchx.version``.
 
     ``torchx.file`` reads component files, and ``torchx.version`` names the default image.
     """
@@ -117,7 +117,7 @@ def torchx_components() -> Iterator[ComponentPlugin]:
 
 @hookimpl(trylast=True)
 def torchx_commands() -> Iterator[CommandPlugin]:
-    """Register the group ``torchx.cli.cmds``: argparse sub-commands."""
+    """Register the plugins of the group ``torchx.cli.cmds``: argparse sub-commands."""
     for ep in entry_points("torchx.cli.cmds"):
         from torchx.bridges.commands import OlderCommand, SubCommandSummary
 

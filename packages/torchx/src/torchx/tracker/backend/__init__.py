@@ -1,1 +1,1 @@
-"""Trackers for several kinds of storage."""
+"""Import path of the tracker backends in older TorchX releases."""
