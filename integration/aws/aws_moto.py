@@ -98,20 +98,12 @@ def make_queue(variables: dict[str, str]) -> None:
             aws_secret_access_key="test",
         )
 
-    iam, batch, ec2 = client("iam"), client("batch"), client("ec2")
+    iam, batch = client("iam"), client("batch")
     role = iam.create_role(RoleName="batch", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
-    subnets = [s["SubnetId"] for s in ec2.describe_subnets()["Subnets"]]
-    groups = ec2.describe_security_groups()["SecurityGroups"]
     environment = batch.create_compute_environment(
         computeEnvironmentName="environment",
-        type="MANAGED",
+        type="UNMANAGED",
         state="ENABLED",
-        computeResources={
-            "type": "FARGATE",
-            "maxvCpus": 10,
-            "subnets": subnets[:1],
-            "securityGroupIds": [groups[0]["GroupId"]],
-        },
         serviceRole=role,
     )["computeEnvironmentArn"]
     for name, state in ((QUEUE, "ENABLED"), ("disabled", "DISABLED")):
