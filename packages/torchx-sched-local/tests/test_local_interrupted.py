@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +103,21 @@ def test_interrupt_inside_popen_ends_the_supervisor(
     assert nothing_runs(pids_file)
     assert supervisor_of(home) is None
     assert scheduler.list() == []
+
+
+def test_exit_code_of_a_replica_that_ends_before_the_confirmation_is_kept(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_report = start_supervisor._read_report
+
+    def read_and_wait(fd: int) -> None:
+        read_report(fd)
+        time.sleep(1)  # the replica ends meanwhile
+
+    monkeypatch.setattr(start_supervisor, "_read_report", read_and_wait)
+    found = finish(scheduler, submit(scheduler, sh("sleep 0.3; exit 3"), detach=True))
+    assert found.state == AppState.FAILED
+    assert found.roles_statuses[0].replicas[0].exit_code == 3
 
 
 def test_interrupt_inside_popen_ends_an_attached_replica(

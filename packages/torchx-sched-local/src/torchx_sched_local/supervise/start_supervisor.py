@@ -187,14 +187,17 @@ def _run(folder: AppFolder, app_id: str) -> int:
         return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: supervision.cancel_soon())
-    reap_orphans = _OrphanReaper(supervision, reactor)
-    signal.signal(signal.SIGCHLD, lambda *_: reactor.call_soon(reap_orphans))
     _report(report_fd, {})
     if _is_confirmed(confirmation_fd, launcher):
         os.close(report_fd)
     else:
         supervision.abort()
     reactor.call_soon(begin)
+    # Only now: before `begin`, the reaper would take the replicas for adopted children, and their
+    # exit codes would be lost.
+    reap_orphans = _OrphanReaper(supervision, reactor)
+    signal.signal(signal.SIGCHLD, lambda *_: reactor.call_soon(reap_orphans))
+    reactor.call_soon(reap_orphans)
     reactor.run()
     return 0
 
