@@ -14,7 +14,7 @@ from torchx_kit.workspace.builder import Built, BuiltReference
 from torchx_kit.workspace.dir_builder import DirBuilder, copy_workspace
 from torchx_kit.workspace.ignore import IgnoreRules
 from torchx_kit.workspace.link_options import follows_links
-from torchx_kit.workspace.tree import WorkspaceFile, tree_digest, workspace_files
+from torchx_kit.workspace.tree import WorkspaceFile, home_or_root, tree_digest, workspace_files
 from torchx_sched_slurm.script import RECORDS
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.model.templates import macros
@@ -215,11 +215,8 @@ def _snapshot(parent: str, files: list[WorkspaceFile], digest: str, save: bool =
 
 def _too_broad(workspace: Workspace) -> str:
     """Return the project that is the home directory or the root directory, or an empty string."""
-    broad = {os.path.realpath(os.path.expanduser("~")), os.path.realpath(os.sep)}
-    for source in workspace.projects:
-        if "://" not in source and os.path.realpath(os.path.expanduser(source)) in broad:
-            return source
-    return ""
+    local = (source for source in workspace.projects if "://" not in source)
+    return next((source for source in local if home_or_root(os.path.expanduser(source))), "")
 
 
 def _check_size(workspace: Workspace, files: list[WorkspaceFile]) -> None:

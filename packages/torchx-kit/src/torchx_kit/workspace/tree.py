@@ -219,16 +219,25 @@ def open_project(source: str) -> tuple[AbstractFileSystem | None, str]:
     return fs, path
 
 
-def _check_not_home(path: str) -> None:
+def home_or_root(path: str) -> str:
+    """Return "your home directory" or "the root directory" if a path is one, else an empty string.
+
+    Args:
+        path: A path on this machine.
+    """
     real = os.path.realpath(path)
-    home = os.path.realpath(os.path.expanduser("~"))
-    if real not in (home, "/"):
-        return
-    what = "the root directory" if real == "/" else "your home directory"
-    raise WorkspaceError(
-        f"the workspace {path} is {what}, which has files that a job must not get; run in the"
-        " folder of a project, name it (--workspace=FOLDER), or upload nothing (--workspace='')"
-    )
+    if real == "/":
+        return "the root directory"
+    return "your home directory" if real == os.path.realpath(os.path.expanduser("~")) else ""
+
+
+def _check_not_home(path: str) -> None:
+    what = home_or_root(path)
+    if what:
+        raise WorkspaceError(
+            f"the workspace {path} is {what}, which has files that a job must not get; run in the"
+            " folder of a project, name it (--workspace=FOLDER), or upload nothing (--workspace='')"
+        )
 
 
 def _checked_target(source: str, target: str) -> str:
