@@ -7,12 +7,11 @@ So an interrupted client loses no job: the submission completes, or all its jobs
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
+from torchx_kit.hosts.client import if_slower
 from torchx_kit.hosts.errors import HostFileError
 from torchx_sched_lsf.client import Lsf, LsfError, UnreachableError
 from torchx_sched_lsf.names import role_names
@@ -88,8 +87,7 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
     index.put(entry)
 
 
-@contextmanager
-def _warning_of_silence(record: LsfRecord, replicas: int) -> Iterator[None]:
+def _warning_of_silence(record: LsfRecord, replicas: int) -> AbstractContextManager[None]:
     """Warn once if the submission is slow, with bsub's last message."""
 
     def warn() -> None:
@@ -106,13 +104,7 @@ def _warning_of_silence(record: LsfRecord, replicas: int) -> Iterator[None]:
             f": {lines[-1]}" if lines[-1] else "",
         )
 
-    timer = threading.Timer(_SILENT_SECONDS, warn)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    return if_slower(_SILENT_SECONDS, warn)
 
 
 def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:

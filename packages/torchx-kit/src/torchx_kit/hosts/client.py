@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
 from torchx_kit.hosts.api import Host
@@ -16,6 +16,23 @@ from torchx_specs.errors import BackendError
 
 #: A warning reports a command that takes longer than this number of seconds.
 NOTICE_AFTER = 5.0
+
+
+@contextmanager
+def if_slower(seconds: float, callback: Callable[[], None]) -> Iterator[None]:
+    """Call a function, in a thread, if the body of the ``with`` statement takes longer.
+
+    Args:
+        seconds: How long the body may take, in seconds.
+        callback: The function.
+    """
+    timer = threading.Timer(seconds, callback)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class ClusterClient:
@@ -86,16 +103,9 @@ class ClusterClient:
         with self._slow_notice(argv[0]):
             return retry(lambda: self._run(argv, allow_empty=True), self.unreachable_error, backoff)
 
-    @contextlib.contextmanager
-    def _slow_notice(self, name: str) -> Iterator[None]:
+    def _slow_notice(self, name: str) -> AbstractContextManager[None]:
         """Log a warning if a command and its retries together take longer than NOTICE_AFTER."""
-        timer = threading.Timer(NOTICE_AFTER, self._warn_of_delay, (name,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+        return if_slower(NOTICE_AFTER, lambda: self._warn_of_delay(name))
 
     def _warn_of_delay(self, name: str) -> None:
         import logging  # imported here, so that start-up does not load it
