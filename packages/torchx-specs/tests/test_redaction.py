@@ -82,9 +82,9 @@ def test_text_without_secrets_is_unchanged(text: str) -> None:
     ["://a:" * 20_000, "eyJ" * 50_000, "?" + "token" * 50_000, "sk-" * 50_000, "-" * 300_000],
 )
 def test_masking_needs_linear_time(text: str) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     masked_text(text)
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_kubernetes_manifest_keeps_references() -> None:
