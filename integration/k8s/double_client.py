@@ -55,7 +55,7 @@ class Client:
         found = self.core.list_namespaced_pod("default", label_selector=f"job-name={name}").items
         return sorted(found, key=lambda pod: pod.metadata.name)
 
-    def ended(self, name: str, seconds: float = 20.0) -> Any:
+    def ended(self, name: str, seconds: float = 120.0) -> Any:
         """Wait for the end of a Job; return it."""
         return until(
             lambda: (
@@ -74,7 +74,7 @@ class Client:
         return bytes(answer.data).decode()
 
 
-def until(ask: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(ask: Callable[[], Any], seconds: float = 120.0) -> Any:
     """Asks again until the answer is true, and gives it."""
     deadline = time.monotonic() + seconds
     while not (found := ask()):

@@ -30,7 +30,7 @@ def described(
     scheduler: Scheduler[Any],
     app_id: str,
     test: Callable[[DescribeAppResponse], Any] = lambda found: is_terminal(found.state),
-    seconds: float = 20.0,
+    seconds: float = 120.0,
 ) -> DescribeAppResponse:
     """Poll an app until its description passes a test (by default, it has ended); return it."""
     deadline = time.monotonic() + seconds

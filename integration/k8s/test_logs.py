@@ -46,7 +46,7 @@ class Follower(threading.Thread):
         except BaseException as e:
             self.error = e
 
-    def result(self, seconds: float = 40) -> list[str]:
+    def result(self, seconds: float = 120) -> list[str]:
         self.join(seconds)
         assert not self.is_alive(), f"it does not end; {len(self.lines)} lines"
         if self.error is not None:

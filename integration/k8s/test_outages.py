@@ -63,7 +63,7 @@ def test_a_follower_survives_an_outage(
     thread.start()
     time.sleep(0.5)
     timer = outage()
-    thread.join(30)
+    thread.join(120)
     timer.join()
     assert got == ["first\n", "last\n"]
 

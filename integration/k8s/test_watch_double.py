@@ -65,7 +65,7 @@ def test_a_watch_reports_changes(k8s: Client) -> None:
     make(k8s, "b")
     k8s.batch.patch_namespaced_job("a", "default", {"metadata": {"annotations": {"x": "1"}}})
     k8s.batch.patch_namespaced_job("a", "default", {"metadata": {"labels": {"seen": "no"}}})
-    follower.join(20)
+    follower.join(120)
     plain = [event for event in events if event[0] != "BOOKMARK"]
     assert plain == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     assert ("BOOKMARK", "") in events

@@ -183,7 +183,7 @@ def test_damaged_records(home: Path) -> None:
     expected = {}
     for code, state in ((0, AppState.SUCCEEDED), (3, AppState.FAILED)):
         process = start(f"exit {code}", 2, log_dir=home / "logs")
-        app_id = process.communicate(timeout=30)[0].split()[0]
+        app_id = process.communicate(timeout=120)[0].split()[0]
         expected[app_id] = state
     records = ["app.json", "request.json", "journal", "../SUCCESS"]
     for choice in rounds("damage"):

@@ -33,7 +33,7 @@ from pathlib import Path
 from service_process import ServiceError as ServiceError
 from service_process import environment, is_alive, send_signal, spawn
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
 #: The packages of an engine in a folder that integration/chroot.sh makes.

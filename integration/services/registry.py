@@ -23,7 +23,7 @@ from pathlib import Path
 from service_process import ServiceError as ServiceError
 from service_process import spawn
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 CONFIG = """\
 version: 0.1

@@ -36,7 +36,7 @@ CHROOT_PROGRAMS = (
     *("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"),
 )
 # How long a daemon may take to start, in seconds.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 SLURM_CONF = """\
 ClusterName=torchx

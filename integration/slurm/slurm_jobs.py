@@ -74,7 +74,7 @@ def wait_for(
     app_id: str,
     *states: AppState,
     until: Callable[[DescribeAppResponse], bool] = lambda found: True,
-    seconds: float = 60,
+    seconds: float = 120,
 ) -> DescribeAppResponse:
     """Wait until an app has ended or is in one of the states, and ``until`` returns True."""
     deadline = time.monotonic() + seconds

@@ -263,7 +263,7 @@ def test_named_pipe_is_written_to(cwd: Path) -> None:
     reader = threading.Thread(target=lambda: received.append((cwd / "pipe").read_bytes()))
     reader.start()
     copy("src", "pipe")
-    reader.join(10)
+    reader.join(120)
     assert received == [b"through the pipe"]
     assert (cwd / "pipe").is_fifo()
 

@@ -26,7 +26,7 @@ from torchx_apps.process_monitor import (
 
 MONITOR = [sys.executable, "-m", "torchx_apps.process_monitor"]
 SIGTERM_CODE = 256 - signal.SIGTERM  # what a shell sees of Python's exit(-15)
-PATIENCE = 20  # seconds until a test gives up, never how long it takes
+PATIENCE = 120  # seconds until a test gives up, never how long it takes
 
 
 def on_signal(signum: int, action: str) -> list[str]:

@@ -503,7 +503,7 @@ def test_interrupt_cancels_an_app_of_the_client_and_waits_for_its_end(
     process = toy.start("run", "-s", "client_toy", "job.yaml")
     said = started(process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == code
     assert out == "client_toy://torchx/app\n"
     assert state(toy) == "CANCELLED"
@@ -521,7 +521,7 @@ def test_second_interrupt_kills_the_app_and_does_not_wait(toy: Site) -> None:
     time.sleep(0.3)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "killing client_toy://torchx/app" in err
     assert state(toy) == "FAILED"
@@ -533,7 +533,7 @@ def test_interrupt_leaves_an_app_alone_that_does_not_live_in_the_client(
     process = toy.start("run", "--log", "-s", "local_toy", "job.yaml")
     started(process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "local_toy://torchx/app continues; run 'torchx cancel local_toy://torchx/app'" in err
     assert state(toy) == "RUNNING"
@@ -543,7 +543,7 @@ def test_run_shows_logs_to_their_end(toy: Site) -> None:
     process = toy.start("run", "-s", "client_toy", "job.yaml")
     said = started(process)
     state(toy, "SUCCEEDED")
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert out == "client_toy://torchx/app\n"
     shown = said + err
@@ -565,7 +565,7 @@ def test_interrupt_ends_a_followed_log(toy: Site) -> None:
     # the toy does not remember its roles; the log of a named role is still read
     assert process.stdout.readline() == "r/0 one 0\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in err
 
@@ -585,7 +585,7 @@ def test_interrupt_ends_a_search_that_needs_exponential_time(
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     try:
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode == 130

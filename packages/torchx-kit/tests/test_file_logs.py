@@ -64,7 +64,7 @@ class Follower:
         return self.lines
 
     def result(self) -> list[str]:
-        self._thread.join(20)
+        self._thread.join(120)
         assert not self._thread.is_alive(), "still following"
         assert self.error is None
         return self.lines
@@ -225,7 +225,7 @@ def test_following_skips_lines_before_since(tmp_path: Path, method: str) -> None
     with path.open("a") as file:
         file.write("222\n333\n")
     finished.set()
-    thread.join(20)
+    thread.join(120)
     assert result == ["333\n"]
 
 
@@ -374,7 +374,7 @@ def test_a_log_that_reports_its_own_end_does_so_after_another_file_appeared(
     reader.start()
     writer.start()
     writer.join()
-    reader.join(5)
+    reader.join(120)
     assert not reader.is_alive()
     assert lines == ["begin\n", "end\n"]
 

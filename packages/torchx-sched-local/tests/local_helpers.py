@@ -24,7 +24,7 @@ def submit(scheduler: LocalScheduler, *roles: Role, **cfg: Any) -> str:
     return scheduler.schedule(info)
 
 
-def finish(scheduler: LocalScheduler, app_id: str, seconds: float = 30) -> DescribeAppResponse:
+def finish(scheduler: LocalScheduler, app_id: str, seconds: float = 120) -> DescribeAppResponse:
     """Wait for the end of an app, and describe it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -44,7 +44,7 @@ def lines(scheduler: LocalScheduler, app_id: str, role: str = "main", k: int = 0
     return list(scheduler.log_iter(app_id, role, k, **kwargs))
 
 
-def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Wait until a condition is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):

@@ -96,7 +96,7 @@ print(scheduler.describe(app_id).state.name, scheduler.describe(app_id).num_rest
     assert found.roles_statuses[0].replicas[0].state == AppState.CANCELLED
     assert found.roles_statuses[0].replicas[0].reason == "cancelled"
     assert process.stdout.readline() == "CANCELLED 0\n"
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
 
 
 def test_app_deleted_by_another_scheduler_does_not_exist(
@@ -186,7 +186,7 @@ os.kill(os.getpid(), 9)
     process = launcher(code, home, script, tmp_path)
     app_id, state = process.stdout.readline().split()
     assert state == "RUNNING"
-    process.wait(20)
+    process.wait(120)
     until(lambda: lines(other, app_id))
     assert other.describe(app_id).state == AppState.RUNNING
     (tmp_path / "go").touch()

@@ -65,7 +65,7 @@ def test_sigkill_of_a_starting_supervisor_leaves_no_process_and_no_folder(
     supervisor = until(lambda: supervisor_of(home))
     until(lambda: pids_file.stat().st_size)
     os.kill(supervisor, signal.SIGKILL)
-    assert process.wait(30) == 1
+    assert process.wait(120) == 1
     until(lambda: nothing_runs(pids_file))
     assert [path.name for path in (home / "local" / "launcher").iterdir()] == []
     assert create_scheduler("other").list() == []
@@ -79,7 +79,7 @@ def test_death_of_the_submitting_process_ends_what_was_started(
     supervisor = until(lambda: supervisor_of(home))
     until(lambda: pids_file.stat().st_size)
     process.send_signal(number)
-    process.wait(30)
+    process.wait(120)
     until(lambda: not is_running(supervisor))
     assert nothing_runs(pids_file)
     other = create_scheduler("other")
@@ -152,7 +152,7 @@ scheduler = create_scheduler("launcher")
 app = specs.AppDef("app", [specs.Role("main", image="", entrypoint="true")])
 scheduler.schedule(scheduler.submit_dryrun(app, {"detach": sys.argv[1] == "True"}))
 """
-    launcher(code, detach).wait(30)
+    launcher(code, detach).wait(120)
     other = create_scheduler("other")
     [app] = other.list()
     assert app.state == AppState.CANCELLED
@@ -185,7 +185,7 @@ for pid in pids:
     os.kill(pid, signal.SIGKILL)
 """
     process = launcher(code, script, tmp_path / "up")
-    process.wait(30)
+    process.wait(120)
     assert process.stdout is not None
     return process.stdout.readline().strip()
 

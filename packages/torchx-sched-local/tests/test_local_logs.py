@@ -415,7 +415,7 @@ def test_iterator_waits_for_the_file_and_follows_it(tmp_path: Path) -> None:
             file.write("\n")
         file.write("end")
     described.ended.set()
-    thread.join(20)
+    thread.join(120)
     assert result == ["line 0\n", "line 1\n", "line 2\n", "end"]
 
 

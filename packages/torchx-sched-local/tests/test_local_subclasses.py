@@ -219,7 +219,7 @@ def test_app_without_a_supervision_is_followed_and_cancelled(own_way: OwnWay) ->
     until(lambda: result)
     pid = own_way._apps[app_id].role_replicas["main"][0].proc.pid
     own_way.cancel(app_id)
-    thread.join(20)
+    thread.join(120)
     assert result == ["up\n"]
     assert not is_running(pid)
     assert own_way.describe(app_id).state == AppState.CANCELLED
@@ -365,7 +365,7 @@ def test_replica_without_a_scheduler(tmp_path: Path) -> None:
     assert replica.is_alive()
     assert not replica.failed()
     replica.terminate()
-    process.wait(20)
+    process.wait(120)
     assert replica.failed()
     app = _LocalAppDef("app", str(tmp_path))
     app.add_replica("main", replica)

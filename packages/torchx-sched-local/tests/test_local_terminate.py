@@ -181,7 +181,7 @@ def test_processes_end_when_the_launcher_exits(
 ) -> None:
     process = launcher(LAUNCHER, home, f"echo $$ >> {tmp_path}/pids; exec sleep 5555")
     app_id = process.stdout.readline().strip()
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     pids = read_pids(tmp_path / "pids", 0) if (tmp_path / "pids").exists() else []
     assert all_ended(pids)
     assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
@@ -248,7 +248,7 @@ os.waitpid(child, 0)
     assert process.stdout.readline() == "own CANCELLED\n"
     (tmp_path / "go").touch()
     assert process.stdout.readline() == "seen SUCCEEDED\n"
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
 
 
 def test_app_ends_with_the_app_that_submitted_it(
