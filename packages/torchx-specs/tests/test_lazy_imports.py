@@ -60,7 +60,7 @@ def test_the_package_alone() -> None:
     [
         "from torchx_specs import AppDef, Role, Resource, macros, runopts, AppState, AppStatus",
         "from torchx_specs import AppDryRunInfo, parse_app_handle, Workspace, BindMount",
-        "from torchx_specs import StructuredOpts, CapabilityKey, RoleTemplate, parse_mounts",
+        "from torchx_specs import StructuredOpts, CapabilityKey, parse_mounts",
         "from torchx_specs import AppStatusError, TorchXError, resource, named_resources",
         "from torchx_specs.schedulers import Scheduler, DescribeAppResponse",
         "from torchx_specs.workspace import WorkspaceMixin",

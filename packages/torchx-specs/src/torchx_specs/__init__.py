@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from torchx_specs.model.status import RoleStatus as RoleStatus
     from torchx_specs.model.status import is_started as is_started
     from torchx_specs.model.status import is_terminal as is_terminal
-    from torchx_specs.model.templates import RoleTemplate as RoleTemplate
     from torchx_specs.model.templates import macros as macros
     from torchx_specs.options.run_options import CfgVal as CfgVal
     from torchx_specs.options.run_options import runopt as runopt
@@ -119,7 +118,7 @@ __getattr__, __dir__, __all__ = attach(
         "torchx_specs.model.status": (
             "AppState AppStatus ReplicaState ReplicaStatus RoleStatus is_started is_terminal"
         ),
-        "torchx_specs.model.templates": "RoleTemplate macros",
+        "torchx_specs.model.templates": "macros",
         "torchx_specs.options.run_options": "CfgVal runopt runopts",
         "torchx_specs.options.structured": "StructuredOpts",
         "torchx_specs.options.type_names": "get_type_name",

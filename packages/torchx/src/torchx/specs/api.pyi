@@ -54,7 +54,6 @@ from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
 from torchx_specs.model.status import RoleStatus as RoleStatus
 from torchx_specs.model.status import is_started as is_started
 from torchx_specs.model.status import is_terminal as is_terminal
-from torchx_specs.model.templates import RoleTemplate as RoleTemplate
 from torchx_specs.model.templates import macros as macros
 from torchx_specs.options.run_options import CfgVal as CfgVal
 from torchx_specs.options.run_options import runopt as runopt
