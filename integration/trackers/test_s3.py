@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from torchx_runner.tracker_configs import inline_config
 from torchx_specs.trackers.api import (
     TrackerArtifact,
     TrackerBackendError,
@@ -18,7 +19,7 @@ from torchx_specs.trackers.api import (
     TrackerSource,
 )
 from torchx_specs.trackers.inline import from_data_uri
-from torchx_specs.trackers.lookup import build_tracker, inline_config
+from torchx_tracker.trackers import build_tracker
 
 #: The number of keys in a page of a listing, as in ``integration/services/moto.sh``.
 PAGE = 100

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,6 @@ from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.trackers import (
     Lineage,
     LineageLink,
-    TrackerArtifact,
     TrackerBackendError,
     TrackerBase,
     TrackerSource,
@@ -27,72 +25,21 @@ from torchx_specs.trackers import (
 from torchx_specs.trackers.inline import from_data_uri, to_data_uri
 
 
-class MemoryTracker(TrackerBase):
-    """A tracker in a dictionary."""
-
-    def __init__(self, config: str | None = None) -> None:
-        self.config = config
-        self.links: dict[str, list[TrackerSource]] = {}
-
-    def add_artifact(
-        self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
-    ) -> None: ...
-
-    def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
-        return {}
-
-    def add_metadata(self, run_id: str, **kwargs: object) -> None: ...
-
-    def metadata(self, run_id: str) -> Mapping[str, object]:
-        return {}
-
-    def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        self.links.setdefault(run_id, []).append(TrackerSource(source_id, artifact_name))
-
-    def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        return list(self.links.get(run_id, []))
-
-    def lineage(self, run_id: str) -> Lineage:
-        return Lineage(run_id)
-
-    def run_ids(self, **kwargs: str) -> Iterable[str]:
-        parent = kwargs["parent_run_id"]
-        return [
-            r for r, links in self.links.items() if any(x.source_run_id == parent for x in links)
-        ]
-
-
-def broken(config: str | None) -> TrackerBase:
-    raise OSError("no route to host")
-
-
-def inlining(config: str | None) -> TrackerBase:
-    return MemoryTracker(config)
-
-
-inlining.inline_config = lambda config: f"inlined {config}"  # type: ignore[attr-defined]
-
-
-def not_a_tracker(config: str | None) -> object:
-    return "a string"
+def memory(config: str | None) -> TrackerBase:
+    raise AssertionError("no tracker is created")
 
 
 class Plugin:
     @hookimpl
     def torchx_trackers(self) -> Iterator[TrackerPlugin]:
-        yield TrackerPlugin("memory", MemoryTracker)
-        yield TrackerPlugin("broken", broken)
-        yield TrackerPlugin("inlining", inlining)
-        yield TrackerPlugin("odd", not_a_tracker)
+        yield TrackerPlugin("memory", memory)
 
 
 @pytest.fixture(autouse=True)
-def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def plugins() -> Iterator[None]:
     manager = PluginManager(discover=False)
     manager.register(Plugin(), "test")
     set_manager(manager)
-    monkeypatch.delenv(lookup.ENV_TORCHX_TRACKER_STRICT, raising=False)
-    monkeypatch.delenv("TORCHX_TRACKERS", raising=False)
     yield
     set_manager(None)
 
@@ -109,9 +56,7 @@ def test_names_are_split_and_stripped(text: str, names: list[str]) -> None:
 
 
 def test_a_tracker_is_found_by_hook() -> None:
-    made = lookup.build_tracker("memory", "conf")
-    assert isinstance(made, MemoryTracker)
-    assert made.config == "conf"
+    assert lookup.find_factory("memory") is memory
 
 
 def test_a_tracker_is_found_by_module_and_attribute() -> None:
@@ -121,78 +66,21 @@ def test_a_tracker_is_found_by_module_and_attribute() -> None:
 
 def test_an_unknown_tracker_is_named_with_the_nearest() -> None:
     with pytest.raises(TrackerError, match="unknown tracker 'memry'; did you mean 'memory'"):
-        lookup.build_tracker("memry", None)
+        lookup.find_factory("memry")
 
 
 @pytest.mark.parametrize("name", ["no_such_module_x:create", "os:no_such_attribute"])
 def test_a_path_that_does_not_import_is_an_error_of_ours(name: str) -> None:
     with pytest.raises(TrackerError, match=name):
-        lookup.build_tracker(name, None)
-
-
-def test_a_factory_that_raises_is_named_and_the_configuration_is_not() -> None:
-    with pytest.raises(
-        TrackerError, match="'broken' cannot be created: OSError: no route"
-    ) as raised:
-        lookup.build_tracker("broken", "secret=hush")
-    assert "hush" not in str(raised.value)
-
-
-def test_a_factory_that_makes_something_else_is_an_error() -> None:
-    with pytest.raises(TrackerError, match="returned a str"):
-        lookup.build_tracker("odd", None)
-
-
-def test_what_cannot_be_made_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        made = lookup.build_trackers({"broken": None, "nope": None, "memory": None})
-    assert [type(m) for m in made] == [MemoryTracker]
-    assert ["'broken'" in r.getMessage() for r in caplog.records] == [True, False]
-    assert "'nope'" in caplog.records[1].getMessage()
-
-
-def test_strict_raises_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TrackerError):
-        lookup.build_trackers({"broken": None}, strict=True)
-    monkeypatch.setenv(lookup.ENV_TORCHX_TRACKER_STRICT, "1")
-    with pytest.raises(TrackerError):
-        lookup.build_trackers({"broken": None})
-    assert lookup.build_trackers({"broken": None}, strict=False) == []
+        lookup.find_factory(name)
 
 
 # -- environment ------------------------------------------------------------------------------
 
 
-def test_configurations_come_from_the_environment() -> None:
-    env = {
-        "TORCHX_TRACKERS": "fsspec, my-t,plain",
-        "TORCHX_TRACKER_FSSPEC_CONFIG": "/etc/conf",
-        "TORCHX_TRACKER_MY-T_CONFIG": "older spelling",
-    }
-    assert lookup.configs_from_environ(env) == {
-        "fsspec": "/etc/conf",
-        "my-t": "older spelling",
-        "plain": None,
-    }
-
-
 def test_the_newer_spelling_wins() -> None:
     env = {"TORCHX_TRACKER_MY_T_CONFIG": "new", "TORCHX_TRACKER_MY-T_CONFIG": "old"}
     assert lookup.config_from_environ("my-t", env) == "new"
-
-
-def test_no_trackers_no_variables() -> None:
-    assert lookup.trackers_from_environ({}) == []
-
-
-def test_a_configuration_in_a_file_is_inlined_if_the_tracker_supports_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    assert lookup.inline_config("inlining", "/x") == "inlined /x"
-    assert lookup.inline_config("memory", "/y") == "/y"
-    with caplog.at_level(logging.WARNING):
-        assert lookup.inline_config("only_there", "/conf") == "/conf"
-    assert "unknown tracker 'only_there'" in caplog.text
 
 
 # -- inlined configurations -------------------------------------------------------------------

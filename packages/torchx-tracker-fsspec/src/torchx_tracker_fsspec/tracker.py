@@ -77,7 +77,7 @@ def create(config: str | None) -> FsspecTracker:
     return FsspecTracker._with_store(RemoteStore(connect, root, make=make))
 
 
-# The runner calls this to pass the configuration to a remote job (torchx_specs.trackers.lookup).
+# The runner calls this to pass the configuration to a remote job (torchx_runner.tracker_configs).
 create.inline_config = inline_config  # type: ignore[attr-defined]
 
 

@@ -65,7 +65,7 @@ def create_tracker(config: str | None) -> MLflowTracker:
     return MLflowTracker(**read_config(config))
 
 
-# The runner calls this to pass the configuration to a remote job (torchx_specs.trackers.lookup).
+# The runner calls this to pass the configuration to a remote job (torchx_runner.tracker_configs).
 create_tracker.inline_config = inline_config  # type: ignore[attr-defined]
 
 

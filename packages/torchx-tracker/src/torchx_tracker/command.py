@@ -156,7 +156,7 @@ class _Results(dict[str, R]):
 def _query(tracker_name: str | None, query: Callable[[TrackerBase], R]) -> _Results[R]:
     """Query each tracker; report failures and return the other results."""
     from torchx_specs.trackers.api import TrackerBackendError
-    from torchx_specs.trackers.lookup import build_tracker
+    from torchx_tracker.trackers import build_tracker
 
     results: _Results[R] = _Results()
     for name, config in _configured(tracker_name).items():

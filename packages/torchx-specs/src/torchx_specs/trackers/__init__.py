@@ -1,4 +1,4 @@
-"""Trackers: their interface, and the lookup by name."""
+"""The interface of trackers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from torchx_specs.trackers.api import TrackerSource as TrackerSource
     from torchx_specs.trackers.api import TrackerValueError as TrackerValueError
     from torchx_specs.trackers.lineage import lineage_from_links as lineage_from_links
-    from torchx_specs.trackers.lookup import build_tracker as build_tracker
-    from torchx_specs.trackers.lookup import build_trackers as build_trackers
-    from torchx_specs.trackers.lookup import trackers_from_environ as trackers_from_environ
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -27,7 +24,6 @@ __getattr__, __dir__, __all__ = attach(
             " TrackerValueError"
         ),
         "torchx_specs.trackers.lineage": "lineage_from_links",
-        "torchx_specs.trackers.lookup": "build_tracker build_trackers trackers_from_environ",
     },
     submodules="api inline lineage lookup",
 )

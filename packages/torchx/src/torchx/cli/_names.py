@@ -14,7 +14,7 @@ _NAMES = {
     "TORCHX_CONTEXT_NAME": "torchx_specs",
     "TrackerBase": "torchx_specs.trackers",
     "Workspace": "torchx_specs",
-    "build_trackers": "torchx_specs.trackers.lookup",
+    "build_trackers": "torchx_tracker.trackers",
     "dump": "torchx_runner.config.api",
     "get_builtin_source": "torchx_runner.components.finder",
     "get_components": "torchx_runner.components.finder",
