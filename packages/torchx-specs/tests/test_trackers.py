@@ -1,4 +1,4 @@
-"""Trackers: lookup, inlined configurations and lineage."""
+"""Trackers: lookup and inlined configurations."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.trackers import (
-    Lineage,
-    LineageLink,
     TrackerBackendError,
     TrackerBase,
-    TrackerSource,
     TrackerValueError,
-    lineage_from_links,
     lookup,
 )
 from torchx_specs.trackers.inline import from_data_uri, to_data_uri
@@ -113,48 +109,3 @@ def test_exit_codes_and_builtin_bases() -> None:
     assert TrackerValueError("x").exit_code == 2
     assert TrackerBackendError("x").exit_code == 3
     assert isinstance(TrackerValueError("x"), ValueError)
-
-
-# -- lineage ----------------------------------------------------------------------------------
-
-
-def test_lineage_goes_both_ways_nearest_first() -> None:
-    links = [
-        LineageLink("grandchild", "child"),
-        LineageLink("run", "parent", "model"),
-        LineageLink("run", "parent"),
-        LineageLink("parent", "grandparent"),
-        LineageLink("child", "run", "weights"),
-        LineageLink("stranger", "other"),
-        LineageLink("run", "parent"),
-    ]
-    found = lineage_from_links("run", links)
-    assert found.sources == [
-        TrackerSource("parent", "model"),
-        TrackerSource("parent", None),
-        TrackerSource("grandparent", None),
-    ]
-    assert found.descendants == ["child", "grandchild"]
-    assert len(found.links) == 5
-    assert LineageLink("stranger", "other") not in found.links
-
-
-def test_a_cycle_ends_where_it_closes() -> None:
-    links = [LineageLink("a", "b"), LineageLink("b", "c"), LineageLink("c", "a")]
-    found = lineage_from_links("a", links)
-    assert [s.source_run_id for s in found.sources] == ["b", "c"]
-    assert found.descendants == ["c", "b"]
-    assert lineage_from_links("x", [LineageLink("x", "x")]).sources == []
-
-
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30))
-def test_the_lineage_in_any_graph_has_known_runs_only(edges: list[tuple[int, int]]) -> None:
-    links = [LineageLink(str(run), str(source)) for run, source in edges]
-    found = lineage_from_links("0", links)
-    assert set(found.links) <= set(links)
-    assert {s.source_run_id for s in found.sources} <= {link.source_run_id for link in links}
-    assert set(found.descendants) <= {link.run_id for link in links}
-
-
-def test_nothing_known_gives_an_empty_lineage() -> None:
-    assert lineage_from_links("run", []) == Lineage("run", [], [], [])

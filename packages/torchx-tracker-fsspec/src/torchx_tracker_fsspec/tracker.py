@@ -177,7 +177,7 @@ class FsspecTracker(TrackerBase):
 
     def lineage(self, run_id: str) -> Lineage:
         """Return the ancestors and descendants of a run; this lists the sources of all runs."""
-        from torchx_specs.trackers.lineage import lineage_from_links
+        from torchx_kit.trackers.lineage import lineage_from_links
 
         sources_of: dict[str, list[str]] = {}
         for chunk in self._store.runs():

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from torchx_specs.trackers.api import TrackerBase as TrackerBase
     from torchx_specs.trackers.api import TrackerSource as TrackerSource
     from torchx_specs.trackers.api import TrackerValueError as TrackerValueError
-    from torchx_specs.trackers.lineage import lineage_from_links as lineage_from_links
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -23,7 +22,6 @@ __getattr__, __dir__, __all__ = attach(
             "Lineage LineageLink TrackerArtifact TrackerBackendError TrackerBase TrackerSource"
             " TrackerValueError"
         ),
-        "torchx_specs.trackers.lineage": "lineage_from_links",
     },
-    submodules="api inline lineage lookup",
+    submodules="api inline lookup",
 )
