@@ -67,7 +67,7 @@ def test_the_package_alone() -> None:
         "from torchx_specs.trackers import TrackerBase",
         "from torchx_specs.hookspecs import SchedulerPlugin, hookimpl",
         "from torchx_specs.plugins import PluginManager",
-        "import torchx_specs.overlays, torchx_specs.settings, torchx_specs.images",
+        "import torchx_specs.overlays, torchx_specs.settings",
     ],
 )
 def test_imports(code: str) -> None:

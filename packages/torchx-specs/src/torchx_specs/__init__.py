@@ -130,7 +130,7 @@ __getattr__, __dir__, __all__ = attach(
         "torchx_specs.workspace.spec": "Workspace",
     },
     submodules=(
-        "cases components errors file_linter formats hookspecs images model named_resources_generic"
+        "cases components errors file_linter formats hookspecs model named_resources_generic"
         " options overlays plugins resources schedulers settings trackers workspace"
     ),
 )

@@ -289,12 +289,7 @@ class runopts:  # noqa: N801 - a documented name
             if key is None and drop_unknown:
                 continue
             if key is None:
-                raise InvalidRunConfigException(
-                    f"Unknown run option `{name}`.{nearest(name, self._opts)}"
-                    f" Valid options are: {self._names()}",
-                    name,
-                    given,
-                )
+                raise self._unknown(name, given)
             try:
                 converted = convert(key, value)
             except ValueError as e:
@@ -309,6 +304,14 @@ class runopts:  # noqa: N801 - a documented name
                     given,
                 )
         return canonical
+
+    def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
+        return InvalidRunConfigException(
+            f"Unknown run option `{name}`.{nearest(name, self._opts)}"
+            f" Valid options are: {self._names()}",
+            name,
+            cfg,
+        )
 
     def _names(self) -> str:
         return ", ".join(sorted(self._opts)) or "(none declared)"
