@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchx_specs.trackers.inline import to_data_uri
+from torchx_kit.trackers.inline import to_data_uri
 from torchx_tracker.trackers import build_tracker
 
 WRITE = """

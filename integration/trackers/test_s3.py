@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from torchx_kit.trackers.inline import from_data_uri
 from torchx_runner.tracker_configs import inline_config
 from torchx_specs.trackers.api import (
     TrackerArtifact,
@@ -18,7 +19,6 @@ from torchx_specs.trackers.api import (
     TrackerBase,
     TrackerSource,
 )
-from torchx_specs.trackers.inline import from_data_uri
 from torchx_tracker.trackers import build_tracker
 
 #: The number of keys in a page of a listing, as in ``integration/services/moto.sh``.

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from torchx_kit.trackers.inline import from_data_uri
 from torchx_runner.tracker_configs import job_environment, resolve_configs
 from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.trackers import TrackerBase
-from torchx_specs.trackers.inline import from_data_uri
 from torchx_specs.trackers.lookup import (
     ENV_TORCHX_TRACKER_STRICT,
     config_from_environ,

@@ -1,13 +1,10 @@
-"""Trackers: lookup and inlined configurations."""
+"""Trackers: lookup, and errors."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
@@ -18,7 +15,6 @@ from torchx_specs.trackers import (
     TrackerValueError,
     lookup,
 )
-from torchx_specs.trackers.inline import from_data_uri, to_data_uri
 
 
 def memory(config: str | None) -> TrackerBase:
@@ -77,29 +73,6 @@ def test_a_path_that_does_not_import_is_an_error_of_ours(name: str) -> None:
 def test_the_newer_spelling_wins() -> None:
     env = {"TORCHX_TRACKER_MY_T_CONFIG": "new", "TORCHX_TRACKER_MY-T_CONFIG": "old"}
     assert lookup.config_from_environ("my-t", env) == "new"
-
-
-# -- inlined configurations -------------------------------------------------------------------
-
-
-@given(st.text())
-def test_a_data_uri_holds_any_text(text: str) -> None:
-    uri = to_data_uri(text)
-    assert from_data_uri(uri) == text
-    assert uri.isascii()
-    assert uri.isprintable()
-    assert not set(uri) & set(" $`'\"\\=;&|")
-
-
-def test_base64_uris_are_read() -> None:
-    body = base64.b64encode("a=é".encode()).decode()
-    assert from_data_uri(f"data:text/plain;base64,{body}") == "a=é"
-
-
-@pytest.mark.parametrize("uri", ["data:", "data:x", "data:,%zz", "data:;base64,a", "data:,%ff"])
-def test_a_broken_data_uri_is_an_error_of_ours(uri: str) -> None:
-    with pytest.raises(TrackerError, match="inlined configuration"):
-        from_data_uri(uri)
 
 
 # -- errors -----------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from torchx_kit.trackers.inline import from_data_uri
 from torchx_specs.trackers.api import TrackerBackendError, TrackerValueError
-from torchx_specs.trackers.inline import from_data_uri
 from torchx_tracker_fsspec import FsspecTracker, create
 from torchx_tracker_fsspec.config import inline_config, parse, read_config
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from torchx_kit.trackers.inline import from_data_uri
 from torchx_specs.trackers.api import TrackerValueError
-from torchx_specs.trackers.inline import from_data_uri
 from torchx_tracker_mlflow import MLflowTracker, create_tracker
 from torchx_tracker_mlflow.config import inline_config, read_config
 

@@ -63,9 +63,10 @@ def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | Non
             return None
     except TrackerError:
         return None
-    from torchx_specs.trackers.inline import to_data_uri
+    from urllib.parse import quote
 
-    return to_data_uri("\n".join(lines))
+    # A URI without characters that are special to a shell or a macro.
+    return "data:," + quote("\n".join(lines), safe="/:")
 
 
 def job_environment(configs: Mapping[str, str | None]) -> dict[str, str]:

@@ -23,5 +23,5 @@ __getattr__, __dir__, __all__ = attach(
             " TrackerValueError"
         ),
     },
-    submodules="api inline lookup",
+    submodules="api lookup",
 )
