@@ -94,14 +94,9 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
 
         def to_dict(self) -> dict[str, Any]:
             """Return a dict from macro names to values."""
-            values = {
-                "img_root": self.img_root,
-                "base_img_root": self.base_img_root,
-                "app_id": self.app_id,
-                "replica_id": self.replica_id,
-            }
-            if self.rank0_env != MISSING:
-                values["rank0_env"] = self.rank0_env
+            values = dict(vars(self))
+            if self.rank0_env == MISSING:
+                del values["rank0_env"]
             return values
 
 
