@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from torchx_specs.errors import UnknownAppException as UnknownAppException
     from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerException
     from torchx_specs.errors import WorkspaceError as WorkspaceError
-    from torchx_specs.home import TORCHX_HOME as TORCHX_HOME
     from torchx_specs.model.app import AppDef as AppDef
     from torchx_specs.model.app import RetryPolicy as RetryPolicy
     from torchx_specs.model.app import Role as Role
@@ -106,7 +105,6 @@ __getattr__, __dir__, __all__ = attach(
             " NamedResourceNotFoundError PluginError RequestError SerializationError TorchXError"
             " TrackerError UnknownAppException UnknownSchedulerException WorkspaceError"
         ),
-        "torchx_specs.home": "TORCHX_HOME",
         "torchx_specs.model.app": "AppDef RetryPolicy Role",
         "torchx_specs.model.constants": (
             "ALL GiB MISSING NA NONE TORCHX_CONTEXT_NAME UNKNOWN app_metadata"

@@ -22,10 +22,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from torchx_kit.home import TORCHX_HOME, home_path
 from torchx_kit.trackers.checks import json_text, parent_run_filter
 from torchx_kit.trackers.lineage import walk_lineage
 from torchx_specs.errors import one_line
-from torchx_specs.home import TORCHX_HOME, home_path
 from torchx_specs.trackers.api import (
     Lineage,
     TrackerArtifact,

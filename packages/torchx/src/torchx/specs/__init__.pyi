@@ -34,7 +34,7 @@ from torchx_specs.errors import TrackerError as TrackerError
 from torchx_specs.errors import UnknownAppException as UnknownAppException
 from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerException
 from torchx_specs.errors import WorkspaceError as WorkspaceError
-from torchx_specs.home import TORCHX_HOME as TORCHX_HOME
+from torchx_kit.home import TORCHX_HOME as TORCHX_HOME
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role
