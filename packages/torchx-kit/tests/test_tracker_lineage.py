@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from torchx_kit.trackers.checks import json_text, parent_run_filter
 from torchx_kit.trackers.lineage import lineage_from_links, walk_lineage
-from torchx_specs.trackers import (
+from torchx_specs.trackers.api import (
     Lineage,
     LineageLink,
     TrackerBase,

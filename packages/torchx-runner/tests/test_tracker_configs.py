@@ -12,7 +12,7 @@ from torchx_runner.tracker_configs import job_environment, resolve_configs
 from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
-from torchx_specs.trackers import TrackerBase
+from torchx_specs.trackers.api import TrackerBase
 from torchx_specs.trackers.lookup import (
     ENV_TORCHX_TRACKER_STRICT,
     config_from_environ,

@@ -9,11 +9,11 @@ import pytest
 from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
-from torchx_specs.trackers import (
+from torchx_specs.trackers import lookup
+from torchx_specs.trackers.api import (
     TrackerBackendError,
     TrackerBase,
     TrackerValueError,
-    lookup,
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
-from torchx_specs.trackers import Lineage, TrackerArtifact, TrackerBase, TrackerSource
+from torchx_specs.trackers.api import Lineage, TrackerArtifact, TrackerBase, TrackerSource
 from torchx_specs.trackers.lookup import ENV_TORCHX_TRACKER_STRICT
 from torchx_tracker.trackers import (
     build_tracker,

@@ -12,7 +12,7 @@ _NAMES = {
     "SubCommand": "torchx.cli.cmd_base",
     "AppHandleSubCommand": "torchx.cli.cmd_base",
     "TORCHX_CONTEXT_NAME": "torchx_specs",
-    "TrackerBase": "torchx_specs.trackers",
+    "TrackerBase": "torchx_specs.trackers.api",
     "Workspace": "torchx_specs",
     "build_trackers": "torchx_tracker.trackers",
     "dump": "torchx_runner.config.api",
