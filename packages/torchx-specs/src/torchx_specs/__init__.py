@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     from torchx_specs.options.run_options import runopt as runopt
     from torchx_specs.options.run_options import runopts as runopts
     from torchx_specs.options.structured import StructuredOpts as StructuredOpts
-    from torchx_specs.options.type_names import get_type_name as get_type_name
     from torchx_specs.resources.capabilities import CapabilityKey as CapabilityKey
     from torchx_specs.resources.registry import ResourceFactory as ResourceFactory
     from torchx_specs.resources.registry import (
@@ -119,7 +118,6 @@ __getattr__, __dir__, __all__ = attach(
         "torchx_specs.model.templates": "macros",
         "torchx_specs.options.run_options": "CfgVal runopt runopts",
         "torchx_specs.options.structured": "StructuredOpts",
-        "torchx_specs.options.type_names": "get_type_name",
         "torchx_specs.resources.capabilities": "CapabilityKey",
         "torchx_specs.resources.registry": (
             "ResourceFactory _named_resource_factories get_named_resources named_resources"

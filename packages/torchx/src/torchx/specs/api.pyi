@@ -59,7 +59,7 @@ from torchx_specs.options.run_options import CfgVal as CfgVal
 from torchx_specs.options.run_options import runopt as runopt
 from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
-from torchx_specs.options.type_names import get_type_name as get_type_name
+from torchx._legacy_types import get_type_name as get_type_name
 from torchx_specs.resources.capabilities import CapabilityKey as CapabilityKey
 from torchx_specs.resources.registry import ResourceFactory as ResourceFactory
 from torchx_specs.resources.registry import _named_resource_factories as _named_resource_factories
