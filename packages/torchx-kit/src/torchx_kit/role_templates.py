@@ -1,4 +1,4 @@
-"""Macros in the roles of a job with many replicas."""
+"""Substitution of macros in a role that has many replicas."""
 
 from __future__ import annotations
 

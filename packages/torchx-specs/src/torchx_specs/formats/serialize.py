@@ -96,7 +96,7 @@ def from_json(text: str) -> AppDef:
 
 
 def to_yaml(app: AppDef) -> str:
-    """Return an app as YAML; raise the errors of :func:`to_dict`, or that PyYAML is missing."""
+    """Return an app as YAML, which needs PyYAML; raise the errors of :func:`to_dict`."""
     return dump_yaml(to_dict(app))
 
 
@@ -192,7 +192,7 @@ class _Reader:
 
     #: Noun for a dict in error messages.
     mapping = "a mapping"
-    #: Hint for a number or boolean instead of a string: YAML reads unquoted no, on and 1.0 so.
+    #: Hint for text that is not quoted: YAML reads `no` as a boolean and `1.0` as a number.
     advice = "; put it in quotes"
 
     def __init__(self) -> None:
@@ -344,7 +344,7 @@ class _Reader:
 
 
 class _Writer(_Reader):
-    """Converts in the other direction: an app to a document."""
+    """Converts an app to a document, in the opposite direction of :class:`_Reader`."""
 
     mapping = "a dict"
     advice = ""

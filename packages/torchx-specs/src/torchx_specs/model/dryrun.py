@@ -37,7 +37,7 @@ class AppDryRunInfo(Generic[T]):
         first = params[0] if isinstance(params, tuple) else params
         return super().__class_getitem__(first)  # type: ignore[misc]
 
-    # Names of these attributes in older releases.
+    # The names of `app` and `cfg` in older releases.
     _app = property(lambda self: self.app, lambda self, app: setattr(self, "app", app))
     _cfg = property(lambda self: self.cfg, lambda self, cfg: setattr(self, "cfg", cfg))
 

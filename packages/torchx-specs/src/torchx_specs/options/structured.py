@@ -94,7 +94,7 @@ class StructuredOpts(Mapping[str, CfgVal]):
 
     @classmethod
     def _add_options(cls, opts: runopts, prefix: str, required: bool) -> None:
-        """Add the options; an option of a group is required only if the group is required."""
+        """Add the options to ``opts``; in an optional group, no option is required."""
         for f in _option_fields(cls):
             group = _group_type(cls, f)
             key = prefix + _cfg_key(f)

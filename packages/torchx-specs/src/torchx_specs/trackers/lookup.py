@@ -1,4 +1,4 @@
-"""Find the factories of trackers, and read the trackers' names and configurations in a job.
+"""The factories of trackers, and the trackers' names and configurations in a job.
 
 The names and configurations are in the job's environment: ``TORCHX_TRACKERS=fsspec,mlflow`` and
 ``TORCHX_TRACKER_FSSPEC_CONFIG=...``.
