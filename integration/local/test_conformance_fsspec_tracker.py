@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from torchx_specs.trackers import TrackerBase
+from torchx_specs.trackers.api import TrackerBase
 from torchx_testing.tracker_suite import TrackerConformance
 from torchx_tracker_fsspec.tracker import create
 

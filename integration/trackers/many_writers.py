@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from torchx_specs.trackers.lookup import build_tracker
+from torchx_tracker.trackers import build_tracker
 
 config, number, times, folder = sys.argv[1:]
 tracker = build_tracker("fsspec", config)

@@ -157,7 +157,7 @@ def test_job_carries_the_configuration_of_the_tracker(
     assert done.returncode == 0, done.stderr
     (tmp_path / "tracker.conf").unlink()
     assert "tracker.conf" not in done.stdout
-    from torchx_specs.trackers.lookup import trackers_from_environ
+    from torchx_tracker.trackers import trackers_from_environ
 
     env = json.loads(done.stdout)["app"]["roles"][0]["env"]
     (tracker,) = trackers_from_environ(env)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from torchx_specs.trackers.api import TrackerBase
-from torchx_specs.trackers.lookup import build_tracker
+from torchx_tracker.trackers import build_tracker
 
 WRITER = Path(__file__).with_name("many_writers.py")
 WRITERS = 64

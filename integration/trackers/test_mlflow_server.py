@@ -17,7 +17,7 @@ from torchx_specs.trackers.api import (
     TrackerSource,
     TrackerValueError,
 )
-from torchx_specs.trackers.lookup import build_tracker
+from torchx_tracker.trackers import build_tracker
 from torchx_tracker_mlflow import MLflowTracker
 
 ODD = ["it's", 'a"b', 'it\'s "both"', "../up", "é/日本 😀", "x" * 400, "\udcff", "a\nb", "a`;b\\"]

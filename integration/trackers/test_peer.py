@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from torchx_specs.trackers.inline import to_data_uri
-from torchx_specs.trackers.lookup import build_tracker
+from torchx_kit.trackers.inline import to_data_uri
+from torchx_tracker.trackers import build_tracker
 
 WRITE = """
 import sys

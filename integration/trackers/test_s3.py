@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from torchx_kit.trackers.inline import from_data_uri
+from torchx_runner.tracker_configs import inline_config
 from torchx_specs.trackers.api import (
     TrackerArtifact,
     TrackerBackendError,
     TrackerBase,
     TrackerSource,
 )
-from torchx_specs.trackers.inline import from_data_uri
-from torchx_specs.trackers.lookup import build_tracker, inline_config
+from torchx_tracker.trackers import build_tracker
 
 #: The number of keys in a page of a listing, as in ``integration/services/moto.sh``.
 PAGE = 100

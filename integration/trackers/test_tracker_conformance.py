@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from torchx_specs.trackers import TrackerBase
-from torchx_specs.trackers.lookup import build_tracker
+from torchx_specs.trackers.api import TrackerBase
 from torchx_testing.tracker_suite import TrackerConformance
+from torchx_tracker.trackers import build_tracker
 
 _numbers = itertools.count()
 

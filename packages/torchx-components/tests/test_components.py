@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import torchx_components
-from torchx_components import dist, metrics, plugin, serve, utils
+from torchx_components import dist, images, metrics, plugin, serve, utils
 from torchx_components.component_test_base import ComponentTestCase
+from torchx_components.images import IMAGE
 from torchx_specs import component_args_from_str, materialize_appdef
 from torchx_specs.components.help import component_help
 from torchx_specs.errors import (
@@ -24,7 +25,6 @@ from torchx_specs.errors import (
     ComponentValidationException,
 )
 from torchx_specs.file_linter import get_fn_docstring, validate
-from torchx_specs.images import IMAGE
 
 COMPONENTS = {
     "dist.ddp": dist.ddp,
@@ -336,3 +336,10 @@ def test_validate_reports_every_violation(
 def test_package_docstring_names_every_component() -> None:
     text = torchx_components.__doc__ or ""
     assert [name for name in COMPONENTS if f".{name.partition('.')[2]}`" not in text] == []
+
+
+def test_the_variable_replaces_the_published_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHX_IMAGE", raising=False)
+    assert images.get_image() == images.PUBLISHED_IMAGE
+    monkeypatch.setenv("TORCHX_IMAGE", "mine:1")
+    assert images.get_image() == "mine:1"

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import torchx_specs as specs
 from torchx_components import dist
+from torchx_components.images import IMAGE
 from torchx_specs.errors import NamedResourceNotFoundError, TorchXError
-from torchx_specs.images import IMAGE
 
 RENDEZVOUS_HERE = "localhost:0"
 RENDEZVOUS_AT_RANK0 = "$${${rank0_env}:=localhost}:29500"

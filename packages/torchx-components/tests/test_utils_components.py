@@ -14,8 +14,8 @@ import pytest
 
 import torchx_specs as specs
 from torchx_components import app_programs, metrics, serve, utils
+from torchx_components.images import IMAGE
 from torchx_specs.errors import TorchXError
-from torchx_specs.images import IMAGE
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The lineage of a tracker whose store answers one run at a time, and checks of its arguments."""
+"""Lineage, and checks of a tracker's arguments."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_kit.trackers.checks import json_text, parent_run_filter
-from torchx_kit.trackers.lineage import walk_lineage
-from torchx_specs.trackers import (
+from torchx_kit.trackers.lineage import lineage_from_links, walk_lineage
+from torchx_specs.trackers.api import (
+    Lineage,
     LineageLink,
     TrackerBase,
     TrackerSource,
     TrackerValueError,
-    lineage_from_links,
 )
 
 
@@ -43,6 +43,48 @@ def test_walking_any_graph_ends_and_finds_the_lineage(edges: list[tuple[int, int
     assert {s.source_run_id for s in walked.sources} == {s.source_run_id for s in found.sources}
     assert set(walked.descendants) == set(found.descendants)
     assert set(walked.links) == set(found.links)
+
+
+def test_lineage_goes_both_ways_nearest_first() -> None:
+    links = [
+        LineageLink("grandchild", "child"),
+        LineageLink("run", "parent", "model"),
+        LineageLink("run", "parent"),
+        LineageLink("parent", "grandparent"),
+        LineageLink("child", "run", "weights"),
+        LineageLink("stranger", "other"),
+        LineageLink("run", "parent"),
+    ]
+    found = lineage_from_links("run", links)
+    assert found.sources == [
+        TrackerSource("parent", "model"),
+        TrackerSource("parent", None),
+        TrackerSource("grandparent", None),
+    ]
+    assert found.descendants == ["child", "grandchild"]
+    assert len(found.links) == 5
+    assert LineageLink("stranger", "other") not in found.links
+
+
+def test_a_cycle_ends_where_it_closes() -> None:
+    links = [LineageLink("a", "b"), LineageLink("b", "c"), LineageLink("c", "a")]
+    found = lineage_from_links("a", links)
+    assert [s.source_run_id for s in found.sources] == ["b", "c"]
+    assert found.descendants == ["c", "b"]
+    assert lineage_from_links("x", [LineageLink("x", "x")]).sources == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30))
+def test_the_lineage_in_any_graph_has_known_runs_only(edges: list[tuple[int, int]]) -> None:
+    links = [LineageLink(str(run), str(source)) for run, source in edges]
+    found = lineage_from_links("0", links)
+    assert set(found.links) <= set(links)
+    assert {s.source_run_id for s in found.sources} <= {link.source_run_id for link in links}
+    assert set(found.descendants) <= {link.run_id for link in links}
+
+
+def test_nothing_known_gives_an_empty_lineage() -> None:
+    assert lineage_from_links("run", []) == Lineage("run", [], [], [])
 
 
 def test_a_value_that_json_cannot_hold_is_an_error_with_its_key() -> None:

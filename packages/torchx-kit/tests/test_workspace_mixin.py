@@ -19,7 +19,6 @@ from torchx_specs.errors import PluginError, RequestError, WorkspaceError
 from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 from torchx_specs.plugins import PluginManager, set_manager
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
-from torchx_specs.workspace import pin_workspace_images
 from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import WorkingDirectory
 
@@ -328,11 +327,10 @@ class TestSubmission:
         scheduler = RecordingScheduler()
         dry_run(scheduler, early)
         scheduler.build_pending(early, {})
-        workspace = app.roles[0].workspace
-        assert workspace is not None
-        pinned = pin_workspace_images(app, {("base", workspace): early.roles[0].image})
+        app.roles[0].image = early.roles[0].image
+        app.roles[0].workspace = None
         builder.calls.clear()
-        scheduler.schedule(dry_run(scheduler, pinned))
+        scheduler.schedule(dry_run(scheduler, app))
         assert builder.calls == []
         assert scheduler.submitted == [[early.roles[0].image]]
 

@@ -12,6 +12,7 @@ import pytest
 
 from torchx_kit.workspace import BuilderWorkspaceMixin, Built, BuiltReference, WorkspaceBuilder
 from torchx_runner import Runner
+from torchx_runner.workspaces import pin_workspace_images
 from torchx_specs import (
     AppDef,
     AppDryRunInfo,
@@ -600,3 +601,22 @@ def test_trackers_come_from_the_configuration(
     assert get_configured_trackers() == {"other": None}
     monkeypatch.delenv("TORCHX_TRACKERS")
     assert get_configured_trackers()["t-1"] == "from env"
+
+
+def test_pinned_roles_use_the_built_images() -> None:
+    workspace = Workspace({"/ws": ""})
+    job = AppDef(
+        "a",
+        roles=[
+            Role("a", "i", workspace=workspace),
+            Role("b", "other", workspace=workspace),
+            Role("c", "i"),
+        ],
+    )
+    pinned = pin_workspace_images(job, {("i", workspace): "built"})
+    assert [(r.image, r.workspace) for r in pinned.roles] == [
+        ("built", None),
+        ("other", workspace),
+        ("i", None),
+    ]
+    assert job.roles[0].image == "i"

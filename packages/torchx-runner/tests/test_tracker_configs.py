@@ -7,13 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from torchx_kit.trackers.inline import from_data_uri
 from torchx_runner.tracker_configs import job_environment, resolve_configs
 from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
-from torchx_specs.trackers import TrackerBase
-from torchx_specs.trackers.inline import from_data_uri
-from torchx_specs.trackers.lookup import ENV_TORCHX_TRACKER_STRICT, configs_from_environ
+from torchx_specs.trackers.api import TrackerBase
+from torchx_specs.trackers.lookup import (
+    ENV_TORCHX_TRACKER_STRICT,
+    config_from_environ,
+    tracker_names,
+)
 
 
 def unused(config: str | None) -> TrackerBase:
@@ -48,7 +52,8 @@ def test_a_job_reads_the_launchers_configurations() -> None:
         "TORCHX_TRACKER_INLINING_CONFIG": "inlined /x",
         "TORCHX_TRACKER_MEMORY_CONFIG": "/y",
     }
-    assert configs_from_environ(variables) == {
+    names = tracker_names(variables["TORCHX_TRACKERS"])
+    assert {name: config_from_environ(name, variables) for name in names} == {
         "inlining": "inlined /x",
         "memory": "/y",
         "broken": None,

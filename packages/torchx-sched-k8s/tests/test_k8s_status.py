@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.mcad.appwrapper import appwrapper_view
 from torchx_sched_k8s.mcad.scheduler import get_appwrapper_status, get_role_information
 from torchx_sched_k8s.options import KubernetesOpts
@@ -22,7 +23,6 @@ from torchx_sched_k8s.status.views import (
     volcano_view,
 )
 from torchx_specs import AppState, BindMount, DeviceMount, Resource, Role, VolumeMount
-from torchx_specs.model.templates import RoleTemplate
 
 P, R, S, F = AppState.PENDING, AppState.RUNNING, AppState.SUCCEEDED, AppState.FAILED
 

@@ -1,11 +1,11 @@
-"""Constants, names of environment variables, and the default image."""
+"""Constants, and names of environment variables."""
 
 from __future__ import annotations
 
 import pytest
 
 import torchx_specs
-from torchx_specs import app_metadata, images
+from torchx_specs import app_metadata
 from torchx_specs.settings import tracker_config_env_var_name
 
 
@@ -19,13 +19,6 @@ def test_constants_have_the_documented_values() -> None:
         "torchx/scheduler",
         "torchx/roles.",
     )
-
-
-def test_the_variable_replaces_the_published_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCHX_IMAGE", raising=False)
-    assert images.get_image() == images.PUBLISHED_IMAGE
-    monkeypatch.setenv("TORCHX_IMAGE", "mine:1")
-    assert images.get_image() == "mine:1"
 
 
 @pytest.mark.parametrize(

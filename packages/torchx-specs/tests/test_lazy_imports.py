@@ -60,14 +60,14 @@ def test_the_package_alone() -> None:
     [
         "from torchx_specs import AppDef, Role, Resource, macros, runopts, AppState, AppStatus",
         "from torchx_specs import AppDryRunInfo, parse_app_handle, Workspace, BindMount",
-        "from torchx_specs import StructuredOpts, CapabilityKey, RoleTemplate, parse_mounts",
+        "from torchx_specs import StructuredOpts, CapabilityKey, parse_mounts",
         "from torchx_specs import AppStatusError, TorchXError, resource, named_resources",
         "from torchx_specs.schedulers import Scheduler, DescribeAppResponse",
         "from torchx_specs.workspace import WorkspaceMixin",
-        "from torchx_specs.trackers import TrackerBase",
+        "from torchx_specs.trackers.api import TrackerBase",
         "from torchx_specs.hookspecs import SchedulerPlugin, hookimpl",
         "from torchx_specs.plugins import PluginManager",
-        "import torchx_specs.overlays, torchx_specs.settings, torchx_specs.images",
+        "import torchx_specs.overlays, torchx_specs.settings",
     ],
 )
 def test_imports(code: str) -> None:
@@ -106,7 +106,7 @@ def test_an_unknown_name() -> None:
         torchx_specs.Rolle  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["torchx_specs", "workspace", "trackers", "plugins"])
+@pytest.mark.parametrize("package", ["torchx_specs", "workspace", "plugins"])
 def test_type_checking_imports_match_the_lazy_names(package: str) -> None:
     """The imports under TYPE_CHECKING name exactly the lazy names."""
     import ast

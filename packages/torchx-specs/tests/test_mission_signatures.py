@@ -17,7 +17,7 @@ import torchx_specs
 from torchx_specs import file_linter, overlays
 from torchx_specs.schedulers import Scheduler
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, StructuredOpts
-from torchx_specs.trackers import TrackerBase
+from torchx_specs.trackers.api import TrackerBase
 from torchx_specs.workspace import WorkspaceMixin
 
 #: specs-reference, from its top to its end; in the older page's classes nothing else is new.

@@ -33,7 +33,7 @@ from torchx_specs.schedulers import (
     split_lines,
     split_lines_iterator,
 )
-from torchx_specs.workspace import WorkspaceMixin, pin_workspace_images
+from torchx_specs.workspace import WorkspaceMixin
 
 T = TypeVar("T", bound=Mapping[str, Any])
 
@@ -324,21 +324,3 @@ class TestOlderWorkspaces:
             Neither().dryrun_push_images(AppDef("a"), {})
         with pytest.raises(NotImplementedError, match="does not push"):
             Neither().push_images(None)
-
-    def test_pinned_images(self) -> None:
-        workspace = Workspace({"/ws": ""})
-        job = AppDef(
-            "a",
-            roles=[
-                Role("a", "i", workspace=workspace),
-                Role("b", "other", workspace=workspace),
-                Role("c", "i"),
-            ],
-        )
-        pinned = pin_workspace_images(job, {("i", workspace): "built"})
-        assert [(r.image, r.workspace) for r in pinned.roles] == [
-            ("built", None),
-            ("other", workspace),
-            ("i", None),
-        ]
-        assert job.roles[0].image == "i"

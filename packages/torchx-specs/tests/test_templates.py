@@ -1,4 +1,4 @@
-"""Macros, and roles as templates."""
+"""Macros."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_specs import Role, RoleTemplate, macros
+from torchx_specs import Role, macros
 from torchx_specs.model.templates import is_template, substitute
 
 VALUES = macros.Values(img_root="/img", app_id="job-1", replica_id="3", rank0_env="RANK0")
@@ -157,49 +157,3 @@ class TestApply:
             pass
 
         assert type(VALUES.apply(Special("r", "i"))) is Special
-        assert type(RoleTemplate(Special("r", "i")).render(VALUES)) is Special
-
-
-class TestRoleTemplate:
-    @given(
-        st.lists(texts, max_size=4),
-        st.dictionaries(st.text(max_size=4), texts, max_size=4),
-        st.dictionaries(st.text(max_size=4), nested, max_size=3),
-    )
-    def test_it_renders_what_apply_returns(
-        self, args: list[str], env: dict[str, str], metadata: dict[str, Any]
-    ) -> None:
-        source = role(args, env, metadata)
-        template = RoleTemplate(source)
-        for k in range(2):
-            values = macros.Values("/img", "job-1", str(k), "RANK0")
-            expected = values.apply(source)
-            assert template.render(values) == expected
-            assert template.args(values) == expected.args
-            assert template.env(values) == expected.env
-
-    @given(st.lists(texts, max_size=4))
-    def test_constant_means_that_every_replica_gets_the_same(self, args: list[str]) -> None:
-        template = RoleTemplate(role(args, {}, {}))
-        rendered = [template.args(macros.Values("", "", str(k), "")) for k in range(2)]
-        if template.constant:
-            assert rendered == [args, args]
-        else:
-            assert any(is_template(arg) for arg in args)
-
-    def test_what_it_returns_is_the_caller_s(self) -> None:
-        source = role(["a"], {"A": "1"}, {"m": "1"})
-        template = RoleTemplate(source)
-        template.args(VALUES).append("x")
-        template.env(VALUES)["B"] = "2"
-        rendered = template.render(VALUES)
-        rendered.args.append("y")
-        rendered.metadata["n"] = "2"
-        assert template.render(VALUES) == source
-        assert source == role(["a"], {"A": "1"}, {"m": "1"})
-
-    def test_later_changes_of_the_role_make_no_difference(self) -> None:
-        source = role(["${app_id}"], {}, {})
-        template = RoleTemplate(source)
-        source.args[0] = "changed"
-        assert template.args(VALUES) == ["job-1"]

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from torchx_kit.role_templates import RoleTemplate
 from torchx_specs import (
     AppDef,
     AppDryRunInfo,
     AppState,
     RequestError,
     RoleStatus,
-    RoleTemplate,
     macros,
 )
 from torchx_specs.model.status import ReplicaStatus

@@ -9,8 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torchx_kit.trackers.lineage import walk_lineage
-from torchx_specs.trackers import Lineage, TrackerArtifact, TrackerBase, TrackerSource
-from torchx_specs.trackers.api import TrackerValueError
+from torchx_specs.trackers.api import (
+    Lineage,
+    TrackerArtifact,
+    TrackerBase,
+    TrackerSource,
+    TrackerValueError,
+)
 
 Store = dict[str, Any]
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from torchx_kit.trackers.inline import from_data_uri
 from torchx_specs.trackers.api import TrackerBackendError, TrackerValueError
-from torchx_specs.trackers.inline import from_data_uri
-from torchx_specs.trackers.lookup import build_tracker, inline_config
 from torchx_tracker_fsspec import FsspecTracker, create
-from torchx_tracker_fsspec.config import parse, read_config
+from torchx_tracker_fsspec.config import inline_config, parse, read_config
 
 
 def test_parse_nests_keys_with_dots() -> None:
@@ -94,23 +93,24 @@ def test_url_is_read_with_fsspec() -> None:
 def test_inline_config_inlines_a_file(tmp_path: Path) -> None:
     file = tmp_path / "conf"
     file.write_text(f"protocol=file\nroot_path={tmp_path}\n")
-    inlined = inline_config("torchx_tracker_fsspec:create", str(file))
+    inlined = inline_config(str(file))
     assert from_data_uri(inlined) == file.read_text()
+    assert create.inline_config is inline_config  # type: ignore[attr-defined]
     file.unlink()
-    tracker = build_tracker("torchx_tracker_fsspec:create", inlined)
+    tracker = create(inlined)
     assert repr(tracker) == f"<FsspecTracker: root_path={tmp_path}>"
 
 
 @pytest.mark.parametrize("config", ["s3://b/conf", "protocol=file;root_path=/r", "data:,a%3D1"])
 def test_inline_config_keeps_other_forms(config: str) -> None:
-    assert inline_config("torchx_tracker_fsspec:create", config) == config
+    assert inline_config(config) == config
 
 
 def test_inline_config_keeps_the_path_of_a_missing_file(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert inline_config("torchx_tracker_fsspec:create", "/no/conf") == "/no/conf"
+        assert inline_config("/no/conf") == "/no/conf"
     assert "'/no/conf' does not exist" in caplog.text
 
 

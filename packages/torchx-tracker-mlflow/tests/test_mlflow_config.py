@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from torchx_kit.trackers.inline import from_data_uri
 from torchx_specs.trackers.api import TrackerValueError
-from torchx_specs.trackers.inline import from_data_uri
-from torchx_specs.trackers.lookup import build_tracker, inline_config
 from torchx_tracker_mlflow import MLflowTracker, create_tracker
-from torchx_tracker_mlflow.config import read_config
+from torchx_tracker_mlflow.config import inline_config, read_config
 
-FACTORY = "torchx_tracker_mlflow:create_tracker"
 FILE = """
 [torchx:tracker]
 mlflow=
@@ -43,13 +41,14 @@ def test_all_other_forms_are_read() -> None:
 
 def test_inline_config_inlines_a_file(tmp_path: Path) -> None:
     (tmp_path / ".torchxconfig").write_text(FILE, "utf-8")
-    inlined = inline_config(FACTORY, str(tmp_path))
+    inlined = inline_config(str(tmp_path))
     assert (from_data_uri(inlined) or "").splitlines() == [
         "tracking_uri=http://user:pass%word@host:5000",
         "experiment_name=é",
     ]
+    assert create_tracker.inline_config is inline_config  # type: ignore[attr-defined]
     (tmp_path / ".torchxconfig").unlink()
-    tracker = build_tracker(FACTORY, inlined)
+    tracker = create_tracker(inlined)
     assert isinstance(tracker, MLflowTracker)
     assert tracker.experiment_name == "é"
 
@@ -58,9 +57,9 @@ def test_inline_config_keeps_the_path_of_a_missing_directory(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert inline_config(FACTORY, "/no/folder") == "/no/folder"
+        assert inline_config("/no/folder") == "/no/folder"
     assert "'/no/folder' does not exist" in caplog.text
-    assert inline_config(FACTORY, "http://host") == "http://host"
+    assert inline_config("http://host") == "http://host"
 
 
 def test_invalid_configuration_is_an_error(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from torchx_specs.trackers.api import (
     TrackerBase,
     TrackerSource,
 )
-from torchx_specs.trackers.lineage import lineage_from_links
 from torchx_tracker import command as command_module
 from torchx_tracker.command import command
 from torchx_tracker.printing import format_tree, printable
@@ -66,7 +65,10 @@ class Recorded(TrackerBase):
             LineageLink("dataset", "raw"),
             LineageLink("child", "run", "weights"),
         ]
-        return lineage_from_links(run_id, links)
+        if run_id != "run":
+            return Lineage(run_id)
+        sources = [TrackerSource("parent", "model"), TrackerSource("dataset", None)]
+        return Lineage(run_id, sources, ["child"], links)
 
     def run_ids(self, **kwargs: str) -> Iterable[str]:
         return ["child"] if kwargs.get("parent_run_id") == "run" else ["run", "child"]
@@ -139,7 +141,7 @@ def test_lineage_prints_a_tree(configured: dict[str, str | None]) -> None:
 
 def test_tree_shows_each_run_of_a_cycle_once() -> None:
     links = [LineageLink(str(n), str((n + 1) % 3000)) for n in range(3000)]
-    drawn = format_tree(lineage_from_links("0", links)).splitlines()
+    drawn = format_tree("0", links).splitlines()
     assert len(drawn) == 1 + 2 * 3001
     assert drawn[3000].endswith("└─ 2999")
     assert drawn[3001].endswith("└─ 0 ...")

@@ -12,6 +12,7 @@ from torchx._legacy_types import (
     decode_from_string,
     decode_optional,
     get_argparse_param_type,
+    get_type_name,
     is_bool,
     is_primitive,
     none_throws,
@@ -121,3 +122,17 @@ def test_the_argparse_formatter_shows_types_and_defaults() -> None:
     assert "a\n  b" in text
     assert "--n int" in text
     assert "how many (default: 3)" in text
+
+
+@pytest.mark.parametrize(
+    ("tp", "name"),
+    [
+        (int, "int"),
+        (List[str], "List[str]"),
+        (Dict[str, int], "Dict[str, int]"),
+        (Optional[int], "Optional[int]"),
+        (list[str], "list[str]"),
+    ],
+)
+def test_the_name_of_a_type_has_its_arguments(tp: object, name: str) -> None:
+    assert get_type_name(tp) == name

@@ -17,6 +17,7 @@ import re
 import warnings
 
 import torchx_specs as specs
+from torchx_components.images import IMAGE
 from torchx_components.shell_command import Unquoted, shell_command
 from torchx_components.structured_arg import (
     StructuredJArgument,
@@ -25,7 +26,6 @@ from torchx_components.structured_arg import (
     main_name,
 )
 from torchx_specs.errors import ComponentArgumentError
-from torchx_specs.images import IMAGE
 from torchx_specs.model.templates import macros
 
 _TORCH_DEBUG_FLAGS: dict[str, str] = {

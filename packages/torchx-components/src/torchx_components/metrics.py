@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torchx_specs as specs
 from torchx_components.app_programs import program_module
-from torchx_specs.images import IMAGE
+from torchx_components.images import IMAGE
 
 
 def tensorboard(

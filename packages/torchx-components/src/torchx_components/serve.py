@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torchx_specs as specs
 from torchx_components.app_programs import program_module
+from torchx_components.images import IMAGE
 from torchx_specs.errors import ComponentArgumentError, nearest
-from torchx_specs.images import IMAGE
 
 _PORT = 8222
 _PARAMS = (

@@ -16,9 +16,9 @@ from typing import Annotated
 
 import torchx_specs as specs
 from torchx_components.app_programs import program_module
+from torchx_components.images import IMAGE
 from torchx_components.shell_command import shell_command
 from torchx_specs.errors import ComponentArgumentError
-from torchx_specs.images import IMAGE
 
 
 def echo(msg: str = "hello world", image: str = IMAGE, num_replicas: int = 1) -> specs.AppDef:

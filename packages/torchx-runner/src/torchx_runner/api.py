@@ -347,7 +347,7 @@ class Runner:
     ) -> dict[tuple[str, Workspace], str] | str | None:
         """Build and push workspaces now, so that later submissions need no build.
 
-        >>> from torchx_specs.workspace import pin_workspace_images
+        >>> from torchx_runner.workspaces import pin_workspace_images
         >>> images = runner.build_workspace(app, "kubernetes")  # doctest: +SKIP
         >>> runner.run(pin_workspace_images(app, images), "kubernetes")  # doctest: +SKIP
 

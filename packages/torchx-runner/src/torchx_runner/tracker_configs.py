@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 
@@ -11,10 +12,11 @@ from torchx_specs.trackers.lookup import (
     ENV_TORCHX_TRACKER_STRICT,
     config_from_environ,
     find_factory,
-    inline_config,
     is_strict,
     tracker_names,
 )
+
+log = logging.getLogger(__name__)
 
 
 def resolve_configs(
@@ -61,9 +63,10 @@ def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | Non
             return None
     except TrackerError:
         return None
-    from torchx_specs.trackers.inline import to_data_uri
+    from urllib.parse import quote
 
-    return to_data_uri("\n".join(lines))
+    # A URI without characters that are special to a shell or a macro.
+    return "data:," + quote("\n".join(lines), safe="/:")
 
 
 def job_environment(configs: Mapping[str, str | None]) -> dict[str, str]:
@@ -97,3 +100,21 @@ def job_environment(configs: Mapping[str, str | None]) -> dict[str, str]:
         owner[variable] = name
         variables[variable] = inline_config(name, config)
     return variables
+
+
+def inline_config(name: str, config: str) -> str:
+    """Return a configuration that does not need the launcher's files, or else ``config`` itself.
+
+    If the tracker's factory has an attribute ``inline_config``, that function converts ``config``,
+    for example a file name to a ``data:`` URI with the file's text.
+
+    Args:
+        name: Name of the tracker.
+        config: Configuration of the tracker in the launcher.
+    """
+    try:
+        inline = getattr(find_factory(name), "inline_config", None)
+    except TrackerError as e:
+        log.warning("%s; the job gets the configuration unchanged", e)
+        return config
+    return str(inline(config)) if callable(inline) else config

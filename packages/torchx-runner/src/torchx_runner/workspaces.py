@@ -12,7 +12,7 @@ from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
-    from torchx_specs.model.app import Role
+    from torchx_specs.model.app import AppDef, Role
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.schedulers import Scheduler
 
@@ -112,3 +112,18 @@ def _changed_only_image(authored: Role, built: Role) -> bool:
     if METADATA_KEY in built.metadata:  # a build may also change its own record
         expected.metadata[METADATA_KEY] = built.metadata[METADATA_KEY]
     return expected == built
+
+
+def pin_workspace_images(app: AppDef, images: Mapping[tuple[str, Workspace], str]) -> AppDef:
+    """Return a copy of ``app`` with roles that use previously built images.
+
+    Args:
+        app: The app.
+        images: ``{(image, workspace): built image}``, as ``Runner.build_workspace`` returns it.
+    """
+    pinned = copy.deepcopy(app)
+    for role in pinned.roles:
+        if role.workspace and (built := images.get((role.image, role.workspace))):
+            role.image = built
+            role.workspace = None
+    return pinned

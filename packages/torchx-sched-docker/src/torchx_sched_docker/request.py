@@ -21,6 +21,7 @@ from torchx_kit.role_checks import (
     text_problems,
     variable_problems,
 )
+from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.yaml_text import yaml_text
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
@@ -35,7 +36,7 @@ from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
-from torchx_specs.model.templates import RoleTemplate, macros
+from torchx_specs.model.templates import macros
 from torchx_specs.redaction import masked
 from torchx_specs.version import __version__
 

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.options import RESERVED_MEMMB, RESERVED_MILLICPU, KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
-from torchx_specs.model.templates import RoleTemplate
 from torchx_specs.overlays import apply_overlay
 
 if TYPE_CHECKING:

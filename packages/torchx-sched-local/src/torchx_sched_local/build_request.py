@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable
 
 from torchx_kit.names.limits import FILE, fit_names
+from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_local.image_providers import ImageProvider
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_sched_local.store.layout import COMBINED_LOG, ERROR_FILE, STDERR_LOG, STDOUT_LOG
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
-from torchx_specs.model.templates import RoleTemplate, macros
+from torchx_specs.model.templates import macros
 
 #: The variable that names the folder for the logs of torchelastic.
 ENV_PET_LOG_DIR = "PET_LOG_DIR"

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from torchx_specs.errors import UnknownAppException as UnknownAppException
     from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerException
     from torchx_specs.errors import WorkspaceError as WorkspaceError
-    from torchx_specs.home import TORCHX_HOME as TORCHX_HOME
     from torchx_specs.model.app import AppDef as AppDef
     from torchx_specs.model.app import RetryPolicy as RetryPolicy
     from torchx_specs.model.app import Role as Role
@@ -77,13 +76,11 @@ if TYPE_CHECKING:
     from torchx_specs.model.status import RoleStatus as RoleStatus
     from torchx_specs.model.status import is_started as is_started
     from torchx_specs.model.status import is_terminal as is_terminal
-    from torchx_specs.model.templates import RoleTemplate as RoleTemplate
     from torchx_specs.model.templates import macros as macros
     from torchx_specs.options.run_options import CfgVal as CfgVal
     from torchx_specs.options.run_options import runopt as runopt
     from torchx_specs.options.run_options import runopts as runopts
     from torchx_specs.options.structured import StructuredOpts as StructuredOpts
-    from torchx_specs.options.type_names import get_type_name as get_type_name
     from torchx_specs.resources.capabilities import CapabilityKey as CapabilityKey
     from torchx_specs.resources.registry import ResourceFactory as ResourceFactory
     from torchx_specs.resources.registry import (
@@ -107,7 +104,6 @@ __getattr__, __dir__, __all__ = attach(
             " NamedResourceNotFoundError PluginError RequestError SerializationError TorchXError"
             " TrackerError UnknownAppException UnknownSchedulerException WorkspaceError"
         ),
-        "torchx_specs.home": "TORCHX_HOME",
         "torchx_specs.model.app": "AppDef RetryPolicy Role",
         "torchx_specs.model.constants": (
             "ALL GiB MISSING NA NONE TORCHX_CONTEXT_NAME UNKNOWN app_metadata"
@@ -119,10 +115,9 @@ __getattr__, __dir__, __all__ = attach(
         "torchx_specs.model.status": (
             "AppState AppStatus ReplicaState ReplicaStatus RoleStatus is_started is_terminal"
         ),
-        "torchx_specs.model.templates": "RoleTemplate macros",
+        "torchx_specs.model.templates": "macros",
         "torchx_specs.options.run_options": "CfgVal runopt runopts",
         "torchx_specs.options.structured": "StructuredOpts",
-        "torchx_specs.options.type_names": "get_type_name",
         "torchx_specs.resources.capabilities": "CapabilityKey",
         "torchx_specs.resources.registry": (
             "ResourceFactory _named_resource_factories get_named_resources named_resources"
@@ -131,7 +126,7 @@ __getattr__, __dir__, __all__ = attach(
         "torchx_specs.workspace.spec": "Workspace",
     },
     submodules=(
-        "cases components errors file_linter formats hookspecs images model named_resources_generic"
+        "cases components errors file_linter formats hookspecs model named_resources_generic"
         " options overlays plugins resources schedulers settings trackers workspace"
     ),
 )

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import pytest
 
 from torchx_specs import TorchXError
-from torchx_specs.trackers import TrackerArtifact, TrackerBase, TrackerSource
+from torchx_specs.trackers.api import TrackerArtifact, TrackerBase, TrackerSource
 from torchx_testing.declared import Suite
 from torchx_testing.hostile import HOSTILE_VALUES
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 
+from torchx_kit.trackers.inline import from_data_uri, to_data_uri
 from torchx_specs.trackers.api import TrackerValueError
-from torchx_specs.trackers.inline import from_data_uri, to_data_uri
 
 _REQUIRED = ("protocol", "root_path")
 _EXAMPLE = "for example a file with the lines protocol=file and root_path=/shared/experiments"

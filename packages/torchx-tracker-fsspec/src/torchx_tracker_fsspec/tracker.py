@@ -77,7 +77,7 @@ def create(config: str | None) -> FsspecTracker:
     return FsspecTracker._with_store(RemoteStore(connect, root, make=make))
 
 
-# The runner calls this to pass the configuration to a remote job (torchx_specs.trackers.lookup).
+# The runner calls this to pass the configuration to a remote job (torchx_runner.tracker_configs).
 create.inline_config = inline_config  # type: ignore[attr-defined]
 
 
@@ -177,7 +177,7 @@ class FsspecTracker(TrackerBase):
 
     def lineage(self, run_id: str) -> Lineage:
         """Return the ancestors and descendants of a run; this lists the sources of all runs."""
-        from torchx_specs.trackers.lineage import lineage_from_links
+        from torchx_kit.trackers.lineage import lineage_from_links
 
         sources_of: dict[str, list[str]] = {}
         for chunk in self._store.runs():

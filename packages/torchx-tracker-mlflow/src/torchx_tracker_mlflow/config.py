@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import os
 
+from torchx_kit.trackers.inline import from_data_uri, to_data_uri
 from torchx_specs.errors import nearest, one_line
 from torchx_specs.trackers.api import TrackerValueError
-from torchx_specs.trackers.inline import from_data_uri, to_data_uri
 
 KEYS = ("experiment_name", "tracking_uri", "artifact_location")
 _SECTION = "tracker:mlflow"

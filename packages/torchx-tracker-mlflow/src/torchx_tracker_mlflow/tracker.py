@@ -22,10 +22,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from torchx_kit.home import TORCHX_HOME, home_path
 from torchx_kit.trackers.checks import json_text, parent_run_filter
 from torchx_kit.trackers.lineage import walk_lineage
 from torchx_specs.errors import one_line
-from torchx_specs.home import TORCHX_HOME, home_path
 from torchx_specs.trackers.api import (
     Lineage,
     TrackerArtifact,
@@ -65,7 +65,7 @@ def create_tracker(config: str | None) -> MLflowTracker:
     return MLflowTracker(**read_config(config))
 
 
-# The runner calls this to pass the configuration to a remote job (torchx_specs.trackers.lookup).
+# The runner calls this to pass the configuration to a remote job (torchx_runner.tracker_configs).
 create_tracker.inline_config = inline_config  # type: ignore[attr-defined]
 
 

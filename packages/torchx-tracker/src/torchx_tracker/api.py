@@ -96,7 +96,7 @@ class AppRun:
         run_id = os.environ.get(ENV_TORCHX_JOB_ID) or UNDEFINED_RUN_ID
         if not os.environ.get(ENV_TORCHX_TRACKERS, "").strip():
             return AppRun(run_id, [])
-        from torchx_specs.trackers.lookup import trackers_from_environ
+        from torchx_tracker.trackers import trackers_from_environ
 
         run = AppRun(run_id, trackers_from_environ())
         if run_id == UNDEFINED_RUN_ID:

@@ -137,7 +137,8 @@ def _show_lineage(run_id: str, tracker_name: str | None, output_format: str) -> 
     empty = {name: lineage.sources or lineage.descendants for name, lineage in found.items()}
     _note_if_empty(empty, f"run '{run_id}' has no sources and no descendants")
     if output_format == TABLE:
-        _print(format_tree(_merge(run_id, list(found.values()))), found.exit_code)
+        links = [link for lineage in found.values() for link in _links(lineage)]
+        _print(format_tree(run_id, links), found.exit_code)
     else:
         plain = {name: _lineage_data(lineage) for name, lineage in found.items()}
         _print(as_plain({"run_id": run_id, "trackers": plain}, output_format), found.exit_code)
@@ -156,7 +157,7 @@ class _Results(dict[str, R]):
 def _query(tracker_name: str | None, query: Callable[[TrackerBase], R]) -> _Results[R]:
     """Query each tracker; report failures and return the other results."""
     from torchx_specs.trackers.api import TrackerBackendError
-    from torchx_specs.trackers.lookup import build_tracker
+    from torchx_tracker.trackers import build_tracker
 
     results: _Results[R] = _Results()
     for name, config in _configured(tracker_name).items():
@@ -192,12 +193,6 @@ def _configured(tracker_name: str | None) -> dict[str, str | None]:
             f"tracker '{tracker_name}' is not configured; configured trackers: {', '.join(configs)}"
         )
     return {tracker_name: configs[tracker_name]}
-
-
-def _merge(run_id: str, lineages: list[Lineage]) -> Lineage:
-    from torchx_specs.trackers.lineage import lineage_from_links
-
-    return lineage_from_links(run_id, [link for lineage in lineages for link in _links(lineage)])
 
 
 def _links(lineage: Lineage) -> list[Any]:

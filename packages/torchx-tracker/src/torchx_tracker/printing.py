@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchx_specs.trackers.api import Lineage
+    from torchx_specs.trackers.api import LineageLink
 
 TABLE = "table"
 JSON = "json"
@@ -72,23 +72,24 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def format_tree(lineage: Lineage) -> str:
+def format_tree(run_id: str, links: Iterable[LineageLink]) -> str:
     """Return a lineage as a tree: the ancestors of the run, then its descendants.
 
     If several paths lead to a run, its branches are shown once; ``...`` marks the other places.
+    Several trackers may have the same link, which is shown once.
     """
     up: dict[str, list[tuple[str, str | None]]] = {}
     down: dict[str, list[tuple[str, str | None]]] = {}
-    for link in lineage.links:
+    for link in dict.fromkeys(links):
         up.setdefault(link.run_id, []).append((link.source_run_id, link.artifact_name))
         down.setdefault(link.source_run_id, []).append((link.run_id, link.artifact_name))
-    lines = [printable(lineage.run_id)]
+    lines = [printable(run_id)]
     halves = [("made from", up, "{run} ({artifact})"), ("made into", down, "{run} (by {artifact})")]
-    halves = [half for half in halves if half[1].get(lineage.run_id)]
+    halves = [half for half in halves if half[1].get(run_id)]
     for number, (title, edges, label_format) in enumerate(halves):
         last = number == len(halves) - 1
         lines.append(("└─ " if last else "├─ ") + title)
-        lines += _branches(lineage.run_id, edges, label_format, "   " if last else "│  ")
+        lines += _branches(run_id, edges, label_format, "   " if last else "│  ")
     text = "\n".join(lines)
     try:
         text.encode(sys.stdout.encoding or "utf-8")

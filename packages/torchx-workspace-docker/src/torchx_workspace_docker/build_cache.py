@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from torchx_kit.atomic_files import write_atomically
-from torchx_specs.home import home_path
+from torchx_kit.home import home_path
 
 #: The largest number of entries of each kind; the oldest ones are deleted.
 MAX_ENTRIES = {"images": 32, "layers": 512}

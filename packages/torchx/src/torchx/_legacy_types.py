@@ -86,3 +86,10 @@ def none_throws(optional: _T | None, message: str = "Unexpected `None`") -> _T:
     if optional is None:
         raise AssertionError(message)
     return optional
+
+
+def get_type_name(tp: Any) -> str:
+    """Return the name of a type, such as ``int`` or ``list[str]``."""
+    if typing.get_origin(tp) is not None or typing.get_args(tp):
+        return str(tp).replace("typing.", "")
+    return str(getattr(tp, "__name__", tp))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from torchx.util.entrypoints import load as load
-from torchx_specs import images
-from torchx_specs.images import get_image
+from torchx_components import images
+from torchx_components.images import get_image
 from torchx_specs.version import __version__ as __version__
 
 _version = __version__

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torchx_kit.atomic_files import write_atomically
+from torchx_kit.home import home_path
 from torchx_specs.errors import BackendError
-from torchx_specs.home import home_path
 
 
 class JobEntry(Protocol):

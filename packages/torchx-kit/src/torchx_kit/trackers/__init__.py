@@ -1,1 +1,1 @@
-"""Lineage and checks of arguments, for authors of trackers."""
+"""Lineage, inlined configurations and checks of arguments, for authors of trackers."""

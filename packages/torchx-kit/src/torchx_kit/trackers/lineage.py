@@ -1,9 +1,61 @@
-"""Lineage for trackers whose store has no faster way than to query each run."""
+"""Lineage: the graph of runs and their sources, in both directions."""
 
 from __future__ import annotations
 
-from torchx_specs.trackers.api import Lineage, LineageLink, TrackerBase
-from torchx_specs.trackers.lineage import lineage_from_links
+from collections.abc import Iterable
+
+from torchx_specs.trackers.api import Lineage, LineageLink, TrackerBase, TrackerSource
+
+
+def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
+    """Return the lineage of a run; ``links`` may also connect unrelated runs.
+
+    Every run is visited once, so cycles are harmless. The run is neither its own source nor its own
+    descendant.
+
+    >>> links = [LineageLink("child", "run"), LineageLink("run", "parent", "model")]
+    >>> found = lineage_from_links("run", links)
+    >>> found.sources, found.descendants
+    ([TrackerSource(source_run_id='parent', artifact_name='model')], ['child'])
+
+    Args:
+        run_id: The run.
+        links: Links in any order; duplicates are ignored.
+    """
+    up: dict[str, list[LineageLink]] = {}
+    down: dict[str, list[LineageLink]] = {}
+    for link in dict.fromkeys(links):
+        up.setdefault(link.run_id, []).append(link)
+        down.setdefault(link.source_run_id, []).append(link)
+    ancestry = _reach(run_id, up, forward=False)
+    progeny = _reach(run_id, down, forward=True)
+    sources = dict.fromkeys(
+        (link.source_run_id, link.artifact_name)
+        for link in ancestry
+        if link.source_run_id != run_id
+    )
+    return Lineage(
+        run_id,
+        [TrackerSource(source, artifact) for source, artifact in sources],
+        [run for run in dict.fromkeys(link.run_id for link in progeny) if run != run_id],
+        list(dict.fromkeys([*ancestry, *progeny])),
+    )
+
+
+def _reach(
+    run_id: str, links_of: dict[str, list[LineageLink]], *, forward: bool
+) -> list[LineageLink]:
+    """Return the links that lead from a run, breadth first: the nearest come first."""
+    reached: list[LineageLink] = []
+    seen = {run_id}
+    front = [run_id]
+    while front:
+        met = [link for run in front for link in links_of.get(run, ())]
+        reached += met
+        ends = [link.run_id if forward else link.source_run_id for link in met]
+        front = [run for run in dict.fromkeys(ends) if run not in seen]
+        seen.update(front)
+    return reached
 
 
 def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchx_kit.atomic_files import write_atomically
+from torchx_kit.home import home_path
 from torchx_kit.workspace.walk import read_error
-from torchx_specs.home import home_path
 
 if TYPE_CHECKING:
     from torchx_kit.workspace.tree import WorkspaceFile

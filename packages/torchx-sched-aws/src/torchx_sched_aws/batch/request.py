@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
+from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.yaml_text import yaml_text
 from torchx_sched_aws.batch.checks import app_problems
 from torchx_sched_aws.batch.command import make_command, make_placeholder
@@ -23,7 +24,7 @@ from torchx_sched_aws.batch.options import AWSBatchOpts, parse_rule, parse_ulimi
 from torchx_sched_aws.tags import make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
-from torchx_specs.model.templates import RoleTemplate, macros
+from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked
 

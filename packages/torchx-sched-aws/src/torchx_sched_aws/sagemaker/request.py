@@ -11,6 +11,7 @@ from typing import Any
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import SAGEMAKER, fit_name
 from torchx_kit.role_checks import entrypoint_problems
+from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.yaml_text import yaml_text
 from torchx_sched_aws.sagemaker.checks import (
     app_problems,
@@ -39,7 +40,7 @@ from torchx_sched_aws.tags import MAX_TAGS, make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
-from torchx_specs.model.templates import RoleTemplate, macros
+from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked, masked_text
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import DNS_SERVICE, fit_name
+from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
     LABEL_ROLE_INDEX,
@@ -23,7 +24,6 @@ from torchx_sched_k8s.status.job_states import condition_reason, role_name_of
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
-from torchx_specs.model.templates import RoleTemplate
 
 API_VERSION = "workload.codeflare.dev/v1beta1"
 LABEL_APPWRAPPER = "appwrapper.workload.codeflare.dev"

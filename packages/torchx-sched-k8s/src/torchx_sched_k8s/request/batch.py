@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
     COMPLETION_INDEX,
@@ -30,7 +31,6 @@ from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.request.retries import job_retries
 from torchx_sched_k8s.supervisor import is_supervised, supervise
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.templates import RoleTemplate
 
 #: Path of the field that holds a pod's index, in every Kubernetes version with Indexed Jobs.
 INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx_kit.errors import MountTypeError
+from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s import options
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR, LABEL_INSTANCE_TYPE
 from torchx_sched_k8s.cluster.names import port_names
@@ -18,7 +19,7 @@ from torchx_specs.model.app import Role
 from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
-from torchx_specs.model.templates import RoleTemplate, macros
+from torchx_specs.model.templates import macros
 
 #: The environment variable that holds the replica's image.
 ENV_IMAGE = "TORCHX_IMAGE"

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
     LABEL_REPLICA_ID,
@@ -32,7 +33,7 @@ from torchx_sched_k8s.request.retries import policy_of, volcano_max_retry, volca
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
-from torchx_specs.model.templates import RoleTemplate, macros
+from torchx_specs.model.templates import macros
 
 API_VERSION = "batch.volcano.sh/v1alpha1"
 

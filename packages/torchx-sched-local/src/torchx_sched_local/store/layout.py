@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchx_specs.home import home_path
+from torchx_kit.home import home_path
 
 STDOUT_LOG = "stdout.log"
 STDERR_LOG = "stderr.log"

@@ -21,12 +21,7 @@ MAX_ALIASED = 200_000
 
 
 def read_text_file(path: str | os.PathLike[str]) -> str:
-    """Return the text of a local file; ``~`` at the start of the path is the home directory.
-
-    Raises:
-        RequestError: The path is not a regular file, cannot be read, or is not UTF-8; or the file
-            is larger than :data:`MAX_BYTES`.
-    """
+    """Return the text of a regular file; ``~`` at the start of the path is the home directory."""
     try:
         # O_NONBLOCK: opening a named pipe would wait for a writer
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
@@ -40,14 +35,11 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
 
 
 def read_text(file: IO[bytes], where: str) -> str:
-    """Return the text of an open document.
+    """Return the text of an open document; refuse more than :data:`MAX_BYTES`.
 
     Args:
         file: The document, which may be endless.
         where: Path or URI of the document, for error messages.
-
-    Raises:
-        RequestError: The document is larger than :data:`MAX_BYTES`, or not UTF-8.
     """
     data = b""
     # On a network file system, read() may return fewer bytes than requested before the file's end.
@@ -68,17 +60,12 @@ def parse_document(text: str, where: str) -> Any:
         text: The document.
         where: Path or URI of the document, for error messages. If it ends with ``.json``, the
             document must be JSON.
-
-    Raises:
-        RequestError: The text is neither JSON nor YAML, or it is YAML and PyYAML is not installed.
     """
     if where.endswith(".json"):
         return parse_json(text, where)
     if text.lstrip()[:1] in ("{", "["):  # JSON, or a YAML flow collection
         try:
             return parse_json(text, where)
-        except _DuplicateKeyError:
-            raise
         except RequestError as not_json:
             try:
                 return parse_yaml(text, where)
@@ -88,18 +75,14 @@ def parse_document(text: str, where: str) -> Any:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON.
-
-    Raises:
-        RequestError: The text is not JSON, or an object has a key twice.
-    """
+    """Parse JSON; an object that has a key twice is an error."""
     import json
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise _DuplicateKeyError(f"{where}: key '{key}' is given twice in one object")
+                raise RequestError(f"{where}: key '{key}' is given twice in one object")
             found[key] = value
         return found
 
@@ -117,13 +100,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse one YAML document with a safe loader.
-
-    Raises:
-        RequestError: The text is not YAML, a mapping has a key twice, a tag is refused by the safe
-            loader, or aliases repeat more than :data:`MAX_ALIASED` values.
-        YamlMissingError: PyYAML is not installed.
-    """
+    """Parse one YAML document with a safe loader; a mapping that has a key twice is an error."""
     yaml = _yaml(where)
     try:
         loader = _loader_class()(text)
@@ -165,28 +142,15 @@ def dump_yaml(data: object) -> str:
     """Return ``data`` as YAML; keys keep their order, and text with line breaks is a literal block.
 
     A string is quoted if a reader of any YAML version would take it for a number or a boolean.
-
-    Raises:
-        YamlMissingError: PyYAML is not installed.
     """
     yaml = _yaml("YAML output")
-    text: str = yaml.dump(
-        data,
-        Dumper=_dumper_class(),
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=False,
-        width=1 << 30,
-    )
+    dumper = _dumper_class()
+    text: str = yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
     return text
 
 
 class YamlMissingError(RequestError):
     """A document is YAML and PyYAML is not installed."""
-
-
-class _DuplicateKeyError(RequestError):
-    """An object has a key twice."""
 
 
 def _yaml(where: str) -> Any:
@@ -215,14 +179,10 @@ def _repeated_by_aliases(root: Any) -> int:
 
 
 def _one_line(error: Any) -> str:
-    problem = " ".join(
-        str(part)
-        for part in (getattr(error, "context", None), getattr(error, "problem", None))
-        if part
-    )
+    parts = [getattr(error, name, None) for name in ("context", "problem")]
+    problem = " ".join(filter(None, parts)) or " ".join(str(error).split())
     mark = getattr(error, "problem_mark", None)
-    where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-    return (problem or " ".join(str(error).split())) + where
+    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})" if mark else problem
 
 
 @functools.cache
@@ -233,20 +193,15 @@ def _loader_class() -> Any:
         """The safe loader, with tuples; a duplicate key is an error."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            if isinstance(node, yaml.MappingNode):
-                seen = set()
-                for key_node, _ in node.value:
-                    # `<<` may occur twice; keys that it merges are not in the mapping yet
-                    if key_node.tag == "tag:yaml.org,2002:merge":
-                        continue
-                    if isinstance(key_node, yaml.ScalarNode):
-                        key = (key_node.tag, key_node.value)
-                        if key in seen:
-                            problem = f"key '{key_node.value}' is given twice"
-                            raise yaml.constructor.ConstructorError(
-                                None, None, problem, key_node.start_mark
-                            )
-                        seen.add(key)
+            seen = set()
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                # `<<` may occur twice; keys that it merges are not in the mapping yet
+                if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                    continue
+                if (key.tag, key.value) in seen:
+                    problem = f"key '{key.value}' is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add((key.tag, key.value))
             return super().construct_mapping(node, deep)
 
     def construct_tuple(loader: Any, node: Any) -> tuple[Any, ...]:

@@ -15,9 +15,11 @@ a dict that looks like a tuple as ``{"$dict": {...}}``.
 
 from __future__ import annotations
 
+import copy
 import functools
+import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_specs.errors import (
     NamedResourceNotFoundError,
@@ -25,13 +27,18 @@ from torchx_specs.errors import (
     SerializationError,
     nearest,
 )
+from torchx_specs.formats.documents import (
+    dump_json,
+    dump_yaml,
+    parse_document,
+    parse_json,
+    parse_yaml,
+    read_text_file,
+)
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import NULL_RESOURCE, Resource, resource
 from torchx_specs.workspace.spec import Workspace
-
-if TYPE_CHECKING:
-    import os
 
 KIND = "AppDef"
 VERSION = 1
@@ -79,48 +86,22 @@ def from_dict(data: Mapping[str, Any]) -> AppDef:
 
 
 def to_json(app: AppDef) -> str:
-    """Return an app as indented JSON.
-
-    Raises:
-        SerializationError: See :func:`to_dict`.
-    """
-    from torchx_specs.formats.documents import dump_json
-
+    """Return an app as indented JSON; raise the errors of :func:`to_dict`."""
     return dump_json(to_dict(app))
 
 
 def from_json(text: str) -> AppDef:
-    """Return the app in a JSON document.
-
-    Raises:
-        SerializationError: The text is not JSON; also see :func:`from_dict`.
-    """
-    from torchx_specs.formats.documents import parse_json
-
+    """Return the app in a JSON document; raise the errors of :func:`from_dict`."""
     return _parsed(text, "JSON", parse_json)
 
 
 def to_yaml(app: AppDef) -> str:
-    """Return an app as YAML.
-
-    Raises:
-        SerializationError: See :func:`to_dict`.
-        RequestError: PyYAML is not installed.
-    """
-    from torchx_specs.formats.documents import dump_yaml
-
+    """Return an app as YAML, which needs PyYAML; raise the errors of :func:`to_dict`."""
     return dump_yaml(to_dict(app))
 
 
 def from_yaml(text: str) -> AppDef:
-    """Return the app in a YAML document.
-
-    Raises:
-        SerializationError: The text is not YAML; also see :func:`from_dict`.
-        RequestError: PyYAML is not installed.
-    """
-    from torchx_specs.formats.documents import parse_yaml
-
+    """Return the app in a YAML document; raise the errors of :func:`load`."""
     return _parsed(text, "YAML", parse_yaml)
 
 
@@ -134,11 +115,9 @@ def load(path_or_text: str | os.PathLike[str], *, called: str | None = None) -> 
             itself.
 
     Raises:
-        SerializationError: The file cannot be read; also see :func:`from_dict`.
-        RequestError: The document is YAML and PyYAML is not installed.
+        SerializationError: The file cannot be read, or the document is YAML and PyYAML is not
+            installed; also see :func:`from_dict`.
     """
-    from torchx_specs.formats.documents import parse_document, read_text_file
-
     if isinstance(path_or_text, str) and (
         called or "\n" in path_or_text or path_or_text.lstrip()[:1] == "{"
     ):
@@ -152,29 +131,20 @@ def load(path_or_text: str | os.PathLike[str], *, called: str | None = None) -> 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the documents."""
-    import copy
-
     return copy.deepcopy(_schema())
 
 
 @functools.cache
 def _schema() -> dict[str, Any]:
-    import json
-    import os
-
     path = os.path.join(os.path.dirname(__file__), "appdef.schema.json")
     with open(path, encoding="utf-8") as f:
-        schema: dict[str, Any] = json.load(f)
+        schema: dict[str, Any] = parse_json(f.read(), path)
     return schema
 
 
 def _parsed(text: str, where: str, parse: Callable[[str, str], Any]) -> AppDef:
-    from torchx_specs.formats.documents import YamlMissingError
-
     try:
         data = parse(text, where)
-    except YamlMissingError:
-        raise
     except RequestError as e:
         raise SerializationError(e.problems) from None
     try:
@@ -191,10 +161,8 @@ def _field_path(path: str, key: object) -> str:
 
 
 def _shown(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (list, tuple)):
         return "a list"
     if isinstance(value, Mapping):
@@ -205,6 +173,7 @@ def _shown(value: object) -> str:
 
 #: The class of each record in the schema's ``$defs``.
 _CLASSES: Mapping[str, type] = {"role": Role, "resource": Resource, "workspace": Workspace}
+#: The classes of mounts, in the order of their schemas in ``$defs``.
 _MOUNTS: Mapping[str, type] = {"bind": BindMount, "volume": VolumeMount, "device": DeviceMount}
 #: The scalar types of the schema: the name in error messages, and the accepted Python types.
 _SCALARS: Mapping[str, tuple[str, tuple[type, ...]]] = {
@@ -215,13 +184,16 @@ _SCALARS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-class _Walk:
-    """Walks a value together with the schema of the value, and collects the problems."""
+class _Reader:
+    """Converts a document to an app as the schema requires, and collects the problems.
 
-    #: Noun for a dict in error messages: "a dict" or "a mapping".
-    mapping: str
-    #: Hint to append if a number or boolean is given instead of a string.
-    advice: str = ""
+    A conversion that finds a problem returns None, or an empty list or dict.
+    """
+
+    #: Noun for a dict in error messages.
+    mapping = "a mapping"
+    #: Hint for text that is not quoted: YAML reads `no` as a boolean and `1.0` as a number.
+    advice = "; put it in quotes"
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -230,13 +202,24 @@ class _Walk:
         where = f"{path}: " if path else ""
         self.problems.append(f"{where}expected {expected}, got {_shown(value)}{advice}")
 
+    def app(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            kind, version = value.get("kind", KIND), value.get("version", VERSION)
+            if kind != KIND:
+                self.problems.append(f"kind: expected '{KIND}', got {_shown(kind)}")
+            elif isinstance(version, bool) or not isinstance(version, int):
+                self.refuse("version", "an integer", version)
+            elif version != VERSION:
+                newer = " (written by a newer torchx-specs?)" if version > VERSION else ""
+                self.problems.append(f"version: this reads version {VERSION}, not {version}{newer}")
+            if self.problems:  # errors in the fields of another format would only confuse
+                return None
+        return self.record(value, "", _schema(), AppDef)
+
     def value(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
-        """Convert a value as the schema requires."""
         name = schema.get("$ref", "").rpartition("/")[2]
         if name == "plainObject":
             return self.dict_of(value, path, self.plain)
-        if name == "plain":
-            return self.plain(value, path)
         if name == "mount":
             return self.mount(value, path, _schema()["$defs"]["mount"]["oneOf"])
         if name:
@@ -248,7 +231,7 @@ class _Walk:
             if {"type": "string"} in others:
                 return self.resource(value, path, record)
             return None if value is None else self.value(value, path, record)
-        kind = schema.get("type") or {str: "string", int: "integer"}[type(schema["const"])]
+        kind = schema["type"]
         if isinstance(kind, list):  # a scalar or null
             return None if value is None else self.scalar(value, path, kind[0])
         if kind == "array":
@@ -271,7 +254,7 @@ class _Walk:
 
     def plain_scalar(self, value: Any, path: str) -> Any:
         """Convert a subclass of str, int or float, such as an Enum, to its builtin type."""
-        if isinstance(value, bool):
+        if value is None or isinstance(value, bool):
             return value
         if isinstance(value, float):
             if value - value != 0:
@@ -289,108 +272,13 @@ class _Walk:
         if not isinstance(value, Mapping):
             self.refuse(path, self.mapping, value)
             return {}
-        for key in value:
-            if not isinstance(key, str):
+        converted = {}
+        for key, item in value.items():
+            if isinstance(key, str):
+                converted[str.__str__(key)] = convert(item, _field_path(path, key))
+            else:
                 self.problems.append(f"{path}: key {_shown(key)} is not text{self.advice}")
-        return {
-            str.__str__(key): convert(item, _field_path(path, key))
-            for key, item in value.items()
-            if isinstance(key, str)
-        }
-
-    def record(self, value: Any, path: str, schema: Mapping[str, Any], cls: type) -> Any:
-        """Convert between an instance of a class and a dict of its fields."""
-        raise NotImplementedError
-
-    def resource(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
-        raise NotImplementedError
-
-    def mount(self, value: Any, path: str, kinds: list[Mapping[str, Any]]) -> Any:
-        raise NotImplementedError
-
-    def retry_policy(self, value: Any, path: str) -> Any:
-        raise NotImplementedError
-
-    def plain(self, value: Any, path: str) -> Any:
-        """Convert a value that may be any JSON data."""
-        raise NotImplementedError
-
-
-class _Writer(_Walk):
-    """Converts an app to data."""
-
-    mapping = "a dict"
-
-    def record(self, value: Any, path: str, schema: Mapping[str, Any], cls: type) -> Any:
-        if not isinstance(value, cls):
-            self.refuse(path, f"a {cls.__name__}", value)
-            return None
-        written = {}
-        for field, field_schema in schema["properties"].items():
-            where = _field_path(path, field)
-            if "const" in field_schema:
-                written[field] = field_schema["const"]
-                continue
-            try:
-                item = getattr(value, field)
-            except Exception as e:
-                self.problems.append(f"{where}: cannot resolve the override: {e}")
-                continue
-            written[field] = self.value(item, where, field_schema)
-        return written
-
-    def resource(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
-        is_null = isinstance(value, Resource) and value == NULL_RESOURCE
-        return None if is_null else self.value(value, path, schema)
-
-    def mount(self, value: Any, path: str, kinds: list[Mapping[str, Any]]) -> Any:
-        for schema, cls in zip(kinds, _MOUNTS.values(), strict=True):
-            if isinstance(value, cls):
-                return self.record(value, path, schema, cls)
-        self.refuse(path, "a BindMount, VolumeMount or DeviceMount", value)
-        return None
-
-    def retry_policy(self, value: Any, path: str) -> Any:
-        if isinstance(value, RetryPolicy):
-            return value.name
-        self.refuse(path, "a RetryPolicy", value)
-        return None
-
-    def plain(self, value: Any, path: str) -> Any:
-        if value is None:
-            return None
-        if isinstance(value, (str, int, float)):
-            return self.plain_scalar(value, path)
-        if isinstance(value, tuple):
-            return {_TUPLE: self.list_of(value, path, self.plain)}
-        if isinstance(value, list):
-            return self.list_of(value, path, self.plain)
-        if isinstance(value, Mapping):
-            written = self.dict_of(value, path, self.plain)
-            return {_DICT: written} if list(written) in ([_TUPLE], [_DICT]) else written
-        self.problems.append(f"{path}: JSON cannot hold {_shown(value)}")
-        return None
-
-
-class _Reader(_Walk):
-    """Converts data to an app."""
-
-    mapping = "a mapping"
-    advice = "; put it in quotes"  # YAML reads unquoted no, on and 1.0 as booleans and numbers
-
-    def app(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            kind, version = value.get("kind", KIND), value.get("version", VERSION)
-            if kind != KIND:
-                self.problems.append(f"kind: expected '{KIND}', got {_shown(kind)}")
-            elif isinstance(version, bool) or not isinstance(version, int):
-                self.refuse("version", "an integer", version)
-            elif version != VERSION:
-                newer = " (written by a newer torchx-specs?)" if version > VERSION else ""
-                self.problems.append(f"version: this reads version {VERSION}, not {version}{newer}")
-            if self.problems:  # errors in the fields of another format would only confuse
-                return None
-        return self.record(value, "", _schema(), AppDef)
+        return converted
 
     def record(self, value: Any, path: str, schema: Mapping[str, Any], cls: type) -> Any:
         if not isinstance(value, Mapping):
@@ -406,38 +294,32 @@ class _Reader(_Walk):
                 hint = nearest(str(key), properties)
                 problem = f"{_field_path(path, key)}: unknown field"
                 self.problems.append(f"{problem};{hint}" if hint else problem)
-                continue
-            converted = self.value(item, _field_path(path, key), properties[key])
-            if "const" not in properties[key]:
-                read[key] = converted
+            elif "const" not in properties[key]:
+                read[key] = self.value(item, _field_path(path, key), properties[key])
         return None if missing else cls(**read)
 
     def resource(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
         if value is None:
             return NULL_RESOURCE
-        if isinstance(value, str) and value:
-            try:
-                return resource(h=value)
-            except NamedResourceNotFoundError as e:
-                self.problems.append(f"{path}: {e}")
-        elif isinstance(value, Mapping):
+        if isinstance(value, Mapping):
             return self.value(value, path, schema)
-        else:
+        if not isinstance(value, str) or not value:
             self.refuse(path, "a mapping or the name of a named resource", value)
-        return None
+            return None
+        try:
+            return resource(h=value)
+        except NamedResourceNotFoundError as e:
+            self.problems.append(f"{path}: {e}")
 
     def mount(self, value: Any, path: str, kinds: list[Mapping[str, Any]]) -> Any:
         if not isinstance(value, Mapping):
             self.refuse(path, "a mapping", value)
         elif "type" not in value:
             self.problems.append(f"{path}: missing field 'type': bind, volume or device")
-        elif value["type"] not in list(_MOUNTS):
-            self.refuse(f"{path}.type", "bind, volume or device", value["type"])
+        elif (kind := value["type"]) not in list(_MOUNTS):
+            self.refuse(f"{path}.type", "bind, volume or device", kind)
         else:
-            kind = value["type"]
-            schema = kinds[list(_MOUNTS).index(kind)]
-            return self.record(value, path, schema, _MOUNTS[kind])
-        return None
+            return self.record(value, path, kinds[list(_MOUNTS).index(kind)], _MOUNTS[kind])
 
     def retry_policy(self, value: Any, path: str) -> Any:
         policies = RetryPolicy.__members__
@@ -445,9 +327,9 @@ class _Reader(_Walk):
             return policies[value]
         hint = nearest(value, policies) if isinstance(value, str) else ""
         self.refuse(path, f"one of {', '.join(policies)}", value, f";{hint}" if hint else "")
-        return None
 
     def plain(self, value: Any, path: str) -> Any:
+        """Convert a value that may be any JSON data."""
         if isinstance(value, Mapping):
             if list(value) == [_TUPLE]:
                 return tuple(self.list_of(value[_TUPLE], f"{path}.{_TUPLE}", self.plain))
@@ -456,7 +338,58 @@ class _Reader(_Walk):
             return self.dict_of(value, path, self.plain)
         if isinstance(value, (list, tuple)):  # YAML documents may have !!python/tuple
             return type(value)(self.list_of(value, path, self.plain))
-        if value is not None and not isinstance(value, (str, int, float)):
-            self.problems.append(f"{path}: {_shown(value)} is no JSON value; put it in quotes")
+        if value is None or isinstance(value, (str, int, float)):
+            return self.plain_scalar(value, path)
+        self.problems.append(f"{path}: {_shown(value)} is no JSON value; put it in quotes")
+
+
+class _Writer(_Reader):
+    """Converts an app to a document, in the opposite direction of :class:`_Reader`."""
+
+    mapping = "a dict"
+    advice = ""
+
+    def record(self, value: Any, path: str, schema: Mapping[str, Any], cls: type) -> Any:
+        if not isinstance(value, cls):
+            self.refuse(path, f"a {cls.__name__}", value)
             return None
-        return None if value is None else self.plain_scalar(value, path)
+        written = {}
+        for field, field_schema in schema["properties"].items():
+            where = _field_path(path, field)
+            if "const" in field_schema:
+                written[field] = field_schema["const"]
+                continue
+            try:
+                item = getattr(value, field)
+            except Exception as e:
+                self.problems.append(f"{where}: cannot resolve the override: {e}")
+            else:
+                written[field] = self.value(item, where, field_schema)
+        return written
+
+    def resource(self, value: Any, path: str, schema: Mapping[str, Any]) -> Any:
+        is_null = isinstance(value, Resource) and value == NULL_RESOURCE
+        return None if is_null else self.value(value, path, schema)
+
+    def mount(self, value: Any, path: str, kinds: list[Mapping[str, Any]]) -> Any:
+        for schema, cls in zip(kinds, _MOUNTS.values(), strict=True):
+            if isinstance(value, cls):
+                return self.record(value, path, schema, cls)
+        self.refuse(path, "a BindMount, VolumeMount or DeviceMount", value)
+
+    def retry_policy(self, value: Any, path: str) -> Any:
+        if isinstance(value, RetryPolicy):
+            return value.name
+        self.refuse(path, "a RetryPolicy", value)
+
+    def plain(self, value: Any, path: str) -> Any:
+        if isinstance(value, tuple):
+            return {_TUPLE: self.list_of(value, path, self.plain)}
+        if isinstance(value, Mapping):
+            written = self.dict_of(value, path, self.plain)
+            return {_DICT: written} if list(written) in ([_TUPLE], [_DICT]) else written
+        if isinstance(value, list):
+            return self.list_of(value, path, self.plain)
+        if value is None or isinstance(value, (str, int, float)):
+            return self.plain_scalar(value, path)
+        self.problems.append(f"{path}: JSON cannot hold {_shown(value)}")

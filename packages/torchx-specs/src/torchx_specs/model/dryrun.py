@@ -37,21 +37,9 @@ class AppDryRunInfo(Generic[T]):
         first = params[0] if isinstance(params, tuple) else params
         return super().__class_getitem__(first)  # type: ignore[misc]
 
-    @property
-    def _app(self) -> AppDef | None:
-        return self.app
-
-    @_app.setter
-    def _app(self, app: AppDef | None) -> None:
-        self.app = app
-
-    @property
-    def _cfg(self) -> Mapping[str, CfgVal]:
-        return self.cfg
-
-    @_cfg.setter
-    def _cfg(self, cfg: Mapping[str, CfgVal]) -> None:
-        self.cfg = cfg
+    # The names of `app` and `cfg` in older releases.
+    _app = property(lambda self: self.app, lambda self, app: setattr(self, "app", app))
+    _cfg = property(lambda self: self.cfg, lambda self, cfg: setattr(self, "cfg", cfg))
 
     def __repr__(self) -> str:
         return self._fmt(self.request)

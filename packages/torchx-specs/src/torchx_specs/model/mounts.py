@@ -101,13 +101,11 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
 
 def _build(fields: dict[str, str]) -> BindMount | VolumeMount | DeviceMount:
     kind = fields["type"]
-    if kind == MountType.BIND.value:
-        src = os.path.expanduser(_required(fields, "src"))
-        return BindMount(src, _required(fields, "dst"), _read_only(fields))
-    if kind == MountType.VOLUME.value:
-        return VolumeMount(_required(fields, "src"), _required(fields, "dst"), _read_only(fields))
+    valid = [t.value for t in MountType]
+    if kind not in valid:
+        raise RequestError(f"invalid mount type '{kind}', must be one of {valid}")
+    src = _required(fields, "src")
     if kind == MountType.DEVICE.value:
-        src = _required(fields, "src")
         permissions = fields.get("perm", "rwm")
         for c in permissions:
             if c not in "rwm":
@@ -116,19 +114,18 @@ def _build(fields: dict[str, str]) -> BindMount | VolumeMount | DeviceMount:
                     " use r, w and m"
                 )
         return DeviceMount(src, fields.get("dst", src), permissions)
-    valid = [t.value for t in MountType]
-    raise RequestError(f"invalid mount type '{kind}', must be one of {valid}")
+    dst = _required(fields, "dst")
+    given = fields.get("readonly", "false")
+    try:
+        read_only = not given or parse_bool(given)
+    except ValueError as e:
+        raise RequestError(f"mount option 'readonly': {e}") from None
+    if kind == MountType.VOLUME.value:
+        return VolumeMount(src, dst, read_only)
+    return BindMount(os.path.expanduser(src), dst, read_only)
 
 
 def _required(fields: dict[str, str], key: str) -> str:
     if not fields.get(key):
         raise MountOptionError(f"a mount of type '{fields['type']}' needs {key}=<path>")
     return fields[key]
-
-
-def _read_only(fields: dict[str, str]) -> bool:
-    value = fields.get("readonly", "false")
-    try:
-        return not value or parse_bool(value)
-    except ValueError as e:
-        raise RequestError(f"mount option 'readonly': {e}") from None

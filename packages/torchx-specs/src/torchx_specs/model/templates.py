@@ -31,17 +31,14 @@ def is_template(text: str) -> bool:
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
     """Return ``text`` with its macros replaced; text without a macro is returned unchanged."""
-    return _substitute(text, values) if is_template(text) else text
 
-
-def _substitute(template: str, values: Mapping[str, str]) -> str:
     def replace(found: re.Match[str]) -> str:
         if found[1]:
             return "$"
         name = found[2] or found[3]
         return str(values[name]) if name in values else found[0]
 
-    return _TOKEN.sub(replace, template)
+    return _TOKEN.sub(replace, text) if is_template(text) else text
 
 
 class macros:  # noqa: N801 - a namespace of names, lower-case in every user's code
@@ -88,7 +85,7 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
             new = copy.deepcopy(role)
             new.args = [substitute(arg, values) for arg in role.args]
             new.env = {key: substitute(value, values) for key, value in role.env.items()}
-            new.metadata = _substitute_nested(role.metadata, values)
+            new.metadata = substitute_nested(role.metadata, values)
             return new
 
         def substitute(self, arg: str) -> str:
@@ -97,79 +94,18 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
 
         def to_dict(self) -> dict[str, Any]:
             """Return a dict from macro names to values."""
-            values = {
-                "img_root": self.img_root,
-                "base_img_root": self.base_img_root,
-                "app_id": self.app_id,
-                "replica_id": self.replica_id,
-            }
-            if self.rank0_env != MISSING:
-                values["rank0_env"] = self.rank0_env
+            values = dict(vars(self))
+            if self.rank0_env == MISSING:
+                del values["rank0_env"]
             return values
 
 
-def _substitute_nested(value: Any, values: Mapping[str, str]) -> Any:
+def substitute_nested(value: Any, values: Mapping[str, str]) -> Any:
+    """Return a copy of nested data with the macros in its strings substituted."""
     if isinstance(value, str):
         return substitute(value, values)
     if isinstance(value, dict):
-        return {key: _substitute_nested(item, values) for key, item in value.items()}
+        return {key: substitute_nested(item, values) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_substitute_nested(item, values) for item in value)
+        return type(value)(substitute_nested(item, values) for item in value)
     return copy.deepcopy(value)
-
-
-class RoleTemplate:
-    """A role that is searched for macros once, and rendered for thousands of replicas.
-
-    Callers may change the lists and dicts that :meth:`args`, :meth:`env` and :meth:`render` return.
-    """
-
-    def __init__(self, role: Role) -> None:
-        self.role = role
-        self._args = list(role.args)
-        self._env = dict(role.env)
-        self._arg_macros = [i for i, arg in enumerate(self._args) if is_template(arg)]
-        self._env_macros = [key for key, value in self._env.items() if is_template(value)]
-        self._metadata_macros = _has_macro(role.metadata)
-
-    @property
-    def constant(self) -> bool:
-        """True if all replicas have the same arguments, environment and metadata."""
-        return not (self._arg_macros or self._env_macros or self._metadata_macros)
-
-    def args(self, values: macros.Values) -> list[str]:
-        """Return the arguments of one replica."""
-        args = self._args.copy()
-        by_name = values.to_dict() if self._arg_macros else {}
-        for i in self._arg_macros:
-            args[i] = _substitute(args[i], by_name)
-        return args
-
-    def env(self, values: macros.Values) -> dict[str, str]:
-        """Return the environment of one replica."""
-        env = self._env.copy()
-        by_name = values.to_dict() if self._env_macros else {}
-        for key in self._env_macros:
-            env[key] = _substitute(env[key], by_name)
-        return env
-
-    def render(self, values: macros.Values) -> Role:
-        """Return the role of one replica; only arguments, environment and metadata are copied."""
-        role = copy.copy(self.role)
-        role.args = self.args(values)
-        role.env = self.env(values)
-        if self._metadata_macros:
-            role.metadata = _substitute_nested(role.metadata, values.to_dict())
-        else:
-            role.metadata = dict(role.metadata)
-        return role
-
-
-def _has_macro(value: Any) -> bool:
-    if isinstance(value, str):
-        return is_template(value)
-    if isinstance(value, dict):
-        return any(_has_macro(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(_has_macro(item) for item in value)
-    return False

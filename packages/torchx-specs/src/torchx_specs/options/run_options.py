@@ -55,16 +55,6 @@ class runopt:  # noqa: N801 - a documented name
             self._help = self._help()
         return self._help
 
-    @property
-    def is_type_list_of_str(self) -> bool:
-        """True for a list of strings."""
-        return self.opt_type is list or get_origin(self.opt_type) is list
-
-    @property
-    def is_type_dict_of_str(self) -> bool:
-        """True for a dict of strings."""
-        return self.opt_type is dict or get_origin(self.opt_type) is dict
-
     def cast_to_type(self, value: str) -> CfgVal:
         """Convert text to the type of this option.
 
@@ -75,19 +65,20 @@ class runopt:  # noqa: N801 - a documented name
         Raises:
             ValueError: The text is not a value of the option's type.
         """
-        if self.is_type_list_of_str:
+        kind = get_origin(self.opt_type) or self.opt_type
+        if kind is list:
             return [item for item in split_list(value, ",;") if item]
-        if self.is_type_dict_of_str:
+        if kind is dict:
             return dict(split_pairs(value.rstrip(" ,;"), equals=":"))
-        if self.opt_type is bool:
+        if kind is bool:
             return parse_bool(value)
-        if self.opt_type in (int, float):
-            try:
-                number: int | float = self.opt_type(value)
-            except ValueError:
-                raise ValueError(f"`{value}` is not a valid {self.opt_type.__name__}") from None
-            return number
-        return value
+        if kind not in (int, float):
+            return value
+        try:
+            number: int | float = kind(value)
+        except ValueError:
+            raise ValueError(f"`{value}` is not a valid {kind.__name__}") from None
+        return number
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, runopt):
@@ -208,9 +199,9 @@ class runopts:  # noqa: N801 - a documented name
             InvalidRunConfigException: An option is unknown, missing or of the wrong type, or is
                 given in two spellings with different values.
         """
-        unknown = {k: v for k, v in cfg.items() if ignore_unknown and not self.canonical_key(k)}
-        resolved = self._canonical({k: v for k, v in cfg.items() if k not in unknown}, cfg)
-        resolved.update(unknown)
+        resolved = self._canonical(cfg, ignore_unknown)
+        if ignore_unknown:
+            resolved.update({k: v for k, v in cfg.items() if not self.canonical_key(k)})
         for key, opt in self._opts.items():
             value = resolved.get(key)
             if opt.is_required and value is None:
@@ -243,21 +234,26 @@ class runopts:  # noqa: N801 - a documented name
             InvalidRunConfigException: The text does not have this form, a value is of the wrong
                 type, or an option is unknown and ``ignore_unknown`` is False.
         """
-        given = self._split_cfg(cfg_str)
-        known: dict[str, str] = {}
-        for key, value in given.items():
-            if self.canonical_key(key) is None and ignore_unknown:
+        try:
+            pairs = split_pairs(cfg_str)
+        except ValueError as e:
+            raise InvalidRunConfigException(str(e), cfg_str.partition("=")[0].strip(), {}) from None
+        given: dict[str, str] = {}
+        for key, value in pairs:
+            if given.setdefault(key, value) != value:
+                raise InvalidRunConfigException(f"Run option: {key} is given twice", key, given)
+            if ignore_unknown and not self.canonical_key(key):
                 import logging
 
                 logging.getLogger(__name__).warning(
                     "unknown run option `%s` dropped;%s valid options: %s",
                     key,
                     nearest(key, self._opts),
-                    _names(self._opts),
+                    self._names(),
                 )
-            else:
-                known[key] = value
-        return self._canonical(known, given, self._cast)
+        return self._canonical(
+            given, ignore_unknown, lambda key, value: self._opts[key].cast_to_type(value)
+        )
 
     def cfg_from_json_repr(self, json_repr: str, ignore_unknown: bool = False) -> dict[str, CfgVal]:
         """Return the options in a JSON object; items of lists and dicts become strings.
@@ -278,22 +274,26 @@ class runopts:  # noqa: N801 - a documented name
             raise InvalidRunConfigException(f"options are not valid JSON: {e}", "", {}) from None
         if not isinstance(data, dict):
             raise InvalidRunConfigException("options must be a JSON object", "", {})
-        known = {k: v for k, v in data.items() if not ignore_unknown or self.canonical_key(k)}
-        return self._canonical(known, data, _with_text_items)
+        return self._canonical(data, ignore_unknown, lambda _, value: _with_text_items(value))
 
     def _canonical(
         self,
-        cfg: Mapping[str, Any],
         given: Mapping[str, Any],
-        convert: Callable[[str, Any, Mapping[str, Any]], CfgVal] = lambda key, value, given: value,
+        drop_unknown: bool,
+        convert: Callable[[str, Any], CfgVal] = lambda key, value: value,
     ) -> dict[str, CfgVal]:
-        """Return ``cfg`` with registered keys and converted values; ``given`` is for errors."""
+        """Return the given options with registered keys and converted values."""
         canonical: dict[str, CfgVal] = {}
-        for name, value in cfg.items():
+        for name, value in given.items():
             key = self.canonical_key(name)
+            if key is None and drop_unknown:
+                continue
             if key is None:
                 raise self._unknown(name, given)
-            converted = convert(key, value, given)
+            try:
+                converted = convert(key, value)
+            except ValueError as e:
+                raise InvalidRunConfigException(f"Run option: {key}: {e}", key, given) from None
             if canonical.setdefault(key, converted) != converted:
                 from torchx_specs.redaction import masked_value
 
@@ -308,35 +308,19 @@ class runopts:  # noqa: N801 - a documented name
     def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
         return InvalidRunConfigException(
             f"Unknown run option `{name}`.{nearest(name, self._opts)}"
-            f" Valid options are: {_names(self._opts)}",
+            f" Valid options are: {self._names()}",
             name,
             cfg,
         )
 
-    def _cast(self, key: str, value: str, given: Mapping[str, Any]) -> CfgVal:
-        try:
-            return self._opts[key].cast_to_type(value)
-        except ValueError as e:
-            raise InvalidRunConfigException(f"Run option: {key}: {e}", key, given) from None
-
-    @staticmethod
-    def _split_cfg(text: str) -> dict[str, str]:
-        try:
-            pairs = split_pairs(text)
-        except ValueError as e:
-            raise InvalidRunConfigException(str(e), text.partition("=")[0].strip(), {}) from None
-        given: dict[str, str] = {}
-        for key, value in pairs:
-            if given.setdefault(key, value) != value:
-                raise InvalidRunConfigException(f"Run option: {key} is given twice", key, given)
-        return given
+    def _names(self) -> str:
+        return ", ".join(sorted(self._opts)) or "(none declared)"
 
     def __repr__(self) -> str:
         required = [(k, o) for k, o in self._opts.items() if o.is_required]
         optional = [(k, o) for k, o in self._opts.items() if not o.is_required]
-        usage = [f"{k}={k.upper()}" for k, _ in required] + [
-            f"[{k}={k.upper()}]" for k, _ in optional
-        ]
+        usage = [f"{k}={k.upper()}" for k, _ in required]
+        usage += [f"[{k}={k.upper()}]" for k, _ in optional]
         out = f"    usage:\n        {','.join(usage)}"
         for title, opts in (("required", required), ("optional", optional)):
             if opts:
@@ -348,11 +332,7 @@ class runopts:  # noqa: N801 - a documented name
         return out
 
 
-def _with_text_items(key: str, value: Any, given: Mapping[str, Any]) -> CfgVal:
+def _with_text_items(value: Any) -> CfgVal:
     if isinstance(value, list):
         return [str(item) for item in value]
     return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def _names(opts: Mapping[str, object]) -> str:
-    return ", ".join(sorted(opts)) or "(none declared)"

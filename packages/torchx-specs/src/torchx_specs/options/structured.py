@@ -70,8 +70,15 @@ class StructuredOpts(Mapping[str, CfgVal]):
                 given = [s for s in spellings if s in cfg]
                 used.update(given)
                 if given:
-                    _check_equal(given, cfg)
                     value = cfg[given[0]]
+                    for other in given[1:]:
+                        if cfg[other] != value:
+                            raise InvalidRunConfigException(
+                                f"Run option `{given[0]}` is given in two spellings with different"
+                                f" values (also as `{other}`)",
+                                given[0],
+                                cfg,
+                            )
                     if value is not None or not _needs_factory(cls, f):
                         kwargs[f.name] = value
                 continue
@@ -86,17 +93,28 @@ class StructuredOpts(Mapping[str, CfgVal]):
         return kwargs
 
     @classmethod
+    def _add_options(cls, opts: runopts, prefix: str, required: bool) -> None:
+        """Add the options to ``opts``; in an optional group, no option is required."""
+        for f in _option_fields(cls):
+            group = _group_type(cls, f)
+            key = prefix + _cfg_key(f)
+            needed = required and _is_required(f)
+            if group is not None:
+                group._add_options(opts, f"{key}.", needed)
+                continue
+            opts.add(
+                key,
+                type_=_unwrap_optional(_hints(cls)[f.name]),
+                help=partial(_help_of, cls, f.name),
+                default=f.default if f.default is not MISSING else None,
+                required=needed,
+            )
+
+    @classmethod
     def as_runopts(cls) -> runopts:
         """Return the options as :class:`~torchx_specs.runopts`."""
         opts = runopts()
-        for key, owner, f, required in _flat_fields(cls, "", True):
-            opts.add(
-                key,
-                type_=_unwrap_optional(_hints(owner)[f.name]),
-                help=partial(_help_of, owner, f.name),
-                default=f.default if f.default is not MISSING else None,
-                required=required,
-            )
+        cls._add_options(opts, "", True)
         return opts
 
     @classmethod
@@ -190,22 +208,6 @@ def _is_required(f: Field[Any]) -> bool:
     return f.default is MISSING and f.default_factory is MISSING
 
 
-def _flat_fields(
-    cls: type, prefix: str, required: bool
-) -> Iterator[tuple[str, type, Field[Any], bool]]:
-    """Yield key, class and field of each option, and whether it is required.
-
-    An option in a group is required only if the group is also required.
-    """
-    for f in _option_fields(cls):
-        group = _group_type(cls, f)
-        needed = required and _is_required(f)
-        if group is None:
-            yield prefix + _cfg_key(f), cls, f, needed
-        else:
-            yield from _flat_fields(group, f"{prefix}{_cfg_key(f)}.", needed)
-
-
 def _differs_from_defaults(group: type[StructuredOpts], given: Mapping[str, Any]) -> bool:
     """Return True if a value in ``given`` is neither None nor the default of its option."""
     return any(
@@ -220,17 +222,6 @@ def _needs_factory(cls: type, f: Field[Any]) -> bool:
     if f.default_factory is MISSING:
         return False
     return type(None) not in get_args(_hints(cls)[f.name])
-
-
-def _check_equal(spellings: list[str], cfg: Mapping[str, CfgVal]) -> None:
-    for other in spellings[1:]:
-        if cfg[other] != cfg[spellings[0]]:
-            raise InvalidRunConfigException(
-                f"Run option `{spellings[0]}` is given in two spellings with different values"
-                f" (also as `{other}`)",
-                spellings[0],
-                cfg,
-            )
 
 
 def _help_of(cls: type, field_name: str) -> str:
@@ -259,13 +250,11 @@ def _own_docstrings(cls: type) -> dict[str, str]:
         return {}
     body = next((node.body for node in tree.body if isinstance(node, ast.ClassDef)), [])
     docs: dict[str, str] = {}
-    for before, after in itertools.pairwise(body):
-        if (
-            isinstance(before, ast.AnnAssign)
-            and isinstance(before.target, ast.Name)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
-            and isinstance(after.value.value, str)
-        ):
-            docs[before.target.id] = inspect.cleandoc(after.value.value)
+    for pair in itertools.pairwise(body):
+        match pair:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                docs[name] = inspect.cleandoc(text)
     return docs

@@ -34,10 +34,7 @@ class _Factories(MutableMapping[str, ResourceFactory]):
         if name in self._written:
             return self._written[name]
         plugin = _plugins().find(name)
-        if plugin is not None:
-            factory: ResourceFactory = plugin.load()
-            return factory
-        return self._lower_priority()[name]
+        return plugin.load() if plugin else self._lower_priority()[name]
 
     def __setitem__(self, name: str, factory: ResourceFactory) -> None:
         self._written[name] = factory
@@ -54,7 +51,7 @@ class _Factories(MutableMapping[str, ResourceFactory]):
     def __contains__(self, name: object) -> bool:
         return name in self._written or name in _plugins().names() or name in self._lower_priority()
 
-    def clear_written(self) -> None:
+    def clear(self) -> None:
         """Remove the factories that this process added."""
         self._written.clear()
 
@@ -99,9 +96,7 @@ def lookup(name: str) -> Resource:
     """
     if name in _NULL_NAMES:
         return NULL_RESOURCE
-    registered = name
-    if name not in _named_resource_factories:
-        registered = _fold(name)
+    registered = name if name in _named_resource_factories else _fold(name)
     made = _named_resource_factories[registered]()
     if NAME_TAG in made.tags:
         return made
@@ -111,19 +106,23 @@ def lookup(name: str) -> Resource:
 
 
 def _fold(name: str) -> str:
-    known = list(_named_resource_factories)
-    folded = [n for n in known if n.lower() == name.lower()]
+    folded = _spelled_like(name)
     if len(folded) == 1:
         return folded[0]
     if folded:
         raise NamedResourceNotFoundError(
             f"named resource `{name}` is ambiguous, it could be any of: {', '.join(sorted(folded))}"
         )
+    known = list(_named_resource_factories)
     hint = nearest(name, known).replace("'", "`")
     raise NamedResourceNotFoundError(
         f"No named resource found for `{name}`."
         + (hint.replace(" did", " Did") if hint else f" Known names: {', '.join(sorted(known))}")
     )
+
+
+def _spelled_like(name: str) -> list[str]:
+    return [known for known in _named_resource_factories if known.lower() == name.lower()]
 
 
 class NamedResources(Mapping[str, Resource]):
@@ -140,11 +139,7 @@ class NamedResources(Mapping[str, Resource]):
         return lookup(name)
 
     def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str):
-            return False
-        if name in _NULL_NAMES or name in _named_resource_factories:
-            return True
-        return any(n.lower() == name.lower() for n in _named_resource_factories)
+        return isinstance(name, str) and (name in _NULL_NAMES or bool(_spelled_like(name)))
 
     def __iter__(self) -> Iterator[str]:
         yield from _named_resource_factories
@@ -165,8 +160,7 @@ class NamedResources(Mapping[str, Resource]):
         """Remove the resources that this process added, and reload the plugins (for tests)."""
         from torchx_specs.plugins.manager import set_manager
 
-        assert isinstance(_named_resource_factories, _Factories)  # noqa: S101 - for type checkers
-        _named_resource_factories.clear_written()
+        _named_resource_factories.clear()
         set_manager(None)
 
     def __repr__(self) -> str:

@@ -24,15 +24,9 @@ def read_in_threads(
     replicas: Iterable[Replica],
     should_tail: bool = False,
 ) -> Iterator[tuple[Replica, Iterable[str] | Exception]]:
-    """Yield blocks of lines of several logs as they arrive, each log read by a thread.
+    """Read each log in a thread, and yield blocks of lines as ``Scheduler.log_blocks`` does.
 
-    Args:
-        read: Returns the lines of one replica's log.
-        replicas: Role and index of each replica.
-        should_tail: Whether ``read`` follows the log; each line is then yielded without delay.
-
-    Yields:
-        The replica, and some of its lines or the error that ended its log.
+    With ``should_tail``, each line is yielded without delay.
     """
     return _ThreadedReader(read, replicas, should_tail).blocks()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -11,7 +10,6 @@ from torchx_specs.options.run_options import CfgVal, runopts
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef, Role
     from torchx_specs.model.dryrun import AppDryRunInfo
-    from torchx_specs.workspace.spec import Workspace
 
 T = TypeVar("T")
 
@@ -25,9 +23,6 @@ class WorkspaceMixin(Generic[T]):
     Implement :meth:`caching_build_workspace_and_update_role`. If the build result has to be
     uploaded, also implement :meth:`dryrun_push_images` and :meth:`push_images`.
     """
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)
 
     def workspace_opts(self) -> runopts:
         """Return the options for building workspaces."""
@@ -116,18 +111,3 @@ class WorkspaceMixin(Generic[T]):
     def push_images(self, images_to_push: T) -> None:
         """Upload the images that :meth:`dryrun_push_images` returned."""
         raise NotImplementedError(f"{type(self).__qualname__} does not push images")
-
-
-def pin_workspace_images(app: AppDef, images: Mapping[tuple[str, Workspace], str]) -> AppDef:
-    """Return a copy of ``app`` with roles that use previously built images.
-
-    Args:
-        app: The app.
-        images: ``{(image, workspace): built image}``, as ``Runner.build_workspace`` returns it.
-    """
-    pinned = copy.deepcopy(app)
-    for role in pinned.roles:
-        if role.workspace and (built := images.get((role.image, role.workspace))):
-            role.image = built
-            role.workspace = None
-    return pinned

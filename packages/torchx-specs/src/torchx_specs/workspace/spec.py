@@ -82,30 +82,30 @@ class Workspace:
         """
         if not workspace:
             return Workspace({})
-        if not _may_be_yaml_collection(workspace):
-            return Workspace({workspace.strip(): ""})
+        text = workspace.strip()
+        if not ("\n" in text or ": " in text or text.endswith(":") or text[:1] in "{[\"'"):
+            return Workspace({text: ""})
         from torchx_specs.formats.documents import parse_yaml
 
+        where = f"workspace '{workspace}'"
         try:
-            data = parse_yaml(workspace, f"workspace '{workspace}'")
+            data = parse_yaml(workspace, where)
         except RequestError as e:
             raise WorkspaceError(str(e)) from None
         if isinstance(data, str):
             return Workspace({data: ""})
         if not isinstance(data, Mapping):
             raise WorkspaceError(
-                f"workspace '{workspace}' must be a path or a mapping of paths to sub-directories,"
+                f"{where} must be a path or a mapping of paths to sub-directories,"
                 f" not a {type(data).__name__}"
             )
-        projects: dict[str, str] = {}
         for source, target in data.items():
             if isinstance(target, (Mapping, list, tuple)):
                 raise WorkspaceError(
-                    f"workspace '{workspace}': the sub-directory of '{source}' must be text, not a"
+                    f"{where}: the sub-directory of '{source}' must be text, not a"
                     f" {type(target).__name__}"
                 )
-            projects[str(source)] = "" if target is None else str(target)
-        return Workspace(projects)
+        return Workspace({str(k): "" if v is None else str(v) for k, v in data.items()})
 
 
 class WorkingDirectory(Workspace):
@@ -117,8 +117,3 @@ class WorkingDirectory(Workspace):
     def now(cls) -> WorkingDirectory:
         """Return the working directory of this process."""
         return cls({os.getcwd(): ""})
-
-
-def _may_be_yaml_collection(text: str) -> bool:
-    stripped = text.strip()
-    return "\n" in stripped or ": " in stripped or stripped.endswith(":") or stripped[:1] in "{[\"'"

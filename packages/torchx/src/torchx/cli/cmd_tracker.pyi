@@ -1,8 +1,8 @@
 # Type stub: the names of the module beside it.
+
+class CmdTracker(_WrappedCommand_): ...
 from torchx.cli._wrapped import WrappedCommand as _WrappedCommand_
 from torchx.cli.cmd_base import SubCommand as SubCommand
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_specs.trackers.api import TrackerBase as TrackerBase
-from torchx_specs.trackers.lookup import build_trackers as build_trackers
-
-class CmdTracker(_WrappedCommand_): ...
+from torchx_tracker.trackers import build_trackers as build_trackers

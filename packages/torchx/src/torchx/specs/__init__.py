@@ -12,6 +12,8 @@ forward(
         "_NamedResourcesLibrary": "torchx_specs.resources.registry:NamedResources",
         "GENERIC_NAMED_RESOURCES": "torchx_specs.named_resources_generic:NAMED_RESOURCES",
         "AWS_NAMED_RESOURCES": "torchx_resources_aws:NAMED_RESOURCES",
+        "TORCHX_HOME": "torchx_kit.home",
+        "get_type_name": "torchx._legacy_types",
         "import_attr": "torchx._modules",
         "load_group": "torchx.util.entrypoints",
     },

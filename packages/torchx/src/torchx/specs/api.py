@@ -14,7 +14,8 @@ forward(
     names={
         "_null_resource": "torchx._legacy_specs",
         "to_dict": "torchx._legacy_types",
-        "get_type_name": "torchx_specs.options.type_names",
+        "get_type_name": "torchx._legacy_types",
+        "TORCHX_HOME": "torchx_kit.home",
         "T": "torchx_specs.model.dryrun",
         "YELLOW_BOLD": "torchx._legacy_specs",
         "RESET": "torchx._legacy_specs",

@@ -22,7 +22,7 @@ from torchx_specs.errors import TrackerError as TrackerError
 from torchx_specs.errors import UnknownAppException as UnknownAppException
 from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerException
 from torchx_specs.errors import WorkspaceError as WorkspaceError
-from torchx_specs.home import TORCHX_HOME as TORCHX_HOME
+from torchx_kit.home import TORCHX_HOME as TORCHX_HOME
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role
@@ -54,13 +54,12 @@ from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
 from torchx_specs.model.status import RoleStatus as RoleStatus
 from torchx_specs.model.status import is_started as is_started
 from torchx_specs.model.status import is_terminal as is_terminal
-from torchx_specs.model.templates import RoleTemplate as RoleTemplate
 from torchx_specs.model.templates import macros as macros
 from torchx_specs.options.run_options import CfgVal as CfgVal
 from torchx_specs.options.run_options import runopt as runopt
 from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
-from torchx_specs.options.type_names import get_type_name as get_type_name
+from torchx._legacy_types import get_type_name as get_type_name
 from torchx_specs.resources.capabilities import CapabilityKey as CapabilityKey
 from torchx_specs.resources.registry import ResourceFactory as ResourceFactory
 from torchx_specs.resources.registry import _named_resource_factories as _named_resource_factories

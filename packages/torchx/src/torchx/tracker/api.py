@@ -8,6 +8,7 @@ forward(
     __name__,
     "torchx_tracker",
     "torchx_specs.trackers.api",
+    "torchx_tracker.trackers",
     "torchx_specs.trackers.lookup",
     "torchx_specs.settings",
     names={

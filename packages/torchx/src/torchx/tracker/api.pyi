@@ -9,8 +9,8 @@ from torchx_specs.trackers.api import Lineage as Lineage
 from torchx_specs.trackers.api import TrackerArtifact as TrackerArtifact
 from torchx_specs.trackers.api import TrackerBase as TrackerBase
 from torchx_specs.trackers.api import TrackerSource as TrackerSource
-from torchx_specs.trackers.lookup import build_trackers as build_trackers
-from torchx_specs.trackers.lookup import trackers_from_environ as trackers_from_environ
 from torchx_tracker.api import AppRun as AppRun
 from torchx_tracker.api import AppRunTrackableSource as AppRunTrackableSource
 from torchx_tracker.api import app_run_from_env as app_run_from_env
+from torchx_tracker.trackers import build_trackers as build_trackers
+from torchx_tracker.trackers import trackers_from_environ as trackers_from_environ

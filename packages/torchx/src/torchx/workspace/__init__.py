@@ -9,6 +9,7 @@ forward(
     "torchx_specs.workspace",
     names={
         "MultiWorkspaceMixin": "torchx._legacy_workspace",
+        "pin_workspace_images": "torchx_runner.workspaces",
         "walk_workspace": "torchx_kit.workspace",
     },
     exported=(

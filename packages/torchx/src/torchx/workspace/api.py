@@ -12,6 +12,7 @@ forward(
     "torchx_specs",
     names={
         "MultiWorkspaceMixin": "torchx._legacy_workspace",
+        "pin_workspace_images": "torchx_runner.workspaces",
         "PkgInfo": "torchx._legacy_workspace",
         "WorkspaceBuilder": "torchx._legacy_workspace",
         "PackageType": "torchx._legacy_workspace",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from torchx_specs.errors import TrackerError
 
 _PREFIX = "data:"
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/:")
 
 
 def to_data_uri(text: str) -> str:
@@ -19,8 +18,9 @@ def to_data_uri(text: str) -> str:
     >>> to_data_uri("root_path=/tmp/${x}")
     'data:,root_path%3D/tmp/%24%7Bx%7D'
     """
-    encoded = (chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode())
-    return f"{_PREFIX},{''.join(encoded)}"
+    from urllib.parse import quote
+
+    return f"{_PREFIX},{quote(text, safe='/:')}"
 
 
 def from_data_uri(config: str) -> str | None:

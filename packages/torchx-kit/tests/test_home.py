@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from torchx_specs import TORCHX_HOME
+from torchx_kit.home import TORCHX_HOME, home_path
 from torchx_specs.errors import ConfigError
-from torchx_specs.home import home_path
 
 
 class TestHome:
