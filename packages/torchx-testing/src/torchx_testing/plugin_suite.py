@@ -68,7 +68,7 @@ from torchx_specs.plugins import get_manager
 manager = get_manager()
 before = set(sys.modules)
 for hook in ("schedulers", "named_resources", "components", "trackers", "commands", "workspaces",
-             "event_handlers"):
+             "pruners", "event_handlers"):
     list(getattr(manager, hook)())
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
@@ -107,6 +107,7 @@ class PluginConformance(Suite):
             manager.trackers(),
             manager.commands(),
             manager.workspaces(),
+            manager.pruners(),
             manager.event_handlers(),
         ):
             assert not catalog.conflicts, f"one name twice: {sorted(catalog.conflicts)}"

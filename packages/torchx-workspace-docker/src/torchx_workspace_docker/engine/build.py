@@ -22,8 +22,13 @@ from torchx_workspace_docker.engine.client import (
     registry_login,
 )
 from torchx_workspace_docker.engine.load import load_image
-from torchx_workspace_docker.engine.previous import plan_increment
-from torchx_workspace_docker.image_config import LABEL_BASE, LABEL_VERSION, working_folder
+from torchx_workspace_docker.engine.previous import plan_increment, workspace_key
+from torchx_workspace_docker.image_config import (
+    LABEL_BASE,
+    LABEL_VERSION,
+    LABEL_WORKSPACE,
+    working_folder,
+)
 from torchx_workspace_docker.layer import disk_errors, temporary_folder
 from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.progress import Progress
@@ -179,7 +184,14 @@ def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:
     except docker.errors.NotFound:
         return ""
     labels = found["Config"].get("Labels") or {}
-    return str(found["Id"]) if labels.get(LABEL_BASE) == base else ""
+    if labels.get(LABEL_BASE) != base:
+        return ""
+    try:
+        # This sets the time of the image's tag, so that no pruner removes the image now.
+        client.api.tag(image, *image.rsplit(":", 1))
+    except docker.errors.NotFound:
+        return ""  # A pruner has just removed the image.
+    return str(found["Id"])
 
 
 def _warn_of_another_architecture(
@@ -248,7 +260,11 @@ def _docker_build(
                 forcerm=True,  # Remove intermediate containers after a failure too.
                 decode=True,
                 tag=image,
-                labels={LABEL_VERSION: __version__, LABEL_BASE: str(base["Id"])},
+                labels={
+                    LABEL_VERSION: __version__,
+                    LABEL_BASE: str(base["Id"]),
+                    LABEL_WORKSPACE: workspace_key(plan.base, workspace),
+                },
             )
             _log_build(image, events, bool(cfg.get("quiet")))
     return str(client.api.inspect_image(image)["Id"])

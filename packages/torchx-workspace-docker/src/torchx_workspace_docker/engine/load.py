@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_workspace_docker.archive import tar_chunks, tar_header, tar_size
 from torchx_workspace_docker.engine.client import read_events
-from torchx_workspace_docker.engine.previous import layers_of, plan_increment
-from torchx_workspace_docker.image_config import patched_config, working_folder
+from torchx_workspace_docker.engine.previous import layers_of, plan_increment, workspace_key
+from torchx_workspace_docker.image_config import (
+    LABEL_WORKSPACE,
+    patched_config,
+    working_folder,
+)
 from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.progress import Progress
 
@@ -53,7 +57,8 @@ def load_image(
         WorkspaceError: The engine refuses the image, or the workspace has changed meanwhile.
     """
     increment = plan_increment(client, plan, base, workspace)
-    archive = _image_archive(image, plan, increment.files, base, increment.parent, progress)
+    labels = {LABEL_WORKSPACE: workspace_key(plan.base, workspace)}
+    archive = _image_archive(image, plan, increment.files, base, increment.parent, labels, progress)
     for _ in read_events(f"load {image}", client.api.load_image(archive, quiet=True)):
         pass
     loaded = str(client.api.inspect_image(image)["Id"])
@@ -67,6 +72,7 @@ def _image_archive(
     files: Sequence[WorkspaceFile],
     base: Mapping[str, Any],
     parent: Mapping[str, Any],
+    labels: Mapping[str, str],
     progress: Progress,
 ) -> Iterator[bytes]:
     """Yield an archive in the format of ``docker save`` that has only the new layer.
@@ -95,9 +101,9 @@ def _image_archive(
         progress.advance(len(block))
     check_unchanged(plan)
     layers = [*layers_of(parent), f"sha256:{digest.hexdigest()}"]
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     added = layers[len(layers_of(base)) :]
-    config = patched_config(_config(base), added, str(base["Id"]), now)
+    config = patched_config(_config(base), added, str(base["Id"]), now, labels)
     manifest = [
         {
             "Config": "config.json",
