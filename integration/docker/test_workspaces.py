@@ -180,7 +180,7 @@ def test_prune_removes_only_unused_images_of_workspaces(
         return {one.name: one for one in pruning.unused_images(query)}
 
     (project / "large").write_bytes(os.urandom(1 << 20))
-    user_image = "mine:latest"
+    user_image = "users-own:latest"
     apps, names = [], []
     try:
         for text in ("1", "2", "3", "4"):
@@ -188,7 +188,7 @@ def test_prune_removes_only_unused_images_of_workspaces(
             apps.append(app_id)
             names.append(name)
             if text == "2":
-                api.tag(name, "mine", "latest")
+                api.tag(name, "users-own", "latest")
         assert found(PruneQuery(0.0)) == {}  # a submission may still need them
         monkeypatch.setattr(pruning, "MIN_AGE", -1.0)
         assert found(PruneQuery()) == {}  # all are younger than an hour
@@ -246,7 +246,7 @@ def test_prune_keeps_images_that_users_made_from_images_of_workspaces(
     (name,) = images()
     derived = f"torchx-workspace:{'0' * 64}"  # even under a name like those of TorchX
     dockerfile = io.BytesIO(f"FROM {name}\nENV MINE=1\n".encode())
-    for event in api.build(fileobj=dockerfile, tag=derived, decode=True):
+    for event in api.build(fileobj=dockerfile, tag=derived, decode=True, rm=True):
         assert "error" not in event, event
     monkeypatch.setattr(pruning, "MIN_AGE", -1.0)
     found = {one.name for one in pruning.unused_images(PruneQuery(0.0, include_newest=True))}

@@ -32,6 +32,7 @@ from torchx_cli.output.app_data import (
     warn_of_secrets,
 )
 from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
+from torchx_cli.output.progress import shown_progress
 from torchx_cli.output.standard_streams import read_utf8, write_utf8
 from torchx_cli.output.status_data import run_data
 from torchx_cli.runner_context import open_runner
@@ -243,7 +244,8 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
             _dryrun(runner, request, app)
             return
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
-        with redirect_stdout(sys.stderr):  # only the handle is printed on standard output
+        # Only the handle is printed on standard output.
+        with redirect_stdout(sys.stderr), shown_progress(request.output_format):
             if app is not None:
                 handle = str(runner.run(app, *target))
             else:

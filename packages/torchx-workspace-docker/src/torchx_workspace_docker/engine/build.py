@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
+from torchx_kit.images.transfers import with_progress
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE
 from torchx_specs.errors import WorkspaceError, one_line
 from torchx_specs.options.run_options import CfgVal
@@ -31,7 +32,7 @@ from torchx_workspace_docker.image_config import (
 )
 from torchx_workspace_docker.layer import disk_errors, temporary_folder
 from torchx_workspace_docker.plan import Plan, check_unchanged
-from torchx_workspace_docker.progress import Progress
+from torchx_workspace_docker.references import short_name
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -88,7 +89,8 @@ def push_from_engine(image: str, cfg: Mapping[str, CfgVal]) -> str:
     digest = ""
     action = f"push {image}"
     with contextlib.closing(connect()) as client, engine_errors(action):
-        events = client.api.push(image, stream=True, decode=True, auth_config=registry_login(image))
+        pushed = client.api.push(image, stream=True, decode=True, auth_config=registry_login(image))
+        events = with_progress(short_name(image), pushed, bool(cfg.get("quiet")))
         for event in read_events(action, events):
             digest = str((event.get("aux") or {}).get("Digest") or digest)
     return digest
@@ -127,8 +129,7 @@ def _build(
         built = _docker_build(client, image, plan, parent, increment.files, base, workspace, cfg)
         increment.remember(built)
         return built
-    with Progress(image, bool(cfg.get("quiet"))) as progress:
-        return load_image(client, image, plan, base, workspace, progress)
+    return load_image(client, image, plan, base, workspace, bool(cfg.get("quiet")))
 
 
 def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
@@ -138,13 +139,13 @@ def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> 
     pull = str(cfg.get("pull") or "always")
     failure = ""
     if not image.startswith("sha256:") and pull == "always":
-        failure = _pull(client, image)
+        failure = _pull(client, image, bool(cfg.get("quiet")))
     try:
         return dict(client.api.inspect_image(image))
     except docker.errors.NotFound:
         pass
     if pull == "missing":
-        failure = _pull(client, image)
+        failure = _pull(client, image, bool(cfg.get("quiet")))
         with contextlib.suppress(docker.errors.NotFound):
             return dict(client.api.inspect_image(image))
     reason = f": {failure}" if failure else ""
@@ -153,20 +154,21 @@ def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> 
     )
 
 
-def _pull(client: DockerClient, image: str) -> str:
+def _pull(client: DockerClient, image: str, quiet: bool) -> str:
     """Pull an image; return the reason if that fails, otherwise an empty string."""
     import docker.errors
     from docker.utils import parse_repository_tag
 
     repository, tag = parse_repository_tag(image)
     try:
-        events = client.api.pull(
+        pulled = client.api.pull(
             repository,
             tag=tag or "latest",
             stream=True,
             decode=True,
             auth_config=registry_login(image),
         )
+        events = with_progress(image, pulled, quiet)
         errors = [one_line(event["error"]) for event in events if "error" in event]
         return errors[0] if errors else ""
     except docker.errors.APIError as e:

@@ -105,8 +105,9 @@ class _Image:
 
     @property
     def name(self) -> str:
-        """The first tag, or the id of an image without tags."""
-        return self.tags[0] if self.tags else self.id
+        """A tag, those of TorchX first, or the id of an image without tags."""
+        ordered = sorted(self.tags, key=lambda tag: _OWN_TAG.fullmatch(tag) is None)
+        return ordered[0] if ordered else self.id
 
     def size_without(self, others: Iterable[_Image]) -> int | None:
         """Return the size of the layers that no other image has, in bytes; None if unknown.

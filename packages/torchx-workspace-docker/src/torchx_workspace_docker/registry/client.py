@@ -101,8 +101,22 @@ class Registry:
             raise self._wrong_content(repository, digest)
         return parse_config(data, f"{self.name}/{repository}@{digest}")
 
-    def download(self, repository: str, digest: str, size: int, out: IO[bytes]) -> None:
+    def download(
+        self,
+        repository: str,
+        digest: str,
+        size: int,
+        out: IO[bytes],
+        progress: Callable[[int], None] = lambda received: None,
+    ) -> None:
         """Write the content of a blob to a file, and check size and digest.
+
+        Args:
+            repository: The repository.
+            digest: The digest of the blob.
+            size: The size of the blob, in bytes.
+            out: The file.
+            progress: As for :meth:`upload`, with the received bytes.
 
         Raises:
             RegistryError: The registry does not answer, or sends other content.
@@ -111,19 +125,22 @@ class Registry:
         for attempt in range(connection.ATTEMPTS):
             out.seek(0)
             out.truncate()
-            received = hashlib.sha256()
+            received, count = hashlib.sha256(), _Count(progress)
             response = self._request("GET", url, repository, expected=(200,), stream=True)
             try:
                 for chunk in response.stream(size):
                     received.update(chunk)
                     out.write(chunk)
+                    count.add(len(chunk))
             except HTTPError as e:
                 if attempt == connection.ATTEMPTS - 1:
                     raise self._connection.unreachable(f"GET {repository}@{digest}", e) from e
                 self._connection.pause(attempt)
+                count.add(-count.total)
                 continue
             if f"sha256:{received.hexdigest()}" == digest:
                 return
+            count.add(-count.total)
         raise self._wrong_content(repository, digest)
 
     # -- writing
@@ -351,7 +368,7 @@ class Registry:
 
 
 class _Count:
-    """Counts the sent bytes, and reports every change."""
+    """Counts the bytes of a transfer, and reports every change."""
 
     def __init__(self, report: Callable[[int], None]) -> None:
         self.total = 0
