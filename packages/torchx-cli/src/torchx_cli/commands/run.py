@@ -32,7 +32,6 @@ from torchx_cli.output.app_data import (
     warn_of_secrets,
 )
 from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
-from torchx_cli.output.progress import shown_progress
 from torchx_cli.output.standard_streams import read_utf8, write_utf8
 from torchx_cli.output.status_data import run_data
 from torchx_cli.runner_context import open_runner
@@ -243,6 +242,8 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
         if request.dryrun:
             _dryrun(runner, request, app)
             return
+        from torchx_cli.output.progress import shown_progress  # not for dry runs
+
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
         # Only the handle is printed on standard output.
         with redirect_stdout(sys.stderr), shown_progress(request.output_format):

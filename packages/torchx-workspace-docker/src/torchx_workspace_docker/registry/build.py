@@ -15,6 +15,7 @@ from torchx_kit.workspace import WorkspaceFile
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.progress import Step
+from torchx_workspace_docker.archive import tar_size
 from torchx_workspace_docker.build_cache import recall, remember
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import (
@@ -208,7 +209,7 @@ def _add_layer(
     if cached is not None and destination.has_blob(target.repository, cached["digest"]):
         return Layer("", cached["size"], cached["digest"], cached["diff_id"])
     name = short_name(str(target))
-    with Step(f"packing {name}", sum(entry.size for entry in files), quiet=quiet) as step:
+    with Step(f"packing {name}", tar_size(files, root), quiet=quiet) as step:
         layer = make_layer(files, root, os.path.join(folder, "layer"), progress=step.advance)
     if not destination.has_blob(target.repository, layer.digest):
         with (
