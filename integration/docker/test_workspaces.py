@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torchx_sched_docker.scheduler import DockerScheduler
 from torchx_specs import AppDef, AppState, Role, Workspace
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.schedulers import DescribeAppResponse
-from torchx_specs.workspace import Prunable, PruneQuery
+from torchx_specs.workspace.pruning import Prunable, PruneQuery
 from torchx_workspace_docker.engine import pruning
 
 Ended = Callable[[str], DescribeAppResponse]
@@ -203,8 +204,9 @@ def test_prune_removes_only_unused_images_of_workspaces(
         assert second[names[1]].reason == f"it has the tag {user_image} too"
         for one in (second[names[0]], second[names[2]]):
             assert one.remove is not None
-            one.remove()
-            one.remove()  # a second prune at the same time
+            with ThreadPoolExecutor(2) as pool:  # two prunes at the same time
+                for call in [pool.submit(one.remove) for _ in range(2)]:
+                    call.result()
         assert images().keys() == {names[1], names[3]}
         api.remove_image(user_image)
         last = found(PruneQuery(0.0, include_newest=True))

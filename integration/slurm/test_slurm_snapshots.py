@@ -12,7 +12,7 @@ from torchx_kit.workspace.pruning import PruneError
 from torchx_sched_slurm.pruning import unused_snapshots
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, AppState, Workspace, macros
-from torchx_specs.workspace import Prunable, PruneQuery
+from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
 
 def in_workspace(folder: Path, *args: str, **attributes: object) -> AppDef:

@@ -13,7 +13,7 @@ from torchx_specs.hookspecs import PrunerPlugin, hookimpl
 from torchx_specs.plugins import get_manager
 from torchx_specs.plugins.records import Origin
 from torchx_specs.progress import format_bytes
-from torchx_specs.workspace import Prunable, PruneQuery
+from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
 Cli = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchx_kit.workspace.pruning import PruneError, remove_folder, tree_size, unused_caches
-from torchx_specs.workspace import PruneQuery
+from torchx_specs.workspace.pruning import PruneQuery
 
 
 @pytest.fixture

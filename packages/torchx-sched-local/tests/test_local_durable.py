@@ -25,7 +25,7 @@ from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs import AppDef, AppState, Role, macros
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.model.status import is_terminal
-from torchx_specs.workspace import PruneQuery
+from torchx_specs.workspace.pruning import PruneQuery
 
 
 @pytest.fixture

@@ -9,15 +9,12 @@ from torchx_specs.lazy_imports import attach
 if TYPE_CHECKING:
     from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
     from torchx_specs.workspace.api import pin_workspace_images as pin_workspace_images
-    from torchx_specs.workspace.pruning import Prunable as Prunable
-    from torchx_specs.workspace.pruning import PruneQuery as PruneQuery
     from torchx_specs.workspace.spec import Workspace as Workspace
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "torchx_specs.workspace.api": "WorkspaceMixin pin_workspace_images",
-        "torchx_specs.workspace.pruning": "Prunable PruneQuery",
         "torchx_specs.workspace.spec": "Workspace",
     },
     submodules="api spec",

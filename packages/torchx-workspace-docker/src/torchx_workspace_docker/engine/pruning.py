@@ -186,11 +186,24 @@ def _remove(image: _Image) -> None:
         steps = _build_steps(client, data, image.labels[LABEL_BASE])
         # The engine refuses to remove an image that a container uses.
         for name in image.tags or [image.id]:
-            with contextlib.suppress(docker.errors.NotFound):
+            try:
                 client.api.remove_image(name, noprune=True)
+            except docker.errors.APIError:
+                if _exists(client, name):  # otherwise another process has removed it
+                    raise
         for step in steps:
             with contextlib.suppress(docker.errors.APIError):  # another image may need it
                 client.api.remove_image(step, noprune=True)
+
+
+def _exists(client: DockerClient, name: str) -> bool:
+    import docker.errors
+
+    try:
+        client.api.inspect_image(name)
+    except docker.errors.NotFound:
+        return False
+    return True
 
 
 def _build_steps(client: DockerClient, image: Mapping[str, Any], base: str) -> list[str]:
