@@ -15,6 +15,7 @@ from torchx_specs.errors import WorkspaceError, one_line
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.version import __version__
 from torchx_workspace_docker.archive import write_tar
+from torchx_workspace_docker.build_cache import remember
 from torchx_workspace_docker.engine.client import (
     connect,
     engine_errors,
@@ -189,7 +190,9 @@ def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:
     if labels.get(LABEL_BASE) != base:
         return ""
     try:
-        # This sets the time of the image's tag, so that no pruner removes the image now.
+        # These two keep pruners from removing the image now. Engines whose images containerd stores
+        # do not set the time of an existing tag.
+        remember("used", image, {})
         client.api.tag(image, *image.rsplit(":", 1))
     except docker.errors.NotFound:
         return ""  # A pruner has just removed the image.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.times import NANOSECONDS, parse_rfc3339
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
+from torchx_workspace_docker.build_cache import used_at
 from torchx_workspace_docker.engine.client import connect, engine_errors
 from torchx_workspace_docker.engine.previous import layers_of
 from torchx_workspace_docker.image_config import CREATED_BY, LABEL_BASE, LABEL_WORKSPACE
@@ -30,6 +31,9 @@ DEFAULT_AGE = 3600.0
 #: How long a submission may take between the check of its image and the start of its containers, in
 #: seconds. Newer images stay, whatever the user's age is.
 MIN_AGE = 600.0
+
+#: The last step of a ``docker build`` of TorchX; some engines make one step for each label.
+_LABEL_STEP = f"LABEL {LABEL_BASE.partition('/')[0]}/"
 
 _OWN_TAG = re.compile(r".+:[0-9a-f]{64}")
 
@@ -94,13 +98,14 @@ class _Image:
     def from_engine(cls, data: Mapping[str, Any]) -> _Image:
         """Return the image that the engine describes."""
         tagged = str((data.get("Metadata") or {}).get("LastTagTime") or "")
+        tags = sorted(tag for tag in data.get("RepoTags") or () if not tag.startswith("<none>"))
         return cls(
             str(data["Id"]),
-            sorted(tag for tag in data.get("RepoTags") or () if not tag.startswith("<none>")),
+            tags,
             layers_of(data),
             int(data.get("Size") or 0),
             dict((data.get("Config") or {}).get("Labels") or {}),
-            max(_seconds(tagged), _seconds(str(data.get("Created") or ""))),
+            max(_seconds(tagged), _seconds(str(data.get("Created") or "")), *map(used_at, tags)),
         )
 
     @property
@@ -147,7 +152,7 @@ def _is_own(client: DockerClient, image: _Image) -> bool:
     except docker.errors.NotFound:
         return False
     last = str(history[0].get("CreatedBy") or "") if history else ""
-    return last == CREATED_BY or LABEL_BASE in last
+    return last == CREATED_BY or _LABEL_STEP in last
 
 
 def _newest(images: Iterable[_Image]) -> Iterable[_Image]:
