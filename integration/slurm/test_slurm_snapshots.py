@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -188,9 +189,23 @@ def found_by_prune() -> dict[str, Prunable]:
     return {found.name: found for found in unused_snapshots(PruneQuery(0.0))}
 
 
+def found_without_queued_jobs() -> dict[str, Prunable]:
+    """Return what a prune finds once the queue has no job; a job stays there after its end."""
+    deadline = time.monotonic() + 60
+    while True:
+        found = found_by_prune()
+        if not any(one.reason.endswith(" uses it") for one in found.values()):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
 def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
     scheduler: SlurmScheduler, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    work = work / "wörk 'n"  # The script has this path with escapes.
+    work.mkdir()
+    monkeypatch.chdir(work)
     (work / "train.sh").write_text("pwd; mkdir -p __pycache__; touch __pycache__/m.pyc\n")
     held = scheduler.submit(in_workspace(work, "bash train.sh"), {"extra": ["hold"]})
     (work / ".env").write_text("included by a rule")
@@ -200,14 +215,16 @@ def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
     assert wait_for(scheduler, wrote).state == AppState.SUCCEEDED
     (result,) = lines(scheduler, wrote)
     monkeypatch.chdir("/")  # the index of jobs leads to the snapshots
-    first = found_by_prune()
+    deadline = time.monotonic() + 60
+    while (first := found_by_prune())[result].reason.endswith(" uses it"):
+        assert time.monotonic() < deadline, first  # the job stays in the queue after its end
     assert len(first) == 2
     assert first[result].reason == "jobs have written or changed files in it"
     (snapshot,) = first.keys() - {result}
     assert first[snapshot].reason == f"job {held} uses it"
     assert all(found.remove is None for found in first.values())
     released(scheduler, held)
-    (found,) = [one for name, one in found_by_prune().items() if name == snapshot]
+    (found,) = [one for name, one in found_without_queued_jobs().items() if name == snapshot]
     assert found.remove is not None
     assert found.size
     found.remove()
@@ -222,7 +239,7 @@ def test_submission_keeps_the_snapshot_that_a_prune_is_about_to_remove(
     (work / "train.sh").write_text("pwd\n")
     app_id = scheduler.submit(in_workspace(work, "bash train.sh"), {})
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-    (found,) = found_by_prune().values()
+    (found,) = found_without_queued_jobs().values()
     assert found.remove is not None
     again = scheduler.submit(in_workspace(work, "bash train.sh"), {"extra": ["hold"]})
     with pytest.raises(PruneError, match="a submission has just used it"):
@@ -239,6 +256,6 @@ def test_snapshot_of_a_record_that_cannot_be_read_stays(
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     foreign = work / ".torchx-slurm" / "bcdfghjklmnp" / "torchx-sbatch.sh"
     foreign.mkdir(parents=True)  # a directory cannot be read either, even by root
-    (found,) = found_by_prune().values()
+    (found,) = found_without_queued_jobs().values()
     assert found.remove is None
     assert "its job may use the snapshot" in found.reason

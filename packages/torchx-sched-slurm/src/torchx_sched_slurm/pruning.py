@@ -90,11 +90,12 @@ class _Jobs:
 
     def use_of(self, snapshot: str) -> str:
         """Return which job may use a snapshot, or an empty string if none does."""
+        name = os.path.basename(snapshot)  # The script may have the whole path only with escapes.
         for mark, script in sorted(self._scripts.items()):
             record = os.path.join(self._folder, mark)
             if script is None:
                 return f"the record {record} cannot be read; its job may use the snapshot"
-            if snapshot in script and not self._has_ended(mark, record):
+            if name in script and not self._has_ended(mark, record):
                 entry = self._entries.get(mark)
                 job = f"job {entry.app_id}" if entry else f"the job of {record}"
                 if mark in self._queued:
