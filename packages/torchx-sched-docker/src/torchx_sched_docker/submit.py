@@ -71,7 +71,7 @@ def in_parallel(
     Args:
         function: The function.
         items: Its arguments.
-        on_interrupt: Called by Ctrl-C, so that calls which take long can end early.
+        on_interrupt: Called if Ctrl-C interrupts the wait, to end calls that take long.
 
     Raises:
         Exception: The error of the first item, in the order of ``items``, whose call failed.
@@ -184,7 +184,7 @@ class _Submission:
             self._network = create_app_network(self._client, self._job.app_id)
 
     def _interrupt(self) -> None:
-        """End the pulls in other threads; the engine stops a pull without a client."""
+        """End the pulls in other threads; the engine stops a pull whose client disconnects."""
         self._is_interrupted = True
 
     def _uses_own_network(self) -> bool:

@@ -37,7 +37,7 @@ _FILES_OF_JOBS = IgnoreRules.parse(
     "slurm-[0-9]*.out\n*/slurm-[0-9]*.out\nslurm-[0-9]*.err\n*/slurm-[0-9]*.err\n"
 )
 
-#: Rules for a snapshot, whose files were selected when it was made.
+#: Rules that exclude no file: the files of a snapshot were selected when the snapshot was made.
 EVERY_FILE = IgnoreRules.parse("!**\n")
 
 #: Name of the file; each line is ``<job id> = <directory>``.
@@ -198,7 +198,7 @@ def _mark_as_used(snapshot: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        pass  # the snapshot belongs to another user, whose pruner finds the record of this job
+        pass  # another user owns the snapshot; that user's pruner sees the record of this job
     return True
 
 

@@ -29,7 +29,7 @@ _NAME = re.compile(r"([0-9a-f]{32})(-\d+)?")
 
 
 def unused_snapshots(query: PruneQuery) -> Iterator[Prunable]:
-    """Yield the snapshots beside the records of known jobs, and those in the current directory.
+    """Yield the snapshots beside the records of known jobs and in the current directory.
 
     Args:
         query: The user's request.
@@ -107,7 +107,7 @@ class _Jobs:
     def _has_ended(self, mark: str, record: str) -> bool:
         if mark in self._queued:
             return False
-        # That the job is not in this queue proves nothing: it may run on another cluster.
+        # A job that is not in this queue may still run on another cluster.
         entry = self._entries.get(mark)
         if entry is not None and entry.state:
             return True

@@ -6,7 +6,7 @@ Schedulers and workspace builders report each step::
         step.advance(1 << 20)
 
 By default, a step that takes more than :data:`LOG_INTERVAL` seconds is logged, at most one line in
-that time. A program that shows progress itself calls :func:`show_progress`.
+that time. A program with a display of its own calls :func:`show_progress`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _display: Callable[[Step], None] | None = None
 
 
 class Step:
-    """A step that reports its progress while it is a context; any thread may use it.
+    """A step that takes long, as a context manager; any thread may call its methods.
 
     Args:
-        name: What the step does, beginning with a verb: "pulling python:3.12".
+        name: The name of the step, such as "pulling python:3.12".
         total: The size of the step; None if unknown.
         unit: The unit of sizes.
         quiet: Whether to report nothing.

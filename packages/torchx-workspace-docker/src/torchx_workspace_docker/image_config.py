@@ -16,10 +16,10 @@ LABEL_VERSION = "torchx.pytorch.org/version"
 #: The label with the digest of the base image; if that digest changes, the image is built again.
 LABEL_BASE = "torchx.pytorch.org/base"
 
-#: The label of an image in an engine with a digest of its workspace's path and its base's name; a
-#: pruner keeps the newest image of each.
+#: The label with a digest of the workspace's path and the base image's name. Only images that an
+#: engine builds have this label. A pruner keeps the newest image with each value.
 LABEL_WORKSPACE = "torchx.pytorch.org/workspace"
-#: What the history of an image says of a layer that TorchX has added.
+#: The entry in an image's history for a layer that TorchX added.
 CREATED_BY = "torchx workspace"
 
 _NO_TIME = "1970-01-01T00:00:00Z"

@@ -67,7 +67,7 @@ class _Bars:
         """Show the current state of a step."""
         with self._lock:
             if self._is_closed:
-                return  # A thread may go on for a moment after an interrupt.
+                return  # After an interrupt, other threads may still report for a moment.
             if step not in self._tasks:
                 if step.has_ended or time.monotonic() - step.began < _DELAY:
                     return

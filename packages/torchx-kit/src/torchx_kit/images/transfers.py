@@ -8,9 +8,9 @@ from typing import Any
 
 from torchx_specs.progress import Step
 
-#: The step for each status of a layer in the engine's events.
+#: The first word of the step's name, for each status of a layer in the engine's events.
 _STEPS = {"Downloading": "pulling", "Extracting": "extracting", "Pushing": "pushing"}
-#: The statuses after which the rest of a layer is transferred, by the step.
+#: For each step, the statuses of a layer of which all bytes are done.
 _FINISHED = {
     "pulling": ("Verifying Checksum", "Download complete", "Extracting", "Pull complete"),
     "extracting": ("Pull complete",),
@@ -27,7 +27,7 @@ def with_progress(
 
     Args:
         image: The image.
-        events: The engine's events. If they are closed early, the engine stops the transfer.
+        events: The engine's events.
         quiet: Whether to report nothing.
     """
     steps: dict[str, Step] = {}

@@ -14,7 +14,7 @@ from torchx_specs.errors import BackendError
 from torchx_specs.home import home_path
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
-#: How long ago data was used last, in seconds, if the user does not set another age.
+#: The age of unused data if the user sets none: the time since its last use, in seconds.
 DEFAULT_AGE = 7 * 86400.0
 
 

@@ -32,11 +32,12 @@ class Prunable:
     Args:
         name: The path, or the name in its service.
         size: How many bytes the removal frees; None if unknown.
-        remove: Removes the data; None if the data must stay. It checks again that no job uses the
-            data. Data that another process has removed is not an error. It raises a
-            :class:`~torchx_specs.errors.TorchXError` if the data is in use or cannot be removed.
+        remove: A function that removes the data; None if the data must stay. The function checks
+            again that no job uses the data. Data that another process has removed is not an error.
+            The function raises a :class:`~torchx_specs.errors.TorchXError` if the data is in use or
+            cannot be removed.
         last_used: When the data was last used, in seconds since 1970; None if unknown.
-        reason: If ``remove`` is None, why the data must stay.
+        reason: Why the data must stay; empty if ``remove`` is given.
     """
 
     name: str

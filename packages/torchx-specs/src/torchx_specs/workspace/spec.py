@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-#: Names of files and folders that are not uploaded by default. The last two have the scripts of
-#: earlier jobs, with the values of their variables.
+#: Names of files and folders that are not uploaded by default. The last two are folders with the
+#: scripts of earlier jobs, which contain the values of environment variables.
 DEFAULT_EXCLUDES = frozenset(
     {".git", ".venv", "node_modules", "__pycache__", ".torchx-slurm", ".torchx-lsf"}
 )

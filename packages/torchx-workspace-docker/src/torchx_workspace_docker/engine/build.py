@@ -45,8 +45,8 @@ DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 #: The folder of the build context with the workspace, if the workspace has no Dockerfile.
 _CONTEXT = "workspace"
 _COPY_DOCKERFILE = DEFAULT_DOCKERFILE.replace(b"COPY . .", b"COPY workspace/ ./")
-#: Folders of the system. Some may be links in the image, which a new layer would replace, so files
-#: in these folders are added by ``docker build``.
+#: Folders of the system. Some of them may be links in the image. A new layer would replace such a
+#: link by a folder, so ``docker build`` adds files in these folders.
 _SYSTEM_FOLDERS = frozenset(
     {"bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "mnt"}
     | {"opt", "proc", "root", "run", "sbin", "srv", "sys", "tmp", "usr", "var"}
@@ -190,8 +190,8 @@ def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:
     if labels.get(LABEL_BASE) != base:
         return ""
     try:
-        # These two keep pruners from removing the image now. Engines whose images containerd stores
-        # do not set the time of an existing tag.
+        # Both calls record the use, so that no pruner removes the image now. An engine whose images
+        # containerd stores does not set the time of an existing tag.
         remember("used", image, {})
         client.api.tag(image, *image.rsplit(":", 1))
     except docker.errors.NotFound:

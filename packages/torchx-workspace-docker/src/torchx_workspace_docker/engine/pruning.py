@@ -26,10 +26,10 @@ from torchx_workspace_docker.image_config import CREATED_BY, LABEL_BASE, LABEL_W
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-#: How long ago an image was used last, in seconds, if the user does not set another age.
+#: The age of unused images if the user sets none: the time since their last use, in seconds.
 DEFAULT_AGE = 3600.0
-#: How long a submission may take between the check of its image and the start of its containers, in
-#: seconds. Newer images stay, whatever the user's age is.
+#: The longest time between a submission's check of an image and the start of its containers, in
+#: seconds. An image that was used within this time stays, even if the user sets a shorter age.
 MIN_AGE = 600.0
 
 #: The last step of a ``docker build`` of TorchX; some engines make one step for each label.
@@ -51,7 +51,7 @@ def unused_images(query: PruneQuery) -> Iterator[Prunable]:
     try:
         client = connect()
     except WorkspaceError:
-        return  # Without the docker library, no image was built here.
+        return  # The docker library, without which no image is built, is not installed.
     with contextlib.closing(client), engine_errors("list images"):
         images = list(_all_images(client))
         own = [image for image in images if _is_own(client, image)]
@@ -80,7 +80,7 @@ class _Image:
 
     Args:
         id: The id.
-        tags: The names with tags.
+        tags: The names with tags, such as ``python:3.12``.
         layers: The digests of the layers before compression.
         size: The size of all layers, in bytes.
         labels: The labels.

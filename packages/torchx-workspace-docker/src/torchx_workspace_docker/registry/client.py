@@ -33,7 +33,7 @@ _CHECKS = 3
 #: The size of the chunks in which an interrupted upload is resumed, in bytes.
 _UPLOAD_CHUNK = 8 << 20
 _BLOCK = 1 << 20
-#: The statuses of an upload that another one, from the beginning, may replace.
+#: The HTTP statuses after which an upload begins again with the first byte.
 _LOST = frozenset({400, 404, 416})
 
 
