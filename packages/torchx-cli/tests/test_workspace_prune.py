@@ -50,6 +50,13 @@ def pruners(plugin: object) -> FakePruners:
     return fake
 
 
+def test_group_without_a_command_prints_its_help(cli: Cli, pruners: FakePruners) -> None:
+    result = cli("workspace")
+    assert result.code == 1
+    assert "prune" in result.out
+    assert result.err == ""
+
+
 def test_dry_run_shows_sizes_and_removes_nothing(cli: Cli, pruners: FakePruners) -> None:
     result = cli("workspace", "prune", "--dryrun")
     assert result.code == 0

@@ -52,9 +52,13 @@ class _Found:
         }
 
 
-@click.group("workspace")
-def command() -> None:
+@click.group("workspace", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Manage images and copies of workspaces."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit(1)
 
 
 @command.command("prune", cls=Command)
