@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ from docker_engine import BUSYBOX
 
 from torchx_sched_docker.scheduler import DockerScheduler
 from torchx_specs import AppDef, AppState, Role, Workspace
+from torchx_specs.errors import WorkspaceError
 from torchx_specs.schedulers import DescribeAppResponse
+from torchx_specs.workspace.pruning import Prunable, PruneQuery
+from torchx_workspace_docker.engine import pruning
 
 Ended = Callable[[str], DescribeAppResponse]
 
@@ -150,3 +155,101 @@ def test_dry_run_builds_no_image(
     )
     assert nowhere.returncode == 2, nowhere.stderr
     assert "workspace does not exist: /no/such" in nowhere.stderr
+
+
+def test_prune_removes_only_unused_images_of_workspaces(
+    scheduler: DockerScheduler,
+    ended: Ended,
+    projects: dict[str, Path],
+    images: Callable[[], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api, project = scheduler._docker_client.api, projects["one"]
+
+    def build(text: str) -> tuple[str, str]:
+        """Run an app with a new image; return the app's id and the image's name."""
+        (project / "which.txt").write_text(text)
+        before = images().keys()
+        app_id = scheduler.submit(
+            AppDef("app", [reader("a", project)]), {"pull": "never", "quiet": True}
+        )
+        assert ended(app_id).state == AppState.SUCCEEDED
+        (name,) = images().keys() - before
+        return app_id, name
+
+    def found(query: PruneQuery) -> dict[str, Prunable]:
+        return {one.name: one for one in pruning.unused_images(query)}
+
+    (project / "large").write_bytes(os.urandom(1 << 20))
+    user_image = "users-own:latest"
+    apps, names = [], []
+    try:
+        for text in ("1", "2", "3", "4"):
+            app_id, name = build(text)
+            apps.append(app_id)
+            names.append(name)
+            if text == "2":
+                api.tag(name, "users-own", "latest")
+        assert found(PruneQuery(0.0)) == {}  # a submission may still need them
+        monkeypatch.setattr(pruning, "MIN_AGE", -1.0)
+        assert found(PruneQuery()) == {}  # all are younger than an hour
+        first = found(PruneQuery(0.0))
+        assert first.keys() == set(names[:3])  # the newest image stays
+        assert {one.reason for one in first.values()} == {"a container uses it"}
+        for app_id in apps:
+            scheduler.delete(app_id)
+        second = found(PruneQuery(0.0))
+        assert second[names[0]].remove is not None
+        assert second[names[0]].size == 0  # its layers are in the newer images
+        assert second[names[1]].reason == f"it has the tag {user_image} too"
+        for one in (second[names[0]], second[names[2]]):
+            assert one.remove is not None
+            with ThreadPoolExecutor(2) as pool:  # two prunes at the same time
+                for call in [pool.submit(one.remove) for _ in range(2)]:
+                    call.result()
+        assert images().keys() == {names[1], names[3]}
+        api.remove_image(user_image)
+        last = found(PruneQuery(0.0, include_newest=True))
+        assert last.keys() == {names[1], names[3]}
+        sizes = [one.size for one in last.values()]
+        assert None not in sizes
+        assert sum(size or 0 for size in sizes) >= 1 << 20
+        # A submission uses an image again that a prune is about to remove.
+        build_again = reader("a", project)
+        app_id = scheduler.submit(AppDef("app", [build_again]), {"pull": "never", "quiet": True})
+        assert ended(app_id).state == AppState.SUCCEEDED
+        scheduler.delete(app_id)
+        remove = last[names[3]].remove
+        assert remove is not None
+        with pytest.raises(WorkspaceError, match="it was just used"):
+            remove()
+        for one in found(PruneQuery(0.0, include_newest=True)).values():
+            assert one.remove is not None
+            one.remove()
+        assert images() == {}
+        assert api.inspect_image(BUSYBOX)
+    finally:
+        for app_id in apps:
+            scheduler.delete(app_id)
+
+
+def test_prune_keeps_images_that_users_made_from_images_of_workspaces(
+    scheduler: DockerScheduler,
+    ended: Ended,
+    projects: dict[str, Path],
+    images: Callable[[], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api = scheduler._docker_client.api
+    app = AppDef("app", [reader("a", projects["one"])])
+    app_id = scheduler.submit(app, {"pull": "never", "quiet": True})
+    assert ended(app_id).state == AppState.SUCCEEDED
+    scheduler.delete(app_id)
+    (name,) = images()
+    derived = f"torchx-workspace:{'0' * 64}"  # even under a name like those of TorchX
+    dockerfile = io.BytesIO(f"FROM {name}\nENV MINE=1\n".encode())
+    for event in api.build(fileobj=dockerfile, tag=derived, decode=True, rm=True):
+        assert "error" not in event, event
+    monkeypatch.setattr(pruning, "MIN_AGE", -1.0)
+    found = {one.name for one in pruning.unused_images(PruneQuery(0.0, include_newest=True))}
+    assert found == {name}

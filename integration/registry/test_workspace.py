@@ -19,6 +19,7 @@ from registry_double import RegistryDouble, answer, takes_one_patch
 
 from torchx_kit.workspace import Built
 from torchx_specs.errors import BackendError, RequestError, TorchXError, WorkspaceError
+from torchx_specs.progress import Step, show_progress
 from torchx_workspace_docker.registry import connection
 
 
@@ -323,3 +324,35 @@ def test_invalid_requests_are_errors_on_one_line(
     unreachable = "127.0.0.1:1"
     with pytest.raises(TorchXError, match="does not answer"):
         make(f"{unreachable}/base:1", workspace, image_repo=f"{unreachable}/x")
+
+
+def test_progress_has_the_bytes_of_pulls_and_pushes(
+    registry_name: str, base: str, workspace: Path
+) -> None:
+    sizes: dict[str, set[int | None]] = {}
+    ended: set[str] = set()
+
+    def display(step: Step) -> None:
+        assert 0 <= step.done <= (step.total or step.done)
+        sizes.setdefault(step.name, set()).add(step.done)
+        if step.has_ended:
+            ended.add(step.name)
+            assert step.done == step.total
+
+    with show_progress(display):
+        image, _ = make(base, workspace, image_repo=f"{registry_name}/jobs/shown", quiet=False)
+        # The engine pulls the image with the workspace, of 20 MB, as the base of another one.
+        make(image, {str(workspace / "pkg"): "pkg"}, remote=False, quiet=False)
+        (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nCOPY large .\n")
+        make(base, workspace, image_repo=f"{registry_name}/jobs/engine", quiet=False)
+    assert {name.partition(" ")[0] for name in sizes} >= {
+        *("packing", "pushing", "pulling", "extracting", "loading")
+    }
+    assert ended == sizes.keys()
+    pulled = sizes[f"pulling {image}"]
+    assert max(size or 0 for size in pulled) >= 20 << 20
+    assert len(pulled) > 3
+    sizes.clear()
+    with show_progress(display):
+        make(base, workspace, image_repo=f"{registry_name}/jobs/quiet")
+    assert sizes == {}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 from slurm_jobs import app, wait_for
 
+from torchx_kit.workspace.pruning import PruneError
+from torchx_sched_slurm.pruning import unused_snapshots
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, AppState, Workspace, macros
+from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
 
 def in_workspace(folder: Path, *args: str, **attributes: object) -> AppDef:
@@ -48,12 +52,14 @@ def test_equal_workspaces_share_a_snapshot_without_logs_and_records(
     scheduler: SlurmScheduler, work: Path
 ) -> None:
     (work / "train.sh").write_text("pwd; ls -A\n")
+    (work / ".env").write_text("A=1\n")
+    (work / ".torchxignore").write_text("!.env\n")
     folders = set()
     for _ in range(2):
         app_id = scheduler.submit(in_workspace(work, "bash train.sh"), {})
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         folder, *names = lines(scheduler, app_id)
-        assert names == ["train.sh"]
+        assert names == [".env", ".torchxignore", "train.sh"]
         folders.add(folder)
     assert len(folders) == 1
 
@@ -177,3 +183,79 @@ class TestSurroundingJob:
         app_id = scheduler.submit(app("echo $SLURM_JOB_PARTITION"), {})
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         assert lines(scheduler, app_id) == ["two"]
+
+
+def found_by_prune() -> dict[str, Prunable]:
+    return {found.name: found for found in unused_snapshots(PruneQuery(0.0))}
+
+
+def found_without_queued_jobs() -> dict[str, Prunable]:
+    """Return what a prune finds once the queue has no job; a job stays there after its end."""
+    deadline = time.monotonic() + 60
+    while True:
+        found = found_by_prune()
+        if not any(one.reason.endswith(" uses it") for one in found.values()):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
+def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
+    scheduler: SlurmScheduler, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = work / "wörk 'n"  # The script has this path with escapes.
+    work.mkdir()
+    monkeypatch.chdir(work)
+    (work / "train.sh").write_text("pwd; mkdir -p __pycache__; touch __pycache__/m.pyc\n")
+    held = scheduler.submit(in_workspace(work, "bash train.sh"), {"extra": ["hold"]})
+    (work / ".env").write_text("included by a rule")
+    (work / ".torchxignore").write_text("!.env\n")
+    (work / "train.sh").write_text("pwd; echo 0.1 > loss\n")
+    wrote = scheduler.submit(in_workspace(work, "bash train.sh"), {})
+    assert wait_for(scheduler, wrote).state == AppState.SUCCEEDED
+    (result,) = lines(scheduler, wrote)
+    monkeypatch.chdir("/")  # the index of jobs leads to the snapshots
+    deadline = time.monotonic() + 60
+    while (first := found_by_prune())[result].reason.endswith(" uses it"):
+        assert time.monotonic() < deadline, first  # the job stays in the queue after its end
+    assert len(first) == 2
+    assert first[result].reason == "jobs have written or changed files in it"
+    (snapshot,) = first.keys() - {result}
+    assert first[snapshot].reason == f"job {held} uses it"
+    assert all(found.remove is None for found in first.values())
+    released(scheduler, held)
+    (found,) = [one for name, one in found_without_queued_jobs().items() if name == snapshot]
+    assert found.remove is not None
+    assert found.size
+    found.remove()
+    found.remove()  # a second prune at the same time
+    assert not os.path.exists(snapshot)
+    assert Path(result, "loss").read_text() == "0.1\n"
+
+
+def test_submission_keeps_the_snapshot_that_a_prune_is_about_to_remove(
+    scheduler: SlurmScheduler, work: Path
+) -> None:
+    (work / "train.sh").write_text("pwd\n")
+    app_id = scheduler.submit(in_workspace(work, "bash train.sh"), {})
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+    (found,) = found_without_queued_jobs().values()
+    assert found.remove is not None
+    again = scheduler.submit(in_workspace(work, "bash train.sh"), {"extra": ["hold"]})
+    with pytest.raises(PruneError, match="a submission has just used it"):
+        found.remove()
+    released(scheduler, again)
+    assert lines(scheduler, again) == [found.name]
+
+
+def test_snapshot_of_a_record_that_cannot_be_read_stays(
+    scheduler: SlurmScheduler, work: Path
+) -> None:
+    (work / "train.sh").write_text("pwd\n")
+    app_id = scheduler.submit(in_workspace(work, "bash train.sh"), {})
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+    foreign = work / ".torchx-slurm" / "bcdfghjklmnp" / "torchx-sbatch.sh"
+    foreign.mkdir(parents=True)  # a directory cannot be read either, even by root
+    (found,) = found_without_queued_jobs().values()
+    assert found.remove is None
+    assert "its job may use the snapshot" in found.reason

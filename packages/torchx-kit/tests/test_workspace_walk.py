@@ -350,6 +350,7 @@ class TestDefaults:
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
         names = (".git/config", ".venv/bin/x", "a/node_modules/m.js", "a/__pycache__/m.pyc", "m.py")
+        names += (".torchx-slurm/workspaces/0/m.py", "a/.torchx-lsf/b/script")
         for name in (*names, ".gitignore", "node_modules_2/x"):
             path = tmp_path / "root" / name
             path.parent.mkdir(parents=True, exist_ok=True)

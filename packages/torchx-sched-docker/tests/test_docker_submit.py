@@ -10,7 +10,7 @@ import docker.errors
 import pytest
 
 from torchx_sched_docker.scheduler import create_scheduler
-from torchx_sched_docker.submit import start
+from torchx_sched_docker.submit import in_parallel, start
 from torchx_specs import AppDef, BindMount, Role, VolumeMount
 from torchx_specs.errors import BackendError
 
@@ -141,3 +141,21 @@ def test_nothing_starts_before_a_container_of_each_role_exists() -> None:
     with pytest.raises(BackendError, match="cannot create the container"):
         start(SimpleNamespace(api=api), request, [], "never")
     assert "start" not in api.calls
+
+
+def test_interrupt_ends_the_calls_that_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted = threading.Event()
+    started = threading.Barrier(3)
+
+    def pull(image: str) -> None:
+        started.wait(10)
+        assert interrupted.wait(10)
+
+    def interrupt(*args: object, **options: object) -> None:
+        started.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torchx_sched_docker.submit.wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        in_parallel(pull, ["a", "b"], interrupted.set)
+    assert interrupted.is_set()

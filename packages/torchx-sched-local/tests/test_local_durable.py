@@ -19,11 +19,13 @@ from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import records
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
+from torchx_sched_local.store.pruning import unused_apps
 from torchx_sched_local.store.retention import retention_seconds
 from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs import AppDef, AppState, Role, macros
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.model.status import is_terminal
+from torchx_specs.workspace.pruning import PruneQuery
 
 
 @pytest.fixture
@@ -497,3 +499,24 @@ def test_supervisor_module_reports_a_folder_without_an_app(home: Path, tmp_path:
         "error": "RequestError",
         "message": f"the folder {tmp_path} has no app and request, or they are damaged",
     }
+
+
+def test_prune_finds_only_apps_that_ended_long_ago(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    old = submit(scheduler, sh("echo hello"))
+    elsewhere = submit(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
+    running = submit(scheduler, sh("sleep 5555"))
+    finish(scheduler, old)
+    finish(scheduler, elsewhere)
+    assert list(unused_apps(PruneQuery())) == []  # the default age is a week
+    first = list(unused_apps(PruneQuery(0.0)))
+    second = list(unused_apps(PruneQuery(0.0)))
+    assert [os.path.basename(found.name) for found in first] == [old]
+    assert first[0].size is not None
+    assert first[0].size > len("hello\n")
+    for found in (*first, *second):  # two prunes at the same time
+        assert found.remove is not None
+        found.remove()
+    assert scheduler.describe(old) is None
+    assert {app.app_id for app in scheduler.list()} == {elsewhere, running}

@@ -14,7 +14,8 @@ from torchx_specs.schedulers import Stream
 
 
 def test_modules_access_no_files_and_run_no_commands_themselves() -> None:
-    assert local_accesses("torchx_sched_slurm", exclude=["job_dirs.py"]) == []
+    # Snapshots are on this machine.
+    assert local_accesses("torchx_sched_slurm", exclude=["job_dirs.py", "pruning.py"]) == []
 
 
 def test_job_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

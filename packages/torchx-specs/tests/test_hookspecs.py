@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "torchx_trackers": ("acme", "acme_torchx.tracker:create"),
     "torchx_commands": ("quota", "acme_torchx.quota:command"),
     "torchx_workspaces": ("nfs", "acme_torchx.nfs:NfsBuilder"),
+    "torchx_pruners": ("nfs-copies", "acme_torchx.nfs:unused_copies"),
     "torchx_event_handlers": ("null", None),
 }
 
@@ -36,6 +37,7 @@ METHODS = {
     "torchx_trackers": "trackers",
     "torchx_commands": "commands",
     "torchx_workspaces": "workspaces",
+    "torchx_pruners": "pruners",
     "torchx_event_handlers": "event_handlers",
 }
 

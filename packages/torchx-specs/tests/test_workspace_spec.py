@@ -103,6 +103,9 @@ class TestWorkspace:
         (tmp_path / "p/run.sh").write_text("2")
         (tmp_path / "p/run.sh").chmod(0o755)
         (tmp_path / "file").write_text("3")
+        for name in (".git", "sub/.venv", "sub/__pycache__", ".torchx-slurm", "node_modules"):
+            (tmp_path / "p" / name).mkdir()
+            (tmp_path / "p" / name / "left").write_text("out")
         out = tmp_path / "out"
         workspace = {"~/p": "", f"{tmp_path}/p": "again", "~/file": "x/y", f"{tmp_path}/file": ""}
         Workspace(workspace).merge_into(out)

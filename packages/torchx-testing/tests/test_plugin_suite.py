@@ -37,6 +37,10 @@ def torchx_workspaces():
     yield WorkspacePlugin("good", "good_parts:GoodBuilder")
 
 @hookimpl
+def torchx_pruners():
+    yield PrunerPlugin("good", "good_parts:unused")
+
+@hookimpl
 def torchx_event_handlers():
     yield EventHandlerPlugin("good", "logging:NullHandler")
 """
@@ -45,6 +49,9 @@ import yaml_stand_in as heavy
 from torchx_specs import runopts
 from torchx_specs.schedulers import Scheduler
 from torchx_kit.workspace import WorkspaceBuilder
+
+def unused(query):
+    yield from ()
 
 class GoodScheduler(Scheduler):
     def _run_opts(self):
@@ -145,6 +152,10 @@ WRONG: dict[str, tuple[str, str]] = {
         records("torchx_event_handlers", "yield EventHandlerPlugin('x', dict)"),
         "test_event_handlers",
     ),
+    "pruner": (
+        records("torchx_pruners", "yield PrunerPlugin('x', lambda: ())"),
+        "test_pruners_are_functions_of_one_query",
+    ),
     "builder": (
         records("torchx_workspaces", "yield WorkspacePlugin('x', dict)"),
         "test_workspace_builders",
@@ -202,7 +213,7 @@ def _case(name: str, test: str) -> Case:
 
 def test_a_good_distribution_passes(runs: Run) -> None:
     mine = {t: kinds for (suite, t), kinds in runs.outcomes.items() if suite == "TestDistGood"}
-    assert len(mine) == 11
+    assert len(mine) == 12
     assert set().union(*mine.values()) == {"passed"}, runs.text
 
 

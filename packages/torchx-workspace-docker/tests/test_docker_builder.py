@@ -6,11 +6,9 @@ import base64
 import io
 import json
 import os
-import pty
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +21,6 @@ from torchx_workspace_docker.docker_workspace import print_push_events
 from torchx_workspace_docker.engine.load import _read_ahead
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import make_layer
-from torchx_workspace_docker.progress import Progress
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry.credentials import credentials_for
 
@@ -194,38 +191,6 @@ def test_credentials_come_from_the_docker_configuration(
     config.write_text("{")
     with pytest.raises(WorkspaceError, match=r"config\.json"):
         credentials_for("example.com")
-
-
-def test_progress_without_a_terminal_is_lines() -> None:
-    stream = io.StringIO()
-    with Progress("repo:" + "a" * 64, stream=stream) as progress:
-        progress.begin("packing", 2 << 20)
-        progress.advance(2 << 20)
-    assert stream.getvalue() == "repo:aaaaaaaaaaaa: packing, 2.0 of 2.0 MB\n"
-    with Progress("repo:a", quiet=True, stream=stream) as progress:
-        progress.begin("packing", 1)
-    assert stream.getvalue().count("\n") == 1
-
-
-def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter((0.0, 0.11, 0.12))  # The third time is too early for another bar.
-    fake = SimpleNamespace(monotonic=lambda: next(clock))
-    monkeypatch.setattr("torchx_workspace_docker.progress.time", fake)
-    reader, terminal = pty.openpty()
-    with open(terminal, "w") as stream:
-        with Progress("repo:a", stream=stream) as progress:
-            progress.begin("pushing", 4 << 20)
-            progress.advance(1 << 20)
-            progress.advance(1 << 20)
-        shown = ""
-        while not shown.endswith("\n"):  # A terminal may deliver the text in parts.
-            shown += os.read(reader, 1 << 16).decode()
-    os.close(reader)
-    bars = shown.split("\r\033[K")
-    assert bars[1:] == [
-        f"pushing [{'#' * 7}{' ' * 23}] 1.0 of 4.0 MB",
-        f"pushing [{'#' * 15}{' ' * 15}] 2.0 of 4.0 MB\r\n",
-    ]
 
 
 def test_push_events_are_printed_once_for_each_change() -> None:

@@ -21,6 +21,7 @@ _SUMMARIES = {
     "runopts": "Show the options of schedulers.",
     "status": "Show the status of an app.",
     "wait": "Wait until an app has ended or reached a state.",
+    "workspace": "Manage images and copies of workspaces.",
 }
 # The other commands are the attribute "command" of a module with their name.
 _FUNCTIONS = {

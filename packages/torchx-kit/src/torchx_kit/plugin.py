@@ -1,13 +1,13 @@
-"""The commands that install known schedulers and workspace builders, as plugin records.
+"""The pruner of caches, and the commands that install known schedulers and workspace builders.
 
-Only error messages use these records; an installed plugin takes precedence.
+Only error messages use the commands; an installed plugin takes precedence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchx_specs.hookspecs import SchedulerPlugin, WorkspacePlugin, hookimpl
+from torchx_specs.hookspecs import PrunerPlugin, SchedulerPlugin, WorkspacePlugin, hookimpl
 
 #: The distribution that provides each scheduler.
 SCHEDULERS = {
@@ -36,3 +36,13 @@ def torchx_workspaces() -> Iterator[WorkspacePlugin]:
     """Yield a record for each known workspace builder, with the command that installs it."""
     for name, distribution in WORKSPACES.items():
         yield WorkspacePlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl
+def torchx_pruners() -> Iterator[PrunerPlugin]:
+    """Yield the pruner of ``$TORCHX_HOME/cache``."""
+    yield PrunerPlugin(
+        "caches",
+        "torchx_kit.workspace.pruning:unused_caches",
+        summary="Digests of files, and results of earlier builds",
+    )

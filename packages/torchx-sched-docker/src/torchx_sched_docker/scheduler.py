@@ -149,8 +149,10 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
         built = self.build_pending(dryrun_info)
         job = dryrun_info.request
-        pull = str(dryrun_info.cfg.get("pull") or "always") if dryrun_info.cfg else "always"
-        start(self._docker_client, job, _images_to_pull(job, dryrun_info.app, built), pull)
+        cfg: Mapping[str, CfgVal] = dryrun_info.cfg or {}
+        images = _images_to_pull(job, dryrun_info.app, built)
+        pull = str(cfg.get("pull") or "always")
+        start(self._docker_client, job, images, pull, bool(cfg.get("quiet")))
         return job.app_id
 
     # -- submitted apps

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from docker.models.containers import ContainerCollection
 from docker.utils import parse_repository_tag
 
+from torchx_kit.images.transfers import with_progress
 from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
@@ -31,7 +32,13 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def start(client: DockerClient, job: DockerJob, images: Iterable[str], pull: str) -> None:
+def start(
+    client: DockerClient,
+    job: DockerJob,
+    images: Iterable[str],
+    pull: str,
+    quiet: bool = False,
+) -> None:
     """Create an app's network and containers, and start them; after a failure, remove all of them.
 
     Args:
@@ -39,11 +46,12 @@ def start(client: DockerClient, job: DockerJob, images: Iterable[str], pull: str
         job: The containers to start.
         images: The images of the job to pull.
         pull: When to pull the images: ``always``, ``missing`` or ``never``.
+        quiet: Whether to report no progress of pulls.
 
     Raises:
         BackendError: The engine does not answer, or refuses a request.
     """
-    submission = _Submission(client, job)
+    submission = _Submission(client, job, quiet)
     try:
         submission.run(list(images), pull)
     except BaseException:
@@ -51,10 +59,19 @@ def start(client: DockerClient, job: DockerJob, images: Iterable[str], pull: str
         raise
 
 
-def in_parallel(function: Callable[[T], object], items: Iterable[T]) -> None:
+def in_parallel(
+    function: Callable[[T], object],
+    items: Iterable[T],
+    on_interrupt: Callable[[], None] = lambda: None,
+) -> None:
     """Call ``function`` with each item, and wait until the calls have ended.
 
     After a failure, calls that have not begun are dropped.
+
+    Args:
+        function: The function.
+        items: Its arguments.
+        on_interrupt: Called if Ctrl-C interrupts the wait, to end calls that take long.
 
     Raises:
         Exception: The error of the first item, in the order of ``items``, whose call failed.
@@ -68,6 +85,9 @@ def in_parallel(function: Callable[[T], object], items: Iterable[T]) -> None:
         calls = [pool.submit(function, item) for item in items]
         try:
             wait(calls, return_when=FIRST_EXCEPTION)
+        except BaseException:
+            on_interrupt()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
     calls = [call for call in calls if not call.cancelled()]
@@ -105,7 +125,7 @@ class _Submission:
     exist yet, if the network exists when the container starts.
     """
 
-    def __init__(self, client: DockerClient, job: DockerJob) -> None:
+    def __init__(self, client: DockerClient, job: DockerJob, quiet: bool) -> None:
         self._client = client
         self._job = job
         self._ids: dict[int, str] = {}
@@ -113,6 +133,8 @@ class _Submission:
         self._network = ""
         self._new_volumes: set[str] = set()
         self._network_created: Future[None] = Future()
+        self._is_interrupted = False
+        self._quiet = quiet
 
     def run(self, images: list[str], pull: str) -> None:
         """Pull images, create the network and the containers, and start the containers.
@@ -126,7 +148,7 @@ class _Submission:
             self._network_created = background.submit(self._create_network)
             self._find_new_volumes()
             if pull != "never":
-                in_parallel(lambda image: self._pull(image, pull), images)
+                in_parallel(lambda image: self._pull(image, pull), images, self._interrupt)
             first_of_roles = _first_of_each_role(self._job.containers)
             awaited = set(map(id, first_of_roles))
             lock = threading.Lock()
@@ -161,6 +183,10 @@ class _Submission:
         if self._uses_own_network():
             self._network = create_app_network(self._client, self._job.app_id)
 
+    def _interrupt(self) -> None:
+        """End the pulls in other threads; the engine stops a pull whose client disconnects."""
+        self._is_interrupted = True
+
     def _uses_own_network(self) -> bool:
         own = network_name(self._job.app_id)
         return any(container.kwargs.get("network") == own for container in self._job.containers)
@@ -191,11 +217,16 @@ class _Submission:
     def _pull_from_registry(self, image: str) -> None:
         repository, tag = parse_repository_tag(image)
         with engine_errors(f"pull the image {image}"):
-            events = self._client.api.pull(
+            pulled = self._client.api.pull(
                 repository, tag=tag or "latest", stream=True, decode=True
             )
             # Read all events: the connection cannot be used again before the last one.
-            errors = [str(event["error"]) for event in events if "error" in event]
+            errors = []
+            for event in with_progress(image, pulled, self._quiet):
+                if self._is_interrupted:
+                    raise BackendError(f"the pull of the image {image} was interrupted")
+                if "error" in event:
+                    errors.append(str(event["error"]))
         if errors:
             raise EngineError(f"cannot pull the image {image}: {one_line(errors[0])}")
 

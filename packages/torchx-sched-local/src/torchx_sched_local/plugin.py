@@ -1,10 +1,10 @@
-"""Registers the scheduler ``local_cwd``."""
+"""Registers the scheduler ``local_cwd``, and the pruner of its apps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import PrunerPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -14,4 +14,14 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
         "local_cwd",
         "torchx_sched_local.scheduler:create_scheduler",
         summary="Processes on this machine, in the current directory",
+    )
+
+
+@hookimpl
+def torchx_pruners() -> Iterable[PrunerPlugin]:
+    """Yield the pruner of apps that have ended."""
+    yield PrunerPlugin(
+        "local-apps",
+        "torchx_sched_local.store.pruning:unused_apps",
+        summary="Folders and logs of local apps that have ended",
     )

@@ -37,6 +37,9 @@ _FILES_OF_JOBS = IgnoreRules.parse(
     "slurm-[0-9]*.out\n*/slurm-[0-9]*.out\nslurm-[0-9]*.err\n*/slurm-[0-9]*.err\n"
 )
 
+#: Rules that exclude no file: the files of a snapshot were selected when the snapshot was made.
+EVERY_FILE = IgnoreRules.parse("!**\n")
+
 #: Name of the file; each line is ``<job id> = <directory>``.
 SLURM_JOB_DIRS = ".torchxslurmjobdirs"
 
@@ -137,7 +140,7 @@ class JobDirBuilder(DirBuilder):
                     f"{plan.workspace} has changed since the dry run that planned {plan.image};"
                     " submit again"
                 )
-            if os.path.isdir(plan.image):
+            if _mark_as_used(plan.image):
                 return Built(ready=True)
         try:
             copy_workspace(plan.workspace, plan.image, bool(cfg.get("job_dir_links")), files)
@@ -188,6 +191,17 @@ def _files(workspace: Workspace, cfg: Mapping[str, CfgVal]) -> list[WorkspaceFil
     return workspace_files(workspace, last_rules=_FILES_OF_JOBS, follow_links=follows_links(cfg))
 
 
+def _mark_as_used(snapshot: str) -> bool:
+    """Set the time of a snapshot, which a pruner reads; return False if the snapshot is missing."""
+    try:
+        os.utime(snapshot)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass  # another user owns the snapshot; that user's pruner sees the record of this job
+    return True
+
+
 def _digest(workspace: Workspace, files: list[WorkspaceFile], save: bool = False) -> str:
     from torchx_kit.workspace.digests import FileDigests
 
@@ -207,7 +221,7 @@ def _snapshot(parent: str, files: list[WorkspaceFile], digest: str, save: bool =
             return folder
         paths = {entry.path for entry in files}
         copy = Workspace({folder: ""})
-        copied = [entry for entry in workspace_files(copy, ignore_name=()) if entry.path in paths]
+        copied = [entry for entry in workspace_files(copy, (), EVERY_FILE) if entry.path in paths]
         if _digest(copy, copied, save) == digest:
             return folder
         number += 1

@@ -1,10 +1,10 @@
-"""Registers the scheduler ``slurm``."""
+"""Registers the scheduler ``slurm``, and the pruner of its snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import PrunerPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -14,4 +14,14 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
         "slurm",
         "torchx_sched_slurm.scheduler:create_scheduler",
         summary="Slurm clusters, by sbatch, squeue, scancel and sacct",
+    )
+
+
+@hookimpl
+def torchx_pruners() -> Iterable[PrunerPlugin]:
+    """Yield the pruner of snapshots."""
+    yield PrunerPlugin(
+        "slurm-snapshots",
+        "torchx_sched_slurm.pruning:unused_snapshots",
+        summary="Copies of workspaces that no Slurm job uses",
     )

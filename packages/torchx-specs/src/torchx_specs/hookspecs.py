@@ -36,6 +36,7 @@ from torchx_specs.plugins.records import (
     ComponentPlugin,
     EventHandlerPlugin,
     OptionsOnlySchedulerPlugin,
+    PrunerPlugin,
     ResourcePlugin,
     SchedulerPlugin,
     TrackerPlugin,
@@ -162,6 +163,24 @@ def torchx_workspaces() -> Iterable[WorkspacePlugin]:
 
 
 @hookspec
+def torchx_pruners() -> Iterable[PrunerPlugin]:
+    """Yield functions that find unused data, by the name that ``--only`` takes.
+
+    TorchX calls this hook for ``torchx workspace prune``. Each record names a factory, a function
+    with the signature :class:`~torchx_specs.plugins.factories.PrunerFactory`; the command calls the
+    factory once, and removes the data only after the user has confirmed it. If a pruner raises an
+    exception, the command reports it and the other pruners are not affected::
+
+        from torchx_specs.hookspecs import PrunerPlugin, hookimpl
+
+        @hookimpl
+        def torchx_pruners():
+            yield PrunerPlugin("nfs-copies", "acme_torchx.nfs:unused_copies")
+    """
+    return ()
+
+
+@hookspec
 def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
     """Yield destinations of the runner's events, by name.
 
@@ -188,6 +207,7 @@ HOOKS: dict[str, type[Any]] = {
     "torchx_trackers": TrackerPlugin,
     "torchx_commands": CommandPlugin,
     "torchx_workspaces": WorkspacePlugin,
+    "torchx_pruners": PrunerPlugin,
     "torchx_event_handlers": EventHandlerPlugin,
 }
 
@@ -198,6 +218,7 @@ __all__ = [
     "ComponentPlugin",
     "EventHandlerPlugin",
     "OptionsOnlySchedulerPlugin",
+    "PrunerPlugin",
     "ResourcePlugin",
     "SchedulerPlugin",
     "TrackerPlugin",

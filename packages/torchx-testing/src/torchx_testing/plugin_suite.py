@@ -27,6 +27,7 @@ from torchx_specs.hookspecs import (
     CommandPlugin,
     ComponentPlugin,
     EventHandlerPlugin,
+    PrunerPlugin,
     ResourcePlugin,
     SchedulerPlugin,
     TrackerPlugin,
@@ -36,6 +37,7 @@ from torchx_specs.plugins import PluginManager
 from torchx_specs.plugins.entry_points import entry_points, normalize
 from torchx_specs.schedulers import Scheduler
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
+from torchx_specs.workspace.pruning import PruneQuery
 from torchx_testing.declared import Suite
 from torchx_testing.offline import offline
 
@@ -68,7 +70,7 @@ from torchx_specs.plugins import get_manager
 manager = get_manager()
 before = set(sys.modules)
 for hook in ("schedulers", "named_resources", "components", "trackers", "commands", "workspaces",
-             "event_handlers"):
+             "pruners", "event_handlers"):
     list(getattr(manager, hook)())
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
@@ -107,6 +109,7 @@ class PluginConformance(Suite):
             manager.trackers(),
             manager.commands(),
             manager.workspaces(),
+            manager.pruners(),
             manager.event_handlers(),
         ):
             assert not catalog.conflicts, f"one name twice: {sorted(catalog.conflicts)}"
@@ -190,6 +193,13 @@ class PluginConformance(Suite):
                 builder = record.load()()
                 assert isinstance(builder, WorkspaceBuilder)
                 assert repr(builder.opts())
+            watch.check()
+
+    def test_pruners_are_functions_of_one_query(self, manager: PluginManager) -> None:
+        for record in self._records(manager, PrunerPlugin):
+            with offline() as watch:
+                pruner = record.load()
+                inspect.signature(pruner).bind(PruneQuery())
             watch.check()
 
     def test_event_handlers(self, manager: PluginManager) -> None:

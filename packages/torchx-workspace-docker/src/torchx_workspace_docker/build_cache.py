@@ -12,7 +12,7 @@ from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
 
 #: The largest number of entries of each kind; the oldest ones are deleted.
-MAX_ENTRIES = {"images": 32, "layers": 512}
+MAX_ENTRIES = {"images": 32, "layers": 512, "used": 512}
 
 
 def recall(kind: str, key: str) -> dict[str, Any] | None:
@@ -50,6 +50,18 @@ def remember(kind: str, key: str, entry: dict[str, Any]) -> None:
             files = [(file.stat().st_mtime, file.path) for file in scan]
         for _, oldest in sorted(files)[: -MAX_ENTRIES[kind]]:
             os.unlink(oldest)
+
+
+def used_at(image: str) -> float:
+    """Return when this user used an image last, in seconds since 1970; 0 if unknown.
+
+    Args:
+        image: The name of the image, for which :func:`remember` has an entry of the kind ``used``.
+    """
+    try:
+        return os.stat(_path("used", image)).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _path(kind: str, key: str) -> str:

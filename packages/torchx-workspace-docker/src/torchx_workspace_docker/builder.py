@@ -56,7 +56,9 @@ class DockerBuilder(WorkspaceBuilder):
             help="(jobs elsewhere) push images with the workspace to this repository,"
             " e.g. example.com/your/container",
         )
-        opts.add("quiet", type_=bool, default=False, help="show no progress of builds and pushes")
+        opts.add(
+            "quiet", type_=bool, default=False, help="show no progress of pulls, builds and pushes"
+        )
         opts.add(
             "image_max_mb",
             type_=int,

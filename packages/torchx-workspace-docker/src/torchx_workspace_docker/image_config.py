@@ -16,6 +16,12 @@ LABEL_VERSION = "torchx.pytorch.org/version"
 #: The label with the digest of the base image; if that digest changes, the image is built again.
 LABEL_BASE = "torchx.pytorch.org/base"
 
+#: The label with a digest of the workspace's path and the base image's name. Only images that an
+#: engine builds have this label. A pruner keeps the newest image with each value.
+LABEL_WORKSPACE = "torchx.pytorch.org/workspace"
+#: The entry in an image's history for a layer that TorchX added.
+CREATED_BY = "torchx workspace"
+
 _NO_TIME = "1970-01-01T00:00:00Z"
 
 
@@ -25,7 +31,11 @@ def working_folder(config: Mapping[str, Any]) -> str:
 
 
 def patched_config(
-    base: Mapping[str, Any], diff_ids: Sequence[str], base_digest: str, created: str = _NO_TIME
+    base: Mapping[str, Any],
+    diff_ids: Sequence[str],
+    base_digest: str,
+    created: str = _NO_TIME,
+    labels: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the configuration of an image with more layers than its base.
 
@@ -35,6 +45,7 @@ def patched_config(
         base_digest: The digest of the base image.
         created: The date of the image (RFC 3339). The default is a constant, so that equal
             inputs give equal bytes.
+        labels: More labels of the image.
     """
     config = copy.deepcopy(dict(base))
     run = dict(config.get("config") or {})
@@ -42,6 +53,7 @@ def patched_config(
         **(run.get("Labels") or {}),
         LABEL_VERSION: __version__,
         LABEL_BASE: base_digest,
+        **(labels or {}),
     }
     config["config"] = run
     config["created"] = created
@@ -50,7 +62,7 @@ def patched_config(
     config["rootfs"] = rootfs
     config["history"] = [
         *(config.get("history") or []),
-        *({"created": created, "created_by": "torchx workspace"} for _ in diff_ids),
+        *({"created": created, "created_by": CREATED_BY} for _ in diff_ids),
     ]
     for transient in ("container", "container_config", "id", "parent"):
         config.pop(transient, None)

@@ -70,3 +70,13 @@ class Reference:
     def __str__(self) -> str:
         separator = "@" if ":" in self.version else ":"
         return f"{self.registry}/{self.repository}{separator}{self.version}"
+
+
+def short_name(image: str) -> str:
+    """Return the name of an image for people: a long tag is cut.
+
+    >>> short_name("example.com/jobs:" + 64 * "0")
+    'example.com/jobs:000000000000'
+    """
+    head, colon, tag = image.rpartition(":")
+    return f"{head}{colon}{tag[:12]}"

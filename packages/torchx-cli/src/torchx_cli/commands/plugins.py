@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 #: The table names at most this many resources of one distribution.
 _MAX_NAMES = 6
 
-_KINDS = ("schedulers", "named_resources", "trackers", "commands", "workspaces", "event_handlers")
+_KINDS = (
+    *("schedulers", "named_resources", "trackers", "commands", "workspaces", "pruners"),
+    "event_handlers",
+)
 
 
 @click.command("plugins", cls=Command)

@@ -242,8 +242,11 @@ def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
         if request.dryrun:
             _dryrun(runner, request, app)
             return
+        from torchx_cli.output.progress import shown_progress  # not for dry runs
+
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
-        with redirect_stdout(sys.stderr):  # only the handle is printed on standard output
+        # Only the handle is printed on standard output.
+        with redirect_stdout(sys.stderr), shown_progress(request.output_format):
             if app is not None:
                 handle = str(runner.run(app, *target))
             else:

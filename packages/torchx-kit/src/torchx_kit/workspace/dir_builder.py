@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +11,7 @@ from torchx_kit.workspace.link_options import add_link_option, follows_links
 from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_files
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
+from torchx_specs.progress import Step
 from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _THREADS = 4
 #: The number of files that a thread copies at a time.
 _BATCH = 250
-#: The time between two log lines, in seconds.
-_LOG_INTERVAL = 5.0
 
 
 class FolderExistsError(WorkspaceError, FileExistsError):
@@ -189,7 +187,7 @@ def copy_workspace(
 def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = False) -> None:
     """Copy the files of a workspace into an existing folder, in several threads.
 
-    A copy that takes long logs its progress.
+    A copy that takes long reports its progress (:mod:`torchx_specs.progress`).
 
     Args:
         files: The files.
@@ -207,47 +205,25 @@ def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = F
         except OSError as e:
             raise WorkspaceError(f"cannot write {folder}/{parent}: {e.strerror or e}") from None
     batches = [files[at : at + _BATCH] for at in range(0, len(files), _BATCH)]
-    progress = _Progress(len(files))
-    if len(batches) < 2:
-        for batch in batches:
-            _copy_batch(batch, folder, hard_links, progress)
-        return
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+    with Step(f"copying the workspace to {folder}", len(files), "files") as step:
+        if len(batches) < 2:
+            for batch in batches:
+                _copy_batch(batch, folder, hard_links, step)
+            return
+        from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        calls = [pool.submit(_copy_batch, b, folder, hard_links, progress) for b in batches]
-        try:
-            wait(calls, return_when=FIRST_EXCEPTION)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            calls = [pool.submit(_copy_batch, b, folder, hard_links, step) for b in batches]
+            try:
+                wait(calls, return_when=FIRST_EXCEPTION)
+            finally:
+                pool.shutdown(cancel_futures=True)
     for call in calls:
         if not call.cancelled():
             call.result()
 
 
-class _Progress:
-    """Logs how many files were copied, every few seconds."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-        self._logged_at = time.monotonic()
-
-    def advance(self, count: int) -> None:
-        self._done += count
-        now = time.monotonic()
-        if now - self._logged_at >= _LOG_INTERVAL:
-            import logging
-
-            self._logged_at = now
-            logging.getLogger(__name__).info(
-                "workspace: %d of %d files copied", self._done, self._total
-            )
-
-
-def _copy_batch(
-    batch: Iterable[WorkspaceFile], folder: str, hard_links: bool, progress: _Progress
-) -> None:
+def _copy_batch(batch: Iterable[WorkspaceFile], folder: str, hard_links: bool, step: Step) -> None:
     count = 0
     for entry in batch:
         target = f"{folder}/{entry.path}"
@@ -259,7 +235,7 @@ def _copy_batch(
                 _write(entry, target)
         except OSError as e:
             raise WorkspaceError(f"cannot write {target}: {e.strerror or e}") from None
-    progress.advance(count)
+    step.advance(count)
 
 
 def _hard_link(entry: WorkspaceFile, target: str) -> bool:

@@ -12,7 +12,8 @@ any depth, ``build`` only at the top.
 - In an excluded folder, a ``!`` rule must name the folder: after ``build``, the rules
   ``!build/keep.txt`` and ``!**/keep.txt`` include that file, ``!*.txt`` does not.
 
-Names in :data:`DEFAULT_EXCLUDES` are excluded at any depth, unless a ``!`` rule includes them.
+Names in :data:`~torchx_specs.workspace.spec.DEFAULT_EXCLUDES` are excluded at any depth, unless a
+``!`` rule includes them.
 ``Dockerfile.torchx`` is never excluded.
 """
 
@@ -21,11 +22,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from torchx_specs.workspace.spec import DEFAULT_EXCLUDES
+
 TORCHX_IGNORE = ".torchxignore"
 TORCHX_DOCKERFILE = "Dockerfile.torchx"
-
-#: Names that are excluded unless a rule includes them.
-DEFAULT_EXCLUDES = frozenset({".git", ".venv", "node_modules", "__pycache__"})
 
 _NEVER_IGNORED = frozenset({".", TORCHX_DOCKERFILE})
 

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.workspace.ignore import DEFAULT_EXCLUDES, ROOT, TORCHX_IGNORE, IgnoreRules, Verdict
+from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules, Verdict
 from torchx_kit.workspace.secret_files import looks_secret, warn_left_out
 from torchx_specs.errors import WorkspaceError
+from torchx_specs.workspace.spec import DEFAULT_EXCLUDES
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
 
 from torchx_sched_local.store import index, layout
+from torchx_sched_local.store.app_folder import AppFolder
 
 ENV_RETENTION = "TORCHX_LOCAL_RETENTION"
 
@@ -33,6 +35,20 @@ def delete_old_apps() -> None:
     keep = retention_seconds()
     if keep is None:
         return
+    for app_id, folder, _ in ended_apps(keep):
+        try:
+            folder.delete()
+        except OSError:
+            continue  # the next app that ends tries again
+        index.remove(app_id)
+
+
+def ended_apps(age: float) -> Iterator[tuple[str, AppFolder, float]]:
+    """Yield the apps in ``$TORCHX_HOME/local`` that ended more than ``age`` seconds ago.
+
+    Yields:
+        The app's id, its folder, and the time of its end in seconds since 1970.
+    """
     base = os.path.realpath(layout.base_folder())
     now = time.time()
     for app_id in index.app_ids():
@@ -40,9 +56,5 @@ def delete_old_apps() -> None:
         if folder is None or not os.path.realpath(folder.path).startswith(base + os.sep):
             continue
         ended = folder.read_end()
-        if ended is not None and now - ended[1] > keep:
-            try:
-                folder.delete()
-            except OSError:
-                continue  # the next app that ends tries again
-            index.remove(app_id)
+        if ended is not None and now - ended[1] > age:
+            yield app_id, folder, ended[1]

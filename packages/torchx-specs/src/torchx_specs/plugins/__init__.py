@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.records import ComponentPlugin as ComponentPlugin
     from torchx_specs.plugins.records import EventHandlerPlugin as EventHandlerPlugin
     from torchx_specs.plugins.records import Origin as Origin
+    from torchx_specs.plugins.records import PrunerPlugin as PrunerPlugin
     from torchx_specs.plugins.records import ResourcePlugin as ResourcePlugin
     from torchx_specs.plugins.records import SchedulerPlugin as SchedulerPlugin
     from torchx_specs.plugins.records import TrackerPlugin as TrackerPlugin
@@ -29,7 +30,7 @@ __getattr__, __dir__, __all__ = attach(
         "torchx_specs.plugins.catalog": "Catalog",
         "torchx_specs.plugins.manager": "PluginManager PluginProblem get_manager set_manager",
         "torchx_specs.plugins.records": (
-            "CommandPlugin ComponentPlugin EventHandlerPlugin Origin ResourcePlugin"
+            "CommandPlugin ComponentPlugin EventHandlerPlugin Origin PrunerPlugin ResourcePlugin"
             " SchedulerPlugin TrackerPlugin WorkspacePlugin"
         ),
     },

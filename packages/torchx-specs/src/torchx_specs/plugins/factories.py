@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Iterable
 
     from torchx_specs.model.resources import Resource
     from torchx_specs.schedulers.api import Scheduler
     from torchx_specs.trackers.api import TrackerBase
+    from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
 
 class SchedulerFactory(Protocol):
@@ -56,6 +58,20 @@ class WorkspaceFactory(Protocol):
 
     def __call__(self) -> Any:
         """Return a new builder, a ``torchx_kit.workspace.WorkspaceBuilder``."""
+
+
+class PrunerFactory(Protocol):
+    """Finds data that TorchX made and that no job uses."""
+
+    def __call__(self, query: PruneQuery, /) -> Iterable[Prunable]:
+        """Yield the data, and remove nothing.
+
+        Args:
+            query: The user's request.
+
+        Raises:
+            TorchXError: The service that has the data does not answer.
+        """
 
 
 class EventHandlerFactory(Protocol):

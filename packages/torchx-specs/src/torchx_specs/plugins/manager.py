@@ -17,6 +17,7 @@ from torchx_specs.plugins.records import (
     ComponentPlugin,
     EventHandlerPlugin,
     Origin,
+    PrunerPlugin,
     Record,
     ResourcePlugin,
     SchedulerPlugin,
@@ -154,6 +155,10 @@ class PluginManager:
     def workspaces(self) -> Catalog[WorkspacePlugin]:
         """Return the workspace builders."""
         return self._catalog("torchx_workspaces", WorkspacePlugin)
+
+    def pruners(self) -> Catalog[PrunerPlugin]:
+        """Return the functions that find unused data."""
+        return self._catalog("torchx_pruners", PrunerPlugin)
 
     def event_handlers(self) -> Catalog[EventHandlerPlugin]:
         """Return the destinations of events."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CommandFactory,
         ComponentFileReader,
         EventHandlerFactory,
+        PrunerFactory,
         ResourceFactory,
         SchedulerFactory,
         TrackerFactory,
@@ -182,6 +183,12 @@ class WorkspacePlugin(Record["WorkspaceFactory"]):
     """A builder of workspaces."""
 
     kind: ClassVar[str] = "workspace builder"
+
+
+class PrunerPlugin(Record["PrunerFactory"]):
+    """A function that finds unused data."""
+
+    kind: ClassVar[str] = "pruner"
 
 
 class EventHandlerPlugin(Record["EventHandlerFactory"]):

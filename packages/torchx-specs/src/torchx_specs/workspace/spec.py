@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+#: Names of files and folders that are not uploaded by default. The last two are folders with the
+#: scripts of earlier jobs, which contain the values of environment variables.
+DEFAULT_EXCLUDES = frozenset(
+    {".git", ".venv", "node_modules", "__pycache__", ".torchx-slurm", ".torchx-lsf"}
+)
+
+
 @dataclass(eq=False)
 class Workspace:
     """Maps local project directories to directories of the remote workspace.
@@ -55,6 +62,9 @@ class Workspace:
     def merge_into(self, outdir: str | Path) -> None:
         """Copy each project into ``{outdir}/{target}``; ``~`` in a project is the home directory.
 
+        Names in :data:`DEFAULT_EXCLUDES` are left out. Ignore files are copied, but not applied:
+        schedulers of older releases, which call this method, apply those in ``outdir``.
+
         Raises:
             WorkspaceError: A project does not exist.
         """
@@ -64,7 +74,8 @@ class Workspace:
             source = os.path.expanduser(src)
             target = os.path.join(outdir, dst) if dst else os.fspath(outdir)
             if os.path.isdir(source):
-                shutil.copytree(source, target, dirs_exist_ok=True)
+                excluded = shutil.ignore_patterns(*DEFAULT_EXCLUDES)
+                shutil.copytree(source, target, ignore=excluded, dirs_exist_ok=True)
             elif os.path.isfile(source):
                 os.makedirs(os.path.dirname(target) if dst else target, exist_ok=True)
                 shutil.copy2(source, target)

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
+from torchx_kit.images.transfers import with_progress
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE
 from torchx_specs.errors import WorkspaceError, one_line
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.version import __version__
 from torchx_workspace_docker.archive import write_tar
+from torchx_workspace_docker.build_cache import remember
 from torchx_workspace_docker.engine.client import (
     connect,
     engine_errors,
@@ -22,11 +24,16 @@ from torchx_workspace_docker.engine.client import (
     registry_login,
 )
 from torchx_workspace_docker.engine.load import load_image
-from torchx_workspace_docker.engine.previous import plan_increment
-from torchx_workspace_docker.image_config import LABEL_BASE, LABEL_VERSION, working_folder
+from torchx_workspace_docker.engine.previous import plan_increment, workspace_key
+from torchx_workspace_docker.image_config import (
+    LABEL_BASE,
+    LABEL_VERSION,
+    LABEL_WORKSPACE,
+    working_folder,
+)
 from torchx_workspace_docker.layer import disk_errors, temporary_folder
 from torchx_workspace_docker.plan import Plan, check_unchanged
-from torchx_workspace_docker.progress import Progress
+from torchx_workspace_docker.references import short_name
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -38,8 +45,8 @@ DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 #: The folder of the build context with the workspace, if the workspace has no Dockerfile.
 _CONTEXT = "workspace"
 _COPY_DOCKERFILE = DEFAULT_DOCKERFILE.replace(b"COPY . .", b"COPY workspace/ ./")
-#: Folders of the system. Some may be links in the image, which a new layer would replace, so files
-#: in these folders are added by ``docker build``.
+#: Folders of the system. Some of them may be links in the image. A new layer would replace such a
+#: link by a folder, so ``docker build`` adds files in these folders.
 _SYSTEM_FOLDERS = frozenset(
     {"bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "mnt"}
     | {"opt", "proc", "root", "run", "sbin", "srv", "sys", "tmp", "usr", "var"}
@@ -83,7 +90,8 @@ def push_from_engine(image: str, cfg: Mapping[str, CfgVal]) -> str:
     digest = ""
     action = f"push {image}"
     with contextlib.closing(connect()) as client, engine_errors(action):
-        events = client.api.push(image, stream=True, decode=True, auth_config=registry_login(image))
+        pushed = client.api.push(image, stream=True, decode=True, auth_config=registry_login(image))
+        events = with_progress(short_name(image), pushed, bool(cfg.get("quiet")))
         for event in read_events(action, events):
             digest = str((event.get("aux") or {}).get("Digest") or digest)
     return digest
@@ -122,8 +130,7 @@ def _build(
         built = _docker_build(client, image, plan, parent, increment.files, base, workspace, cfg)
         increment.remember(built)
         return built
-    with Progress(image, bool(cfg.get("quiet"))) as progress:
-        return load_image(client, image, plan, base, workspace, progress)
+    return load_image(client, image, plan, base, workspace, bool(cfg.get("quiet")))
 
 
 def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
@@ -133,13 +140,13 @@ def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> 
     pull = str(cfg.get("pull") or "always")
     failure = ""
     if not image.startswith("sha256:") and pull == "always":
-        failure = _pull(client, image)
+        failure = _pull(client, image, bool(cfg.get("quiet")))
     try:
         return dict(client.api.inspect_image(image))
     except docker.errors.NotFound:
         pass
     if pull == "missing":
-        failure = _pull(client, image)
+        failure = _pull(client, image, bool(cfg.get("quiet")))
         with contextlib.suppress(docker.errors.NotFound):
             return dict(client.api.inspect_image(image))
     reason = f": {failure}" if failure else ""
@@ -148,20 +155,21 @@ def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> 
     )
 
 
-def _pull(client: DockerClient, image: str) -> str:
+def _pull(client: DockerClient, image: str, quiet: bool) -> str:
     """Pull an image; return the reason if that fails, otherwise an empty string."""
     import docker.errors
     from docker.utils import parse_repository_tag
 
     repository, tag = parse_repository_tag(image)
     try:
-        events = client.api.pull(
+        pulled = client.api.pull(
             repository,
             tag=tag or "latest",
             stream=True,
             decode=True,
             auth_config=registry_login(image),
         )
+        events = with_progress(image, pulled, quiet)
         errors = [one_line(event["error"]) for event in events if "error" in event]
         return errors[0] if errors else ""
     except docker.errors.APIError as e:
@@ -179,7 +187,16 @@ def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:
     except docker.errors.NotFound:
         return ""
     labels = found["Config"].get("Labels") or {}
-    return str(found["Id"]) if labels.get(LABEL_BASE) == base else ""
+    if labels.get(LABEL_BASE) != base:
+        return ""
+    try:
+        # Both calls record the use, so that no pruner removes the image now. An engine whose images
+        # containerd stores does not set the time of an existing tag.
+        remember("used", image, {})
+        client.api.tag(image, *image.rsplit(":", 1))
+    except docker.errors.NotFound:
+        return ""  # A pruner has just removed the image.
+    return str(found["Id"])
 
 
 def _warn_of_another_architecture(
@@ -248,7 +265,11 @@ def _docker_build(
                 forcerm=True,  # Remove intermediate containers after a failure too.
                 decode=True,
                 tag=image,
-                labels={LABEL_VERSION: __version__, LABEL_BASE: str(base["Id"])},
+                labels={
+                    LABEL_VERSION: __version__,
+                    LABEL_BASE: str(base["Id"]),
+                    LABEL_WORKSPACE: workspace_key(plan.base, workspace),
+                },
             )
             _log_build(image, events, bool(cfg.get("quiet")))
     return str(client.api.inspect_image(image)["Id"])

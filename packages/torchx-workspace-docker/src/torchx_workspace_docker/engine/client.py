@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.docker_engine import no_engine_message
-from torchx_kit.errors import translated_errors
-from torchx_specs.errors import BackendError, TorchXError, WorkspaceError, one_line
+from torchx_kit.images import engine
+from torchx_specs.errors import BackendError, WorkspaceError, one_line
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry.credentials import credentials_for
 from torchx_workspace_docker.registry.ecr import is_ecr
@@ -38,15 +36,12 @@ def connect() -> DockerClient:
         BackendError: The engine does not answer.
     """
     try:
-        from docker.client import from_env
+        return engine.connect(_TIMEOUT)
     except ImportError:
         raise WorkspaceError(
             "a Docker Engine builds this image, which needs the docker library:"
             " pip install 'torchx-workspace-docker[docker]'"
         ) from None
-    with engine_errors("reach the Docker Engine"):
-        client: DockerClient = from_env(timeout=_TIMEOUT, version=_api_version(from_env))
-        return client
 
 
 def engine_errors(action: str) -> AbstractContextManager[None]:
@@ -59,7 +54,7 @@ def engine_errors(action: str) -> AbstractContextManager[None]:
         WorkspaceError: The engine refuses the request.
         BackendError: The engine does not answer.
     """
-    return translated_errors(lambda error: _translate_error(error, action))
+    return engine.engine_errors(action, WorkspaceError)
 
 
 def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -116,33 +111,3 @@ def registry_login(image: str) -> dict[str, str] | None:
     if credentials is None:
         return None
     return {"username": credentials.user, "password": credentials.secret}
-
-
-def _api_version(from_env: Callable[..., DockerClient]) -> str:
-    """Return the API version of this machine's engine, or "auto" if the library has to find it.
-
-    The library's request, ``/version``, is slow, because the engine runs two programs to answer it.
-    ``/_ping`` is faster.
-    """
-    if not (os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:"):
-        return "auto"
-    from docker.constants import MINIMUM_DOCKER_API_VERSION
-
-    # from_env makes no request if it gets a version.
-    client = from_env(timeout=_TIMEOUT, version=MINIMUM_DOCKER_API_VERSION)
-    try:
-        answer = client.api.get(f"{client.api.base_url}/_ping", timeout=_TIMEOUT)
-        return str(answer.headers.get("Api-Version") or "auto")
-    finally:
-        client.close()
-
-
-def _translate_error(error: Exception, action: str) -> TorchXError | None:
-    import docker.errors
-    import requests.exceptions
-
-    if isinstance(error, docker.errors.APIError):
-        return WorkspaceError(f"cannot {action}: {one_line(error.explanation or error)}")
-    if isinstance(error, (docker.errors.DockerException, requests.exceptions.RequestException)):
-        return BackendError(no_engine_message(action, error))
-    return None

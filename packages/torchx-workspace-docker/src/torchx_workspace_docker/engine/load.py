@@ -10,12 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from torchx_specs.progress import Step
 from torchx_workspace_docker.archive import tar_chunks, tar_header, tar_size
 from torchx_workspace_docker.engine.client import read_events
-from torchx_workspace_docker.engine.previous import layers_of, plan_increment
-from torchx_workspace_docker.image_config import patched_config, working_folder
+from torchx_workspace_docker.engine.previous import layers_of, plan_increment, workspace_key
+from torchx_workspace_docker.image_config import (
+    LABEL_WORKSPACE,
+    patched_config,
+    working_folder,
+)
 from torchx_workspace_docker.plan import Plan, check_unchanged
-from torchx_workspace_docker.progress import Progress
+from torchx_workspace_docker.references import short_name
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -33,7 +38,7 @@ def load_image(
     plan: Plan,
     base: Mapping[str, Any],
     workspace: str,
-    progress: Progress,
+    quiet: bool = False,
 ) -> str:
     """Load a new image into the engine by sending one layer, and return the image's id.
 
@@ -47,13 +52,14 @@ def load_image(
         plan: The contents of the image.
         base: The engine's description of the base image.
         workspace: The workspace as a text; part of the cache key that finds the earlier image.
-        progress: Shows how many bytes were sent.
+        quiet: Whether to report no progress.
 
     Raises:
         WorkspaceError: The engine refuses the image, or the workspace has changed meanwhile.
     """
     increment = plan_increment(client, plan, base, workspace)
-    archive = _image_archive(image, plan, increment.files, base, increment.parent, progress)
+    labels = {LABEL_WORKSPACE: workspace_key(plan.base, workspace)}
+    archive = _image_archive(image, plan, increment.files, base, increment.parent, labels, quiet)
     for _ in read_events(f"load {image}", client.api.load_image(archive, quiet=True)):
         pass
     loaded = str(client.api.inspect_image(image)["Id"])
@@ -67,7 +73,8 @@ def _image_archive(
     files: Sequence[WorkspaceFile],
     base: Mapping[str, Any],
     parent: Mapping[str, Any],
-    progress: Progress,
+    labels: Mapping[str, str],
+    quiet: bool,
 ) -> Iterator[bytes]:
     """Yield an archive in the format of ``docker save`` that has only the new layer.
 
@@ -82,7 +89,6 @@ def _image_archive(
     root = working_folder(base.get("Config") or {})
     digest = hashlib.sha256()
     size = tar_size(files, root)
-    progress.begin("loading", size)
     yield tar_header("layer.tar", size)
 
     def layer() -> Iterator[bytes]:
@@ -90,14 +96,15 @@ def _image_archive(
             digest.update(block)
             yield block
 
-    for block in _read_ahead(layer()):
-        yield block
-        progress.advance(len(block))
+    with Step(f"loading {short_name(image)}", size, quiet=quiet) as step:
+        for block in _read_ahead(layer()):
+            yield block
+            step.advance(len(block))
     check_unchanged(plan)
     layers = [*layers_of(parent), f"sha256:{digest.hexdigest()}"]
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     added = layers[len(layers_of(base)) :]
-    config = patched_config(_config(base), added, str(base["Id"]), now)
+    config = patched_config(_config(base), added, str(base["Id"]), now, labels)
     manifest = [
         {
             "Config": "config.json",

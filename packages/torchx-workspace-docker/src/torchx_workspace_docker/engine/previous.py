@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,6 +60,17 @@ def plan_increment(
     key = json.dumps([LAYER_FORMAT, str(base["Id"]), workspace])
     parent, files = _previous_image(client, key, base, plan.files, contents) or (base, plan.files)
     return Increment(parent, files, key, contents)
+
+
+def workspace_key(base: str, workspace: str) -> str:
+    """Return the value of the label :data:`~.image_config.LABEL_WORKSPACE`.
+
+    Args:
+        base: The name of the base image.
+        workspace: The workspace as a text.
+    """
+    text = f"{base}\n{os.path.abspath(os.path.expanduser(workspace))}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def layers_of(image: Mapping[str, Any]) -> list[str]:

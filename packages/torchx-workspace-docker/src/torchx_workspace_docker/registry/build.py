@@ -14,6 +14,8 @@ from typing import Any
 from torchx_kit.workspace import WorkspaceFile
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal
+from torchx_specs.progress import Step
+from torchx_workspace_docker.archive import tar_size
 from torchx_workspace_docker.build_cache import recall, remember
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import (
@@ -26,8 +28,7 @@ from torchx_workspace_docker.layer import (
     temporary_folder,
 )
 from torchx_workspace_docker.plan import Plan, check_unchanged
-from torchx_workspace_docker.progress import Progress
-from torchx_workspace_docker.references import Reference
+from torchx_workspace_docker.references import Reference, short_name
 from torchx_workspace_docker.registry.client import Registry
 from torchx_workspace_docker.registry.connection import Connection
 from torchx_workspace_docker.registry.manifests import DOCKER_MANIFEST, Manifest, sha256
@@ -65,17 +66,17 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
     config = source.image_config(base.repository, manifest.content["config"]["digest"])
     if not from_index:
         _check_platform(base, config)
+    quiet = bool(cfg.get("quiet"))
     with temporary_folder() as folder:
-        with Progress(image, bool(cfg.get("quiet"))) as progress:
-            root = working_folder(config.get("config") or {})
-            _check_links(root, plan)
-            for blob in manifest.content["layers"]:
-                _copy_layer(source, base, destination, target, blob, folder, progress)
-            layers: dict[str, Layer] = {}
-            for files in split_into_layers(plan.files):
-                key = _layer_key(root, layer_contents(files, plan.digests))
-                layers[key] = _add_layer(destination, target, key, files, root, folder, progress)
-            check_unchanged(plan)
+        root = working_folder(config.get("config") or {})
+        _check_links(root, plan)
+        for blob in manifest.content["layers"]:
+            _copy_layer(source, base, destination, target, blob, folder, quiet)
+        layers: dict[str, Layer] = {}
+        for files in split_into_layers(plan.files):
+            key = _layer_key(root, layer_contents(files, plan.digests))
+            layers[key] = _add_layer(destination, target, key, files, root, folder, quiet)
+        check_unchanged(plan)
         for key, layer in layers.items():
             values = {"digest": layer.digest, "diff_id": layer.diff_id, "size": layer.size}
             remember("layers", key, values)
@@ -171,7 +172,7 @@ def _copy_layer(
     target: Reference,
     blob: Mapping[str, Any],
     folder: str,
-    progress: Progress,
+    quiet: bool,
 ) -> None:
     """Copy a layer of the base image to the target's repository unless it is there already."""
     digest, size = str(blob["digest"]), int(blob["size"])
@@ -181,9 +182,10 @@ def _copy_layer(
         return
     path = os.path.join(folder, "base-layer")
     with disk_errors(path), open(path, "wb+") as file:
-        source.download(base.repository, digest, size, file)
-        progress.begin("copying a layer of the base", size)
-        destination.upload(target.repository, digest, size, file, progress.advance)
+        with Step(f"pulling a layer of {base}", size, quiet=quiet) as step:
+            source.download(base.repository, digest, size, file, step.advance)
+        with Step(f"pushing a layer of {base}", size, quiet=quiet) as step:
+            destination.upload(target.repository, digest, size, file, step.advance)
 
 
 def _layer_key(root: str, contents: Mapping[str, str]) -> str:
@@ -199,19 +201,22 @@ def _add_layer(
     files: list[WorkspaceFile],
     root: str,
     folder: str,
-    progress: Progress,
+    quiet: bool,
 ) -> Layer:
     """Return the layer of these files; push it unless it is in the target's repository."""
     # The cached layer has the same files, even if another release of zlib has compressed it.
     cached = recall("layers", key)
     if cached is not None and destination.has_blob(target.repository, cached["digest"]):
         return Layer("", cached["size"], cached["digest"], cached["diff_id"])
-    progress.begin("packing", sum(entry.size for entry in files))
-    layer = make_layer(files, root, os.path.join(folder, "layer"), progress=progress.advance)
+    name = short_name(str(target))
+    with Step(f"packing {name}", tar_size(files, root), quiet=quiet) as step:
+        layer = make_layer(files, root, os.path.join(folder, "layer"), progress=step.advance)
     if not destination.has_blob(target.repository, layer.digest):
-        progress.begin("pushing", layer.size)
-        with open(layer.path, "rb") as file:
-            destination.upload(target.repository, layer.digest, layer.size, file, progress.advance)
+        with (
+            Step(f"pushing {name}", layer.size, quiet=quiet) as step,
+            open(layer.path, "rb") as file,
+        ):
+            destination.upload(target.repository, layer.digest, layer.size, file, step.advance)
     os.unlink(layer.path)
     return layer
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -32,7 +33,7 @@ _CHECKS = 3
 #: The size of the chunks in which an interrupted upload is resumed, in bytes.
 _UPLOAD_CHUNK = 8 << 20
 _BLOCK = 1 << 20
-#: The statuses of an upload that another one, from the beginning, may replace.
+#: The HTTP statuses after which an upload begins again with the first byte.
 _LOST = frozenset({400, 404, 416})
 
 
@@ -101,8 +102,22 @@ class Registry:
             raise self._wrong_content(repository, digest)
         return parse_config(data, f"{self.name}/{repository}@{digest}")
 
-    def download(self, repository: str, digest: str, size: int, out: IO[bytes]) -> None:
+    def download(
+        self,
+        repository: str,
+        digest: str,
+        size: int,
+        out: IO[bytes],
+        progress: Callable[[int], None] = lambda received: None,
+    ) -> None:
         """Write the content of a blob to a file, and check size and digest.
+
+        Args:
+            repository: The repository.
+            digest: The digest of the blob.
+            size: The size of the blob, in bytes.
+            out: The file.
+            progress: As for :meth:`upload`, with the received bytes.
 
         Raises:
             RegistryError: The registry does not answer, or sends other content.
@@ -111,19 +126,22 @@ class Registry:
         for attempt in range(connection.ATTEMPTS):
             out.seek(0)
             out.truncate()
-            received = hashlib.sha256()
+            received, count = hashlib.sha256(), _Count(progress)
             response = self._request("GET", url, repository, expected=(200,), stream=True)
             try:
                 for chunk in response.stream(size):
                     received.update(chunk)
                     out.write(chunk)
+                    count.add(len(chunk))
             except HTTPError as e:
                 if attempt == connection.ATTEMPTS - 1:
                     raise self._connection.unreachable(f"GET {repository}@{digest}", e) from e
                 self._connection.pause(attempt)
+                count.add(-count.total)
                 continue
             if f"sha256:{received.hexdigest()}" == digest:
                 return
+            count.add(-count.total)
         raise self._wrong_content(repository, digest)
 
     # -- writing
@@ -181,11 +199,12 @@ class Registry:
         """
         action = f"upload of {repository}@{digest}"
         may_resume = True
+        blob = _Blob(repository, digest, size, content, _Count(progress))
         for attempt in range(connection.ATTEMPTS):
-            location, sent = self._begin_upload(repository), _Count(progress)
+            location = self._begin_upload(repository)
             response: Response | None = None
             try:
-                response = self._put_blob(repository, digest, location, size, content, sent.add)
+                response = self._put_blob(blob, location)
                 if response.status in (201, 204):
                     return
                 failure = self._connection.refused("PUT", location, response)
@@ -200,66 +219,52 @@ class Registry:
             self._connection.pause(attempt, response)
             if may_resume:
                 may_resume = False
-                if self._upload_rest(repository, digest, location, size, content, sent):
+                if self._upload_rest(blob, location):
                     return
-            sent.add(-sent.total)
+            blob.sent.add(-blob.sent.total)
         raise AssertionError("unreachable")
 
-    def _put_blob(
-        self,
-        repository: str,
-        digest: str,
-        location: str,
-        size: int,
-        content: IO[bytes],
-        progress: Callable[[int], None],
-    ) -> Response:
+    def _put_blob(self, blob: _Blob, location: str) -> Response:
         def blocks() -> Iterator[bytes]:
-            content.seek(0)
-            while block := content.read(_BLOCK):
+            blob.content.seek(0)
+            while block := blob.content.read(_BLOCK):
                 yield block
-                progress(len(block))
+                blob.sent.add(len(block))
 
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        url = _with_digest(location, digest)
-        scopes = self._scopes(repository)
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
+        url = _with_digest(location, blob.digest)
+        scopes = self._scopes(blob.repository)
         return self._connection.request_once("PUT", url, scopes, body=blocks, headers=headers)
 
-    def _upload_rest(
-        self,
-        repository: str,
-        digest: str,
-        location: str,
-        size: int,
-        content: IO[bytes],
-        sent: _Count,
-    ) -> bool:
+    def _upload_rest(self, blob: _Blob, location: str) -> bool:
         """Send the rest of an interrupted upload in chunks; return False if that is refused."""
         failures = 0
-        resumed = self._resume(repository, location)
+        resumed = self._resume(blob.repository, location)
         if resumed is None:
             return False
         location, received = resumed
-        sent.add(received - sent.total)
-        while sent.total < size:
-            content.seek(sent.total)
-            chunk = content.read(min(_UPLOAD_CHUNK, size - sent.total))
+        blob.sent.add(received - blob.sent.total)
+        while blob.sent.total < blob.size:
+            blob.content.seek(blob.sent.total)
+            chunk = blob.content.read(min(_UPLOAD_CHUNK, blob.size - blob.sent.total))
             headers = {
                 "Content-Type": "application/octet-stream",
-                "Content-Range": f"{sent.total}-{sent.total + len(chunk) - 1}",
+                "Content-Range": f"{blob.sent.total}-{blob.sent.total + len(chunk) - 1}",
                 "Content-Length": str(len(chunk)),
             }
             response: Response | None = None
             try:
                 response = self._connection.request_once(
-                    "PATCH", location, self._scopes(repository), body=chunk, headers=headers
+                    "PATCH", location, self._scopes(blob.repository), body=chunk, headers=headers
                 )
             except HTTPError as e:
-                failure = self._connection.unreachable(f"upload of {repository}@{digest}", e)
+                failure = self._connection.unreachable(
+                    f"upload of {blob.repository}@{blob.digest}", e
+                )
             else:
                 if response.status in (201, 202, 204):
                     location = self._connection.location(response, location)
-                    sent.add(len(chunk))
+                    blob.sent.add(len(chunk))
                     continue
                 if response.status != 416 and not is_busy(response):
                     return False
@@ -268,12 +273,12 @@ class Registry:
             if failures >= connection.ATTEMPTS:
                 raise failure
             self._connection.pause(failures - 1, response)
-            resumed = self._resume(repository, location)
+            resumed = self._resume(blob.repository, location)
             if resumed is None:
                 return False
             location, received = resumed
-            sent.add(received - sent.total)
-        self._finish_upload(repository, digest, location)
+            blob.sent.add(received - blob.sent.total)
+        self._finish_upload(blob.repository, blob.digest, location)
         return True
 
     def put_manifest(self, repository: str, tag: str, data: bytes, media_type: str) -> str:
@@ -351,7 +356,7 @@ class Registry:
 
 
 class _Count:
-    """Counts the sent bytes, and reports every change."""
+    """Counts the bytes of a transfer, and reports every change."""
 
     def __init__(self, report: Callable[[int], None]) -> None:
         self.total = 0
@@ -360,6 +365,25 @@ class _Count:
     def add(self, count: int) -> None:
         self.total += count
         self._report(count)
+
+
+@dataclass(frozen=True)
+class _Blob:
+    """A blob that is uploaded.
+
+    Args:
+        repository: The repository to upload to.
+        digest: The digest of the content.
+        size: The size of the content, in bytes.
+        content: The file with the content.
+        sent: Counts the bytes that were sent.
+    """
+
+    repository: str
+    digest: str
+    size: int
+    content: IO[bytes]
+    sent: _Count
 
 
 def _with_digest(location: str, digest: str) -> str:

@@ -1,0 +1,210 @@
+"""The command group ``torchx workspace``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import output_option
+from torchx_cli.exit_codes import BACKEND_FAILED, GlobalOptions, fail, report_error
+from torchx_cli.output.colors import is_terminal
+from torchx_cli.output.printing import TABLE, write, write_data, write_table
+from torchx_cli.output.times import duration_option
+from torchx_runner.installed_schedulers import plugin_manager
+from torchx_specs.errors import RequestError, TorchXError, nearest, one_line
+from torchx_specs.progress import format_bytes
+from torchx_specs.workspace.pruning import Prunable, PruneQuery
+
+if TYPE_CHECKING:
+    from torchx_specs.plugins.catalog import Catalog
+    from torchx_specs.plugins.records import PrunerPlugin
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Found:
+    """Data that a pruner has found, and whether it was removed."""
+
+    pruner: str
+    item: Prunable
+    removed: bool = False
+    problem: str = ""
+
+    def data(self) -> dict[str, Any]:
+        used = self.item.last_used
+        when = None if used is None else datetime.fromtimestamp(used, timezone.utc)
+        return {
+            "pruner": self.pruner,
+            "name": self.item.name,
+            "bytes": self.item.size,
+            "last_used": None if when is None else when.isoformat(timespec="seconds"),
+            "removable": self.item.remove is not None,
+            "removed": self.removed,
+            "reason": self.problem or self.item.reason or None,
+        }
+
+
+@click.group("workspace", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Manage images and copies of workspaces."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit(1)
+
+
+@command.command("prune", cls=Command)
+@click.option("--dryrun", is_flag=True, help="Show unused data without removing it.")
+@click.option(
+    "--all",
+    "include_newest",
+    is_flag=True,
+    help="Also remove what makes the next submission faster: the newest image of each workspace,"
+    " and caches of any age.",
+)
+@duration_option(
+    "--older-than",
+    help="Remove only data that was last used longer ago, such as 7d or 12h.  [default: 1h for"
+    " images, 7d for other data]",
+)
+@click.option(
+    "--only",
+    "names",
+    metavar="PRUNER",
+    multiple=True,
+    help="Use only this pruner; may be repeated (torchx plugins lists the pruners).",
+)
+@click.option("-y", "--yes", is_flag=True, help="Remove the data without a question.")
+@output_option
+def prune(
+    dryrun: bool,
+    include_newest: bool,
+    older_than: float | None,
+    names: tuple[str, ...],
+    yes: bool,
+    output_format: str,
+) -> None:
+    """Remove images, copies of workspaces, ended local apps and caches that no job uses.
+
+    The installed schedulers and workspace builders find the data on this machine, in its Docker
+    Engine, and in the directories of its Slurm jobs. Data of running and queued jobs, base images,
+    and images in registries stay. Before the removal, the command shows the data and asks.
+
+    The exit code is 3 if data could not be removed, or if a pruner of --only failed.
+    """
+    asks = not dryrun and not yes
+    if asks and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise RequestError(
+            "torchx workspace prune asks before it removes anything, and this is not a terminal;"
+            " pass --yes to remove without a question, or --dryrun to remove nothing"
+        )
+    query = PruneQuery(older_than, include_newest)
+    found, problems = _find(names, query)
+    removable = [one for one in found if one.item.remove is not None]
+    if output_format == TABLE:
+        _write_found(found)
+    total = _total(removable)
+    if asks and removable:
+        question = f"Remove {_count(removable)} ({total})?"
+        if not click.confirm(question, err=True):
+            removable = []
+    if not dryrun:
+        for one in removable:
+            _remove(one, output_format == TABLE)
+    removed = [one for one in found if one.removed]
+    if output_format == TABLE:
+        if dryrun:
+            write(f"would remove {_count(removable)} ({total})")
+        else:
+            write(f"removed {_count(removed)} ({_total(removed)})")
+    else:
+        write_data(
+            {
+                "dryrun": dryrun,
+                "items": [one.data() for one in found],
+                "removed_bytes": sum(one.item.size or 0 for one in removed),
+                "problems": problems,
+            },
+            output_format,
+        )
+    if any(one.problem for one in found) or (names and problems):
+        fail(BACKEND_FAILED)
+
+
+def _find(names: Sequence[str], query: PruneQuery) -> tuple[list[_Found], list[dict[str, str]]]:
+    """Return what the pruners find, and the pruners that failed.
+
+    Raises:
+        RequestError: There is no pruner of one of these names.
+    """
+    catalog: Catalog[PrunerPlugin] = plugin_manager().pruners()
+    known = sorted(catalog.names())
+    for name in names:
+        if name not in known:
+            raise RequestError(
+                f"--only: there is no pruner '{name}';{nearest(name, known)} pruners:"
+                f" {', '.join(known)}"
+            )
+    found: list[_Found] = []
+    problems: list[dict[str, str]] = []
+    for name in dict.fromkeys(names or known):
+        try:
+            pruner = catalog[name].load()
+            found += [_Found(name, item) for item in pruner(query)]
+        except Exception as e:  # other pruners are not affected
+            message = one_line(e) if isinstance(e, TorchXError) else f"{type(e).__name__}: {e}"
+            logger.warning("%s: not checked: %s", name, message)
+            problems.append({"pruner": name, "message": message})
+    return found, problems
+
+
+def _remove(found: _Found, show: bool) -> None:
+    remove = found.item.remove
+    if remove is None:
+        return
+    try:
+        remove()
+    except Exception as e:  # reported; the next item follows
+        found.problem = one_line(e)
+        report_error(e, click.get_current_context().ensure_object(GlobalOptions))
+        return
+    found.removed = True
+    if show:
+        write(f"removed {found.item.name} ({format_bytes(found.item.size)})")
+
+
+def _write_found(found: Sequence[_Found]) -> None:
+    rows = [
+        [one.pruner, one.item.name, format_bytes(one.item.size), _age(one.item.last_used)]
+        for one in found
+        if one.item.remove is not None
+    ]
+    if rows:
+        write_table(["PRUNER", "UNUSED", "SIZE", "LAST USED"], rows)
+    for one in found:
+        if one.item.remove is None:
+            write(f"kept {one.item.name}: {one.item.reason}")
+
+
+def _age(used: float | None) -> str:
+    if used is None:
+        return "unknown"
+    return datetime.fromtimestamp(used).strftime("%Y-%m-%d %H:%M")
+
+
+def _count(found: Sequence[_Found]) -> str:
+    return "1 item" if len(found) == 1 else f"{len(found)} items"
+
+
+def _total(found: Sequence[_Found]) -> str:
+    sizes = [one.item.size for one in found]
+    total = format_bytes(sum(size or 0 for size in sizes))
+    return f"at least {total}" if None in sizes else total

@@ -1,0 +1,116 @@
+"""The progress of steps, in a process of its own with a real terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+#: Shows a step of several reports; the first argument is the format of the command's output.
+PROGRAM = dedent(
+    """
+    import sys, time
+    from torchx_cli import logging_setup
+    from torchx_cli.output import progress as display
+    from torchx_specs import progress
+
+    logging_setup.configure(sys.argv[2])
+    progress.LOG_INTERVAL = 0.0
+    display._DELAY = float(sys.argv[3])
+    with display.shown_progress(sys.argv[1]):
+        with progress.Step("pulling [red]a\\x1b[2J:1", 2_000_000) as step:
+            step.advance(1_000_000)
+            print("reported", flush=True)
+            if len(sys.argv) > 4:
+                time.sleep(600)
+            step.advance(1_000_000)
+    print("rich" in sys.modules)
+    """
+)
+
+
+def shown(
+    output_format: str = "table",
+    level: str = "INFO",
+    delay: float = 0.0,
+    terminal: bool = True,
+    interrupt: bool = False,
+    **env: str,
+) -> tuple[int, str, bool]:
+    """Run the program; return its exit code, its standard error, and whether it imported rich."""
+    leader, follower = pty.openpty()
+    argv = [sys.executable, "-c", PROGRAM, output_format, level, str(delay)]
+    process = subprocess.Popen(
+        argv + ["sleep"] * interrupt,
+        stdout=subprocess.PIPE,
+        stderr=follower if terminal else subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", **env},
+        text=True,
+    )
+    os.close(follower)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reported\n"
+    if interrupt:
+        process.send_signal(signal.SIGINT)
+    text = ""
+    if terminal:
+        try:
+            while part := os.read(leader, 1 << 16):
+                text += part.decode()
+        except OSError:  # the program has closed the terminal
+            pass
+    out, err = process.communicate(timeout=60)
+    os.close(leader)
+    return process.returncode, text or err or "", out == "True\n"
+
+
+def test_terminal_shows_a_bar_with_bytes() -> None:
+    code, text, imported = shown()
+    assert code == 0
+    assert "2.0 MB of 2.0 MB" in text
+    assert "━" in text
+    assert "\x1b[?25h" in text  # the cursor is shown again
+    assert "pulling [red]a\\u001b[2J:1" in text  # neither markup nor control characters
+    assert imported
+
+
+def test_no_color_is_honoured() -> None:
+    _, text, _ = shown(NO_COLOR="1")
+    assert "2.0 MB of 2.0 MB" in text
+    assert "\x1b[3" not in text  # the sequences of colours
+
+
+@pytest.mark.parametrize(
+    ("terminal", "term"), [(False, "xterm"), (True, "dumb")], ids=["pipe", "dumb"]
+)
+def test_without_a_usable_terminal_there_are_lines(terminal: bool, term: str) -> None:
+    code, text, imported = shown(terminal=terminal, TERM=term, NO_COLOR="1")
+    assert code == 0
+    assert "INFO     pulling [red]a\\u001b[2J:1: 1.0 MB of 2.0 MB" in text
+    assert "\x1b" not in text
+    assert not imported
+
+
+@pytest.mark.parametrize(
+    ("output_format", "level"), [("json", "INFO"), ("yaml", "INFO"), ("table", "WARNING")]
+)
+def test_nothing_is_shown_for_programs_and_at_higher_log_levels(
+    output_format: str, level: str
+) -> None:
+    assert shown(output_format, level) == (0, "", False)
+    assert shown(output_format, level, terminal=False) == (0, "", False)
+
+
+def test_short_steps_have_no_bar_and_do_not_import_rich() -> None:
+    assert shown(delay=60.0) == (0, "", False)
+
+
+def test_interrupt_shows_the_cursor_again() -> None:
+    code, text, _ = shown(interrupt=True)
+    assert code == -signal.SIGINT
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")

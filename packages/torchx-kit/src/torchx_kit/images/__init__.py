@@ -1,0 +1,1 @@
+"""Container images: the Docker Engine, and the transfer of images."""

@@ -1,0 +1,51 @@
+"""Progress of the transfers of a Docker Engine: pulls and pushes of images."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from torchx_specs.progress import Step
+
+#: The first word of the step's name, for each status of a layer in the engine's events.
+_STEPS = {"Downloading": "pulling", "Extracting": "extracting", "Pushing": "pushing"}
+#: For each step, the statuses of a layer of which all bytes are done.
+_FINISHED = {
+    "pulling": ("Verifying Checksum", "Download complete", "Extracting", "Pull complete"),
+    "extracting": ("Pull complete",),
+    "pushing": ("Pushed",),
+}
+
+
+def with_progress(
+    image: str, events: Iterable[Mapping[str, Any]], quiet: bool = False
+) -> Generator[Mapping[str, Any], None, None]:
+    """Yield the events of a pull or push, and report the bytes of all layers together.
+
+    The sizes of layers become known one after the other, so the total may grow.
+
+    Args:
+        image: The image.
+        events: The engine's events.
+        quiet: Whether to report nothing.
+    """
+    steps: dict[str, Step] = {}
+    layers: dict[str, dict[str, tuple[int, int]]] = {}
+    with ExitStack() as stack:
+        for event in events:
+            status, layer = str(event.get("status") or ""), str(event.get("id") or "")
+            kind = _STEPS.get(status)
+            detail = event.get("progressDetail") or {}
+            if kind is not None and detail.get("total"):
+                total = int(detail["total"])
+                layers.setdefault(kind, {})[layer] = (min(int(detail["current"]), total), total)
+            for name, sizes in layers.items():
+                if layer in sizes and status in _FINISHED[name]:
+                    sizes[layer] = (sizes[layer][1], sizes[layer][1])
+                if name not in steps:
+                    steps[name] = stack.enter_context(Step(f"{name} {image}", quiet=quiet))
+                if layer in sizes:
+                    done, whole = (sum(part) for part in zip(*sizes.values(), strict=True))
+                    steps[name].set(done, whole)
+            yield event

@@ -1,0 +1,135 @@
+"""Progress of steps that take long, such as the pull of an image.
+
+Schedulers and workspace builders report each step::
+
+    with Step("pulling python:3.12", total=52_000_000) as step:
+        step.advance(1 << 20)
+
+By default, a step that takes more than :data:`LOG_INTERVAL` seconds is logged, at most one line in
+that time. A program with a display of its own calls :func:`show_progress`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+#: The shortest time between two log lines of a step, in seconds.
+LOG_INTERVAL = 5.0
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+_display: Callable[[Step], None] | None = None
+
+
+class Step:
+    """A step that takes long, as a context manager; any thread may call its methods.
+
+    Args:
+        name: The name of the step, such as "pulling python:3.12".
+        total: The size of the step; None if unknown.
+        unit: The unit of sizes.
+        quiet: Whether to report nothing.
+
+    Attributes:
+        done: The part of the step that is done, in units.
+        began: When the step began, as :func:`time.monotonic`.
+        has_ended: Whether the step has ended; the last report of a step has True.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        total: int | None = None,
+        unit: Literal["bytes", "files"] = "bytes",
+        *,
+        quiet: bool = False,
+    ) -> None:
+        self.name = name
+        self.total = total
+        self.unit = unit
+        self.done = 0
+        self.began = time.monotonic()
+        self.has_ended = False
+        self._quiet = quiet
+        self._lock = threading.Lock()
+        self._logged_at = self.began
+
+    def __enter__(self) -> Step:
+        self._report()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.has_ended = True
+        self._report()
+
+    def advance(self, count: int) -> None:
+        """Add to the part that is done; a negative number takes back what was lost."""
+        with self._lock:
+            self.done += count
+        self._report()
+
+    def set(self, done: int, total: int | None) -> None:
+        """Set the part that is done, and the size."""
+        with self._lock:
+            self.done, self.total = done, total
+        self._report()
+
+    def amount(self) -> str:
+        """Return the progress as a text, such as "12.0 MB of 52.0 MB"."""
+        done, total = self.done, self.total
+        if self.unit == "files":
+            return f"{done} files" if total is None else f"{done} of {total} files"
+        return format_bytes(done) + ("" if total is None else f" of {format_bytes(total)}")
+
+    def _report(self) -> None:
+        if self._quiet:
+            return
+        if _display is not None:
+            _display(self)
+        else:
+            self._log()
+
+    def _log(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if self.has_ended or now - self._logged_at < LOG_INTERVAL:
+                return
+            self._logged_at = now
+        import logging
+
+        logging.getLogger(__name__).info("%s: %s", self.name, self.amount())
+
+
+@contextmanager
+def show_progress(display: Callable[[Step], None]) -> Iterator[None]:
+    """Pass all reports of this process to a function, until the end of the context.
+
+    Args:
+        display: Called often, and in any thread, when a step begins, advances or ends.
+    """
+    global _display
+    before, _display = _display, display
+    try:
+        yield
+    finally:
+        _display = before
+
+
+def format_bytes(size: int | None) -> str:
+    """Return a number of bytes with a unit, in powers of 1000; "unknown" for None.
+
+    >>> format_bytes(999), format_bytes(1_234_567)
+    ('999 B', '1.2 MB')
+    """
+    if size is None:
+        return "unknown"
+    if size < 1000:
+        return f"{size} B"
+    value, power = size / 1000, 1
+    while value >= 999.95 and power < len(_UNITS) - 1:
+        value, power = value / 1000, power + 1
+    return f"{value:.1f} {_UNITS[power]}"
