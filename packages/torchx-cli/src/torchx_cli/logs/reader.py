@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
+from torchx_specs.schedulers.log_items import accepts_parameter, keep_last
 from torchx_specs.schedulers.parallel_logs import MAX_FOLLOWED
 
 if TYPE_CHECKING:
@@ -121,10 +121,7 @@ class LogReader:
                 len(self._replicas) - MAX_FOLLOWED,
             )
         errors: list[Exception] = []
-        if options.last is None:
-            blocks = self._read(self._replicas, options.tail)
-        else:
-            blocks = self._read_last(options.last)
+        blocks = self._read()
         with closing(blocks):
             for replica, block in blocks:
                 if isinstance(block, Exception):
@@ -139,10 +136,34 @@ class LogReader:
         if errors:
             raise errors[0]
 
-    def _read(self, replicas: Iterable[Replica], tail: bool) -> Generator[Block, Any, Any]:
-        options = self._options
+    def _read(self) -> Generator[Block, Any, Any]:
         # read_all() closes this generator. The iterator of a Runner's subclass may lack close().
-        yield from self._log_blocks(
+        last, tail = self._options.last, self._options.tail
+        if last is None:
+            yield from self._blocks(self._replicas, tail)
+            return
+        if accepts_parameter(self._log_blocks, "last"):
+            blocks = self._blocks(self._replicas, tail, last=last)
+        else:
+            blocks = keep_last(self._blocks, self._replicas, last, tail)
+        if tail:
+            yield from blocks
+            return
+        # Several logs may be read at the same time. Their last lines are shown in the order of the
+        # replicas.
+        lines: dict[Replica, list[str]] = {replica: [] for replica in self._replicas}
+        for replica, block in blocks:
+            if isinstance(block, Exception):
+                yield replica, block
+            else:
+                lines[replica] += block
+        yield from lines.items()
+
+    def _blocks(
+        self, replicas: Iterable[Replica], tail: bool, **parameters: int
+    ) -> Iterator[Block]:
+        options = self._options
+        return self._log_blocks(
             self._app_handle,
             replicas,
             options.regex,
@@ -150,34 +171,8 @@ class LogReader:
             until=options.until,
             should_tail=tail,
             streams=options.streams,
+            **parameters,
         )
-
-    def _read_last(self, last: int) -> Generator[Block, Any, Any]:
-        """Yield the last lines of each log; when following, also the lines that are added."""
-        kept: dict[Replica, deque[str]] = {r: deque(maxlen=last) for r in self._replicas}
-        counts = dict.fromkeys(self._replicas, 0)
-        for replica, block in self._read(self._replicas, tail=False):
-            if isinstance(block, Exception):
-                kept.pop(replica, None)
-                yield replica, block
-                continue
-            lines = list(block)
-            kept[replica].extend(lines)
-            counts[replica] += len(lines)
-        if not self._options.tail:
-            yield from kept.items()
-            return
-        # Follow the logs, and skip the lines before the kept ones. The kept lines are read again,
-        # because the last one may have been incomplete.
-        skip = {replica: counts[replica] - len(lines) for replica, lines in kept.items()}
-        for replica, block in self._read(list(kept), tail=True):
-            if isinstance(block, Exception) or not skip[replica]:
-                yield replica, block
-                continue
-            lines = list(block)
-            skipped = min(skip[replica], len(lines))
-            skip[replica] -= skipped
-            yield replica, lines[skipped:]
 
     def _write(self, replica: Replica, lines: Iterable[str]) -> None:
         on, off = self._color

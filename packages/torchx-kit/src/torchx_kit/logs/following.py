@@ -87,6 +87,9 @@ class Followed:
         path: The log file.
         tail: Options for following the log.
         window: Limits the log to the lines written between two times; None for all lines.
+        last: Of the lines that the log has at the first read, return only the last ones, at most
+            this many; None for all lines.
+        begin: Where to begin, in bytes; must be 0 if ``window`` is given.
 
     Attributes:
         has_ended: True once nothing more will be written.
@@ -105,10 +108,19 @@ class Followed:
         keys: The keys of all watches.
     """
 
-    def __init__(self, path: str, tail: Tail, window: Window | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        tail: Tail,
+        window: Window | None = None,
+        last: int | None = None,
+        begin: int = 0,
+    ) -> None:
         self.path = path
         self.tail = tail
         self._window = window
+        self._last = last
+        self._begin = begin
         self._file = LogFile(path)
         self._checked = 0.0
         self.has_ended = False
@@ -136,12 +148,15 @@ class Followed:
             self.has_ended = has_ended
             if has_ended:
                 file.refresh()
-            begin = window.begin() if window and not file.position else 0
+            begin = window.begin() if window and not file.position else self._begin
             # The size is queried before the end of the window: if that end is not known yet, all
             # bytes up to this size were written before it.
             size = file.size() if window else None
             limit = window.end() if window else None
+            last, self._last = self._last, None
             if begin is not None and file.open(begin):
+                if last is not None:
+                    file.skip_to_last(last, size if limit is None else limit)
                 for block in file.read_lines(size if limit is None else limit):
                     self.pause = SHORTEST_POLL_SECONDS
                     yield block
@@ -149,6 +164,7 @@ class Followed:
                     yield from file.read_lines(limit)
                     yield from file.read_incomplete_line()
                     file.close()
+                    self._begin = 0
                     self.pause = SHORTEST_POLL_SECONDS
                     continue
             if has_ended or (limit is not None and file.position >= limit):

@@ -52,6 +52,19 @@ class LogFile:
             self.position = position
         return True
 
+    def skip_to_last(self, last: int, end: int | None) -> int:
+        """Continue at the last lines of the rest of the file, and return the end of these lines.
+
+        Args:
+            last: Maximum number of lines.
+            end: The position where the lines end, in bytes; None means the present end of the file.
+        """
+        if end is None:
+            end = os.fstat(self._fd).st_size
+        if self.position < end:
+            self.position = find_last_lines(self._fd, last, self.position, end)[0]
+        return end
+
     def refresh(self) -> None:
         """Make writes of other machines to a shared file system visible.
 
@@ -95,9 +108,9 @@ class LogFile:
             if not end:
                 self._add_incomplete(block)
                 continue
-            if self._skipped:
+            if self._skipped or len(self._incomplete_line) > LONGEST_LINE_BYTES - len(block):
                 first = block.index(b"\n")
-                self._skipped += first
+                self._add_incomplete(block[:first])
                 yield (f"{self._take_incomplete_line()}\n",)
                 block = block[first + 1 :]
                 end -= first + 1
@@ -123,10 +136,11 @@ class LogFile:
             yield (self._take_incomplete_line(),)
 
     def _add_incomplete(self, block: bytes) -> None:
-        if len(self._incomplete_line) < LONGEST_LINE_BYTES:
-            self._incomplete_line += block
-        else:
-            self._skipped += len(block)
+        room = LONGEST_LINE_BYTES - len(self._incomplete_line)
+        if len(block) > room:
+            self._skipped += len(block) - room
+            block = block[:room]
+        self._incomplete_line += block
 
     def _take_incomplete_line(self) -> str:
         line = self._incomplete_line.decode("utf-8", "replace")
@@ -153,3 +167,35 @@ class LogFile:
         self.position = 0
         if fd >= 0:
             os.close(fd)
+
+
+def find_last_lines(fd: int, last: int, begin: int, end: int) -> tuple[int, int]:
+    """Search the last lines of a part of a file, from the end, one block at a time.
+
+    Args:
+        fd: The file.
+        last: Maximum number of lines.
+        begin: Where the part begins, in bytes: the beginning of a line.
+        end: Where the part ends, in bytes. The last line may be incomplete.
+
+    Returns:
+        The position where the lines begin, in bytes, and the number of lines.
+    """
+    if last <= 0 or end <= begin:
+        return end, 0
+    count = 0
+    upper = end - 1  # a newline in the last byte begins no line
+    while upper > begin:
+        lower = max(begin, upper - BLOCK_BYTES)
+        block = os.pread(fd, upper - lower, lower)
+        newlines = block.count(b"\n")
+        if count + newlines < last:
+            count += newlines
+        else:
+            at = len(block)
+            while count < last:
+                at = block.rindex(b"\n", 0, at)
+                count += 1
+            return lower + at + 1, count
+        upper = lower
+    return begin, count + 1

@@ -45,6 +45,7 @@ class ReplicaLog:
         since: datetime | None,
         until: datetime | None,
         should_tail: bool,
+        last: int | None = None,
     ) -> FileLog:
         """Return the lines of the log; the arguments are those of :meth:`Scheduler.log_iter`."""
         tail = None
@@ -53,7 +54,9 @@ class ReplicaLog:
             tail = Tail(self._is_finished, watch, check_every=2.0 if watch else 0.2)
         folder, name = os.path.split(self._path)
         times = RecordedTimes(folder, name) if name in _FILES.values() else None
-        return log_lines(self._path, regex, since=since, until=until, times=times, tail=tail)
+        return log_lines(
+            self._path, regex, since=since, until=until, times=times, tail=tail, last=last
+        )
 
 
 def log_path(request: PopenRequest, role: str, k: int, stream: Stream | None) -> str:
