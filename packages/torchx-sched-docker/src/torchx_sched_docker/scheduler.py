@@ -267,6 +267,8 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
     ) -> Iterable[str]:
         """Return the log lines of one replica, by default of both streams.
 
@@ -286,7 +288,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             since,
             until,
         )
-        lines: Iterable[str] = log.lines(follow=should_tail)
+        lines: Iterable[str] = log.lines(should_tail, last)
         return filter_regex(regex, lines) if regex else lines
 
     # -- containers
