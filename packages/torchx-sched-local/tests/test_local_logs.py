@@ -20,6 +20,7 @@ from torchx_sched_local.store.app_files import AppFiles
 from torchx_specs import Role
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.log_items import PartialLine
 
 
 def test_streams_have_their_own_lines(scheduler: LocalScheduler) -> None:
@@ -448,3 +449,43 @@ def test_iterator_subclass_may_replace_init(tmp_path: Path) -> None:
 
     assert list(Mine("app", str(path), None)) == ["one\n", "two\n"]
     assert len(checks) == 3
+
+
+@pytest.mark.parametrize("streams", [None, Stream.STDOUT])
+def test_text_without_a_newline_reaches_followers(
+    scheduler: LocalScheduler, tmp_path: Path, streams: Stream | None
+) -> None:
+    wait = f"until [ -e {tmp_path}/{{}} ]; do sleep 0.01; done"
+    script = f"echo begin; printf 10%%; {wait.format('a')}; printf '\\r20%%\\n'; printf end"
+    app_id = submit(scheduler, sh(script))
+    blocks = scheduler.log_blocks(
+        app_id, [("main", 0)], should_tail=True, streams=streams, partial=True
+    )
+    items: list[str] = []
+    for _, block in blocks:
+        assert not isinstance(block, Exception), block
+        for item in block:
+            items.append(item)
+            if item == "10%":
+                assert isinstance(item, PartialLine)
+                (tmp_path / "a").touch()
+    assert "".join(items) == "begin\n10%\r20%\nend"
+    assert "10%" in items
+    assert lines(scheduler, app_id, streams=streams) == ["begin\n", "10%\r20%\n", "end"]
+
+
+def test_last_lines_of_several_replicas_are_the_end_of_each_log(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("seq 1000; echo $0 >&2; printf end", num_replicas=3))
+    finish(scheduler, app_id)
+    for since in (None, datetime.fromtimestamp(0)):
+        for regex in (None, "9"):
+            for last in (0, 1, 3, 5000):
+                found = {}
+                for replica, block in scheduler.log_blocks(
+                    app_id, [("main", k) for k in range(3)], regex, since, last=last
+                ):
+                    assert not isinstance(block, Exception), block
+                    found.setdefault(replica, []).extend(block)
+                for k in range(3):
+                    whole = lines(scheduler, app_id, k=k, regex=regex)
+                    assert found.get(("main", k), []) == (whole[-last:] if last else [])

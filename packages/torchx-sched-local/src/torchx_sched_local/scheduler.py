@@ -549,6 +549,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         streams: Stream | None = None,
         *,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica; see :meth:`Scheduler.log_iter`.
 
@@ -557,7 +558,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             RequestError: The app has no such role or replica.
         """
         return self._find_log(app_id, role_name, k, streams).lines(
-            regex, since, until, should_tail, last
+            regex, since, until, should_tail, last, partial
         )
 
     def log_blocks(
@@ -571,6 +572,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         streams: Stream | None = None,
         *,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         """Yield blocks of whole log lines of several replicas; see :meth:`Scheduler.log_blocks`.
 
@@ -583,13 +585,21 @@ class LocalScheduler(Scheduler[LocalOpts]):
         is_supervised = own_app is None or own_app.supervision is not None
         if not is_supervised or type(self).log_iter is not LocalScheduler.log_iter:
             return super().log_blocks(
-                app_id, replicas, regex, since, until, should_tail, streams, last=last
+                app_id,
+                replicas,
+                regex,
+                since,
+                until,
+                should_tail,
+                streams,
+                last=last,
+                partial=partial,
             )
 
         def find_log(role: str, k: int, should_tail: bool) -> FileLog | Exception:
             try:
                 log = self._find_log(app_id, role, k, streams)
-                return log.lines(regex, since, until, should_tail, last)
+                return log.lines(regex, since, until, should_tail, last, partial)
             except Exception as e:  # the consumer decides what a missing log means
                 return e
 

@@ -244,6 +244,7 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         streams: Stream | None = None,
         *,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica, by default of both streams.
 
@@ -276,6 +277,7 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
             watch=watch,
             missing_hint=lambda: f"see {report}" if self._host.exists(report) else "",
             last=last,
+            partial=partial,
         )
 
     def _log_location(

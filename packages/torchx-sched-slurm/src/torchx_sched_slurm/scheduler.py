@@ -300,6 +300,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         streams: Stream | None = None,
         *,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica, including the lines of earlier attempts.
 
@@ -334,6 +335,7 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             watch=record.end_files(role, k) if record else (),
             missing_hint=lambda: record.batch_log_hint(number) if record else "",
             last=last,
+            partial=partial,
         )
 
     def _log_location(

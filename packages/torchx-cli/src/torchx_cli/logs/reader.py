@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from torchx_cli.logs.open_lines import OpenLines
+from torchx_cli.logs.prefixes import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
-from torchx_specs.schedulers.log_items import accepts_parameter, keep_last
+from torchx_specs.schedulers.log_items import PartialLine, accepts_parameter, keep_last
 from torchx_specs.schedulers.parallel_logs import MAX_FOLLOWED
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class LogOptions(NamedTuple):
         tail: Follow the log until its replica has ended.
         streams: Standard output, standard error or both; None means the scheduler's default.
         last: Only the last lines of each replica, at most this many.
+        partial: When following without ``regex``, also show text that a replica has written without
+            a newline.
     """
 
     regex: str | None = None
@@ -52,6 +56,7 @@ class LogOptions(NamedTuple):
     tail: bool = False
     streams: Stream | None = None
     last: int | None = None
+    partial: bool = False
 
 
 class LogReader:
@@ -88,6 +93,10 @@ class LogReader:
         self._stream = stream
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._on_terminal = is_terminal(stream)
+        self._open_lines = OpenLines(self._on_terminal and len(replicas) == 1, self._on_terminal)
+        # Held while text is added or written: a timer shows text that was held back.
+        self._showing = threading.RLock()
+        self._timer: threading.Timer | None = None
         self._writing = threading.Lock()
         self._stopped = False
         self._buffer: list[str] = []
@@ -122,14 +131,17 @@ class LogReader:
             )
         errors: list[Exception] = []
         blocks = self._read()
-        with closing(blocks):
-            for replica, block in blocks:
-                if isinstance(block, Exception):
-                    errors.append(block)
-                else:
-                    self._write(replica, block)
-                if self._stopped:
-                    return
+        try:
+            with closing(blocks):
+                for replica, block in blocks:
+                    if isinstance(block, Exception):
+                        errors.append(block)
+                    else:
+                        self._write(replica, block)
+                    if self._stopped:
+                        return
+        finally:
+            self._end_lines()
         self._flush()
         for error in errors[1:]:
             logger.error("%s", error)
@@ -142,6 +154,7 @@ class LogReader:
         if last is None:
             yield from self._blocks(self._replicas, tail)
             return
+        blocks: Iterator[Block]
         if accepts_parameter(self._log_blocks, "last"):
             blocks = self._blocks(self._replicas, tail, last=last)
         else:
@@ -163,6 +176,9 @@ class LogReader:
         self, replicas: Iterable[Replica], tail: bool, **parameters: int
     ) -> Iterator[Block]:
         options = self._options
+        is_partial = tail and options.partial and options.regex is None
+        if is_partial and accepts_parameter(self._log_blocks, "partial"):
+            parameters["partial"] = True
         return self._log_blocks(
             self._app_handle,
             replicas,
@@ -178,20 +194,59 @@ class LogReader:
         on, off = self._color
         name = escape_controls(replica[0]) if self._on_terminal else replica[0]
         prefix = f"{on}{name}/{replica[1]}{off} "
+        if self._options.partial:
+            lines = list(lines)
+            if replica in self._open_lines or PartialLine in set(map(type, lines)):
+                self._write_items(replica, prefix, lines)
+                return
         if self._on_terminal:
             lines = safe_log_lines(lines)
         # The last line of a log may lack a newline, which separates it from the next replica's.
         whole = [prefix_line(prefix, line if line[-1:] == "\n" else line + "\n") for line in lines]
         text = "".join(whole)
-        self._buffer.append(text)
-        self._buffered_chars += len(text)
-        self.lines += len(whole)
-        if (
-            self._options.tail
-            or self._buffered_chars >= _BUFFER_CHARS
-            or time.monotonic() - self._written_at >= _BUFFER_SECONDS
-        ):
-            self._flush()
+        with self._showing:
+            self._buffer.append(text)
+            self._buffered_chars += len(text)
+            self.lines += len(whole)
+            if (
+                self._options.tail
+                or self._buffered_chars >= _BUFFER_CHARS
+                or time.monotonic() - self._written_at >= _BUFFER_SECONDS
+            ):
+                self._flush()
+
+    def _write_items(self, replica: Replica, prefix: str, items: Iterable[str]) -> None:
+        for item in items:
+            with self._showing:
+                self.lines += 1
+                self._buffer.append(self._open_lines.add(replica, prefix, item))
+                self._flush()
+                due = self._open_lines.due()
+                if due is not None and self._timer is None:
+                    self._timer = threading.Timer(max(0, due - time.monotonic()), self._show_due)
+                    self._timer.daemon = True
+                    self._timer.start()
+
+    def _show_due(self) -> None:
+        """Show the newest text of lines that were updated too often, in a thread of its own."""
+        with self._showing:
+            self._timer = None
+            self._buffer.append(self._open_lines.show_due())
+            try:
+                self._flush()
+            except (OSError, UnicodeError):
+                return  # the next line that is written raises the error
+
+    def _end_lines(self) -> None:
+        """Show the text that was held back, and end the line that is shown in place."""
+        with self._showing:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._buffer.append(self._open_lines.end())
+            try:
+                self._flush()
+            except (OSError, UnicodeError):
+                return  # the error that ended the reading is raised
 
     def _flush(self) -> None:
         text = "".join(self._buffer)
@@ -208,14 +263,3 @@ class LogReader:
             except ValueError as e:  # the stream is closed
                 raise BrokenPipeError(str(e)) from e
         self._written_at = time.monotonic()
-
-
-def prefix_line(prefix: str, line: str) -> str:
-    r"""Return a line with ``prefix`` in front, and after each ``\r`` and ``\n`` within the line."""
-    head = line[:1] if line[:1] == "\r" else ""
-    text, end = line[len(head) :], ""
-    if text.endswith("\n"):
-        text, end = text[:-1], "\n"
-    if "\r" in text or "\n" in text:
-        text = text.replace("\r", f"\r{prefix}").replace("\n", f"\n{prefix}")
-    return f"{head}{prefix}{text}{end}"

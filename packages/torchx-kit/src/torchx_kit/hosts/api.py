@@ -168,6 +168,7 @@ class Host(ABC):
         watch: Sequence[str] = (),
         check_every: float = 2.0,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[str]:
         r"""Return the lines of growing files as they are written, until the end of all files.
 
@@ -182,6 +183,8 @@ class Host(ABC):
             check_every: How often to call ``is_finished`` if no watched file changes, in seconds.
             last: Of the lines that the files have now, return only the last ones, at most this
                 many. The lines of a file come after the lines of the files before it.
+            partial: Whether to return text that was written without a newline, too, as a
+                :class:`~torchx_specs.schedulers.log_items.PartialLine`.
 
         Raises:
             BackendError: (while reading) A file cannot be read, or ``is_finished`` raised it.

@@ -119,10 +119,13 @@ class LocalHost(Host):
         watch: Sequence[str] = (),
         check_every: float = 2.0,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[str]:
         from torchx_kit.logs.file_logs import Tail, follow_files
 
-        return follow_files(paths, None, Tail(is_finished, watch, check_every), last)
+        return follow_files(
+            paths, None, Tail(is_finished, watch, check_every, partial=partial), last
+        )
 
 
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:

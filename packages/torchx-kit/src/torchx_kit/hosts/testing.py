@@ -131,6 +131,7 @@ class FakeHost(LocalHost):
         watch: Sequence[str] = (),
         check_every: float = 2.0,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[str]:
         return super().follow(
             [self._local(path) for path in paths],
@@ -138,6 +139,7 @@ class FakeHost(LocalHost):
             watch=[self._local(path) for path in watch],
             check_every=check_every,
             last=last,
+            partial=partial,
         )
 
     def _local(self, path: str) -> str:

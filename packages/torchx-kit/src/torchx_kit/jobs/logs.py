@@ -43,6 +43,7 @@ def replica_log(
     watch: Sequence[str],
     missing_hint: Callable[[], str],
     last: int | None = None,
+    partial: bool = False,
 ) -> Iterable[str]:
     """Return the lines of the log files ``<base>.out`` and ``<base>.err`` of a replica.
 
@@ -62,6 +63,8 @@ def replica_log(
             message, or an empty string.
         last: Of the lines that exist already, return only the last ones, at most this many. They
             are counted before ``regex`` is applied.
+        partial: When following without ``regex``, also return text that was written without a
+            newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`.
 
     Raises:
         BackendError: The job has ended and there is no log; or (while reading) a file cannot be
@@ -73,7 +76,8 @@ def replica_log(
     paths = stream_files(base, streams or Stream.COMBINED)
     lines: Iterable[str]
     if follow and is_running:
-        lines = host.follow(paths, is_finished, watch=watch, last=last)
+        partial = partial and regex is None
+        lines = host.follow(paths, is_finished, watch=watch, last=last, partial=partial)
     else:
         present = [path for path in paths if host.exists(path)]
         if not present and not is_running:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal, Protocol, TextIO, TypeVar
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.api import Stream, compile_regex, filter_regex
+from torchx_specs.schedulers.log_items import PartialLine
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,6 +66,11 @@ class Tail:
             again, with growing pauses; ``auto`` uses events where they exist, except on network
             file systems, where writes of other machines cause no events.
         longest_poll: The longest pause between two polls, in seconds.
+        partial: Whether to yield text that was written without a newline, too, about 0.2 seconds
+            after it was written, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`. A
+            log with ``regex`` has whole lines only.
+        sources: Files whose whole lines another process merges into the log. With ``partial``,
+            their incomplete last lines are yielded.
     """
 
     is_finished: Callable[[], bool]
@@ -72,6 +78,8 @@ class Tail:
     check_every: float = 2.0
     method: Literal["auto", "events", "poll"] = "auto"
     longest_poll: float = _LONGEST_POLL_SECONDS
+    partial: bool = False
+    sources: Sequence[str] = ()
 
 
 def log_lines(
@@ -133,7 +141,7 @@ class FileLog(Iterator[str]):
     ) -> None:
         self._path = path
         self._regex = regex
-        self._tail = tail
+        self._tail = replace(tail, partial=False) if tail and regex is not None else tail
         self._window = window
         self._last = last
         self._begin = begin
@@ -203,11 +211,20 @@ def merged(logs: Sequence[FileLog]) -> Iterator[str]:
     Raises:
         BackendError: One of the logs cannot be read. The others are then not followed any more.
     """
-    for _, block in follow_all(enumerate(logs), len(logs)):
+    open_log: int | None = None  # the log whose last item was a piece of a line
+    for k, block in follow_all(enumerate(logs), len(logs)):
         if isinstance(block, Exception):
             raise block
         for line in block:
-            yield line if line.endswith("\n") else f"{line}\n"
+            if open_log not in (None, k):
+                yield "\n"
+                open_log = None
+            if isinstance(line, PartialLine):
+                open_log = k
+                yield line
+            elif line or open_log is not None:
+                open_log = None
+                yield line if line.endswith("\n") else f"{line}\n"
 
 
 def stream_files(base: str, stream: Stream) -> list[str]:

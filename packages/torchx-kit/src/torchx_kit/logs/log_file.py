@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.schedulers.api import split_lines
+from torchx_specs.schedulers.log_items import PartialLine
 
 BLOCK_BYTES = 1 << 16
 #: A longer line is shown in part, so that one line cannot take all memory.
@@ -31,6 +32,8 @@ class LogFile:
         self._fd = -1
         self._incomplete_line = bytearray()
         self._skipped = 0
+        # How many bytes of the incomplete line were returned as pieces.
+        self._taken = 0
         self.position = 0
 
     @property
@@ -108,7 +111,7 @@ class LogFile:
             if not end:
                 self._add_incomplete(block)
                 continue
-            if self._skipped or len(self._incomplete_line) > LONGEST_LINE_BYTES - len(block):
+            if self._skipped or self._line_bytes > LONGEST_LINE_BYTES - len(block):
                 first = block.index(b"\n")
                 self._add_incomplete(block[:first])
                 yield (f"{self._take_incomplete_line()}\n",)
@@ -117,6 +120,7 @@ class LogFile:
                 if not end:
                     self._add_incomplete(block)
                     continue
+            self._taken = 0
             if self._incomplete_line:
                 self._incomplete_line += block[:end]
                 text = self._incomplete_line.decode("utf-8", "replace")
@@ -130,13 +134,36 @@ class LogFile:
             else:
                 yield split_lines(text)
 
+    @property
+    def _line_bytes(self) -> int:
+        return self._taken + len(self._incomplete_line)
+
+    def has_piece(self) -> bool:
+        """Return True if the incomplete last line has text that :meth:`take_piece` would return."""
+        from torchx_kit.logs.pieces import whole_length
+
+        return whole_length(self._incomplete_line) > 0
+
+    def take_piece(self) -> PartialLine:
+        """Return the text of the incomplete last line that was not returned before."""
+        from torchx_kit.logs.pieces import whole_length
+
+        length = whole_length(self._incomplete_line)
+        piece = self._incomplete_line[:length].decode("utf-8", "replace")
+        del self._incomplete_line[:length]
+        self._taken += length
+        return PartialLine(piece)
+
     def read_incomplete_line(self) -> Iterator[Iterable[str]]:
-        """Yield the incomplete last line, if there is one, as a block of its own."""
-        if self._incomplete_line:
+        """Yield the incomplete last line, if there is one, as a block of its own.
+
+        If pieces of the line were returned, this is the rest, which may be empty.
+        """
+        if self._incomplete_line or self._taken:
             yield (self._take_incomplete_line(),)
 
     def _add_incomplete(self, block: bytes) -> None:
-        room = LONGEST_LINE_BYTES - len(self._incomplete_line)
+        room = LONGEST_LINE_BYTES - self._line_bytes
         if len(block) > room:
             self._skipped += len(block) - room
             block = block[:room]
@@ -147,7 +174,7 @@ class LogFile:
         if self._skipped:
             line += f" [{self._skipped} more bytes of this line are in {self._path}]"
         self._incomplete_line = bytearray()
-        self._skipped = 0
+        self._skipped = self._taken = 0
         return line
 
     def was_replaced(self) -> bool:
@@ -167,6 +194,17 @@ class LogFile:
         self.position = 0
         if fd >= 0:
             os.close(fd)
+
+
+def find_line_begin(fd: int, begin: int, end: int) -> int | None:
+    """Return the position after the last newline in a part of a file; None without a newline."""
+    while end > begin:
+        lower = max(begin, end - BLOCK_BYTES)
+        at = os.pread(fd, end - lower, lower).rfind(b"\n")
+        if at >= 0:
+            return lower + at + 1
+        end = lower
+    return None
 
 
 def find_last_lines(fd: int, last: int, begin: int, end: int) -> tuple[int, int]:
