@@ -269,10 +269,12 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         streams: Stream | None = None,
         *,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica, by default of both streams.
 
         A follower goes on through restarts of the replica and of the engine.
+        The engine stores text when its line ends, or after 16 KB, so ``partial`` has no effect.
 
         Raises:
             UnknownAppException: The app does not exist.

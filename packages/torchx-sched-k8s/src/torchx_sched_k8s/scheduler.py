@@ -342,11 +342,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         streams: Stream | None = None,
         *,
         last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica, including its earlier attempts.
 
         With ``should_tail``, the iterator waits for a pod that has not started. It continues after
         a lost connection, a restart of the API server, or the replacement of a pod.
+        Nodes store text when its line ends, or after 16 KB, so ``partial`` has no effect.
 
         Args:
             app_id: The app.
