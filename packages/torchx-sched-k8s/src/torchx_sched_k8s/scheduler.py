@@ -348,7 +348,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         With ``should_tail``, the iterator waits for a pod that has not started. It continues after
         a lost connection, a restart of the API server, or the replacement of a pod.
-        Nodes store text when its line ends, or after 16 KB, so ``partial`` has no effect.
 
         Args:
             app_id: The app.
@@ -361,6 +360,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             streams: Return only standard output or standard error. Few clusters support this.
             last: Return only the last lines, at most this many, counted before ``regex`` is
                 applied; when following, also the lines that are added later.
+            partial: Has no effect: nodes store text when its line ends, or after 16 KB.
 
         Raises:
             UnknownAppException: The app does not exist.
