@@ -182,3 +182,15 @@ def test_lines_without_pieces_are_written_block_by_block() -> None:
     read([(R, [f"{n}\n" for n in range(1000)])], stream, [R])
     assert stream.writes == 1
     assert reader.PartialLine is P
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_an_error_of_the_last_write_is_raised(tail: bool) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        read([(R, ["x\n"])], Full(), [R], tail=tail)
+    with pytest.raises(OSError, match="No space left"):
+        read([(R, [P("x")])], Full(), [R])

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from torchx_cli.logs.open_lines import OpenLines
@@ -140,9 +140,11 @@ class LogReader:
                         self._write(replica, block)
                     if self._stopped:
                         return
-        finally:
-            self._end_lines()
-        self._flush()
+        except BaseException:
+            with suppress(OSError, UnicodeError):  # the error that ended the reading is raised
+                self._end_lines()
+            raise
+        self._end_lines()
         for error in errors[1:]:
             logger.error("%s", error)
         if errors:
@@ -243,10 +245,7 @@ class LogReader:
             if self._timer is not None:
                 self._timer.cancel()
             self._buffer.append(self._open_lines.end())
-            try:
-                self._flush()
-            except (OSError, UnicodeError):
-                return  # the error that ended the reading is raised
+            self._flush()
 
     def _flush(self) -> None:
         text = "".join(self._buffer)
