@@ -387,7 +387,7 @@ class ReplicaLog(ABC):
 
 
 def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
-    """Return the last lines of several streams; each stream follows the one before.
+    """Return the last lines of several streams, as if the streams were one after the other.
 
     Args:
         streams: The streams.

@@ -118,10 +118,11 @@ class ContainerLog:
     def _read_last(self, last: int) -> list[bytes]:
         """Return the last whole lines; an incomplete last line counts as one and stays in parts.
 
-        The engine counts entries, and counts them before it selects a stream or a time. So more
-        entries are requested until there are enough lines, and at last the whole log. The first
-        line of each stream may lack its beginning, so it must not be among the last lines. An
-        incomplete line is among them only if it has an entry there.
+        The engine counts entries, not lines, and counts them before it selects a stream or a time.
+        So more and more entries are requested until there are enough lines; the last request is for
+        the whole log. The first line of each stream may lack its beginning, so it must not be among
+        the last lines. An incomplete line is among the last lines only if one of the requested
+        entries belongs to it.
         """
         self._tty = bool(self._client.api.inspect_container(self._container)["Config"].get("Tty"))
         # `until` leaves out the newest entries, which `tail` would count.

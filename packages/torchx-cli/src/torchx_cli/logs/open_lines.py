@@ -23,8 +23,9 @@ class _OpenLine:
 
     Attributes:
         prefix: Text in front of each line of the replica.
-        held: The text that was not shown.
-        shown_at: When a part of the line was shown (:func:`time.monotonic`); None if none was.
+        held: Text of the line that was not shown.
+        shown_at: When text of the line was last shown (:func:`time.monotonic`); None if no text of
+            the line was shown.
         colors: The colour sequences that are in effect at the end of the line.
     """
 
@@ -35,14 +36,14 @@ class _OpenLine:
 
 
 class OpenLines:
-    r"""The lines of several replicas that have begun and not ended.
+    r"""The unfinished lines of several replicas.
 
-    In place, the text of a line is shown as it comes, so that ``\r`` updates the line on the
+    In place, the text of a line is shown when it arrives, and ``\r`` updates the line on the
     terminal. Otherwise the text after the last ``\r`` is shown as a line of its own, at most once
     in :data:`UPDATE_SECONDS` for each replica.
 
     Args:
-        in_place: Whether to show the text as it comes.
+        in_place: Whether to show the text when it arrives.
         safe: Whether the text is for a terminal, so that control characters are escaped.
         clock: Returns the time in seconds.
     """
@@ -64,7 +65,7 @@ class OpenLines:
         Args:
             replica: Role and index of the replica.
             prefix: Text in front of each line of the replica.
-            item: A piece of a line, or a line, or the rest of a line whose pieces came before.
+            item: A piece of a line, a whole line, or the rest of a line after its pieces.
         """
         line = self._lines.setdefault(replica, _OpenLine(prefix))
         is_end = not isinstance(item, PartialLine)
@@ -114,7 +115,7 @@ class OpenLines:
         return body + "\n" if is_end else body
 
     def _show(self, line: _OpenLine) -> str:
-        """Return the newest update of a line as a line of its own."""
+        """Return the text after the last carriage return of a line, as a line of its own."""
         updates = [text for text in line.held.rstrip("\r\n").split("\r") if text]
         line.held = ""
         line.shown_at = self._clock()

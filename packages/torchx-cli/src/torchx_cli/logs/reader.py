@@ -94,7 +94,7 @@ class LogReader:
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._on_terminal = is_terminal(stream)
         self._open_lines = OpenLines(self._on_terminal and len(replicas) == 1, self._on_terminal)
-        # Held while text is added or written: a timer shows text that was held back.
+        # The timer's thread also adds and writes text.
         self._showing = threading.RLock()
         self._timer: threading.Timer | None = None
         self._writing = threading.Lock()
@@ -230,7 +230,7 @@ class LogReader:
                     self._timer.start()
 
     def _show_due(self) -> None:
-        """Show the newest text of lines that were updated too often, in a thread of its own."""
+        """Show text that was held back long enough; the timer calls this in its own thread."""
         with self._showing:
             self._timer = None
             self._buffer.append(self._open_lines.show_due())

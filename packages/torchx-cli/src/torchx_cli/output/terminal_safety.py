@@ -69,12 +69,12 @@ def safe_log_lines(lines: Iterable[str]) -> list[str]:
 def safe_piece(text: str, colors: str) -> tuple[str, str]:
     """Return a safe piece of a log line, and the colours in effect at its end.
 
-    The piece begins with the colours of the piece before, and ends with a reset of the colours, so
-    that text of others is not coloured meanwhile.
+    The piece begins with the colours of the previous piece and ends with a reset. So the colours of
+    an unfinished line do not colour other text on the terminal.
 
     Args:
         text: The piece, without a newline.
-        colors: The colours in effect at the end of the piece before.
+        colors: The colours in effect at the end of the previous piece.
     """
     text = escape_controls(text, keep_returns=True)
     if not colors and "\033" not in text:

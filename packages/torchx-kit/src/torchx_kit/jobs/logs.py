@@ -94,7 +94,7 @@ def replica_log(
 
 
 def _last_lines(host: Host, paths: list[str], last: int) -> Iterator[str]:
-    """Yield the last lines of several files; each file's lines follow those of the file before."""
+    """Yield the last lines of several files, as if the files were one after the other."""
     found: list[list[str]] = []
     for path in reversed(paths):
         if last <= 0:

@@ -70,7 +70,7 @@ class Tail:
             after it was written, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`. A
             log with ``regex`` has whole lines only.
         sources: Files whose whole lines another process merges into the log. With ``partial``,
-            their incomplete last lines are yielded.
+            the incomplete last lines of these files are yielded.
     """
 
     is_finished: Callable[[], bool]
@@ -260,7 +260,7 @@ def follow_files(
 
 
 def _last_lines_of_files(paths: list[str], last: int) -> list[int]:
-    """Return for each file where its part of the last lines begins, in bytes."""
+    """Return a position in bytes for each file: its last lines begin there."""
     from torchx_kit.logs.log_file import find_last_lines
 
     begins = [0] * len(paths)

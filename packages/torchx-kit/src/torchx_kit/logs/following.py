@@ -90,7 +90,7 @@ class Followed:
         window: Limits the log to the lines written between two times; None for all lines.
         last: Of the lines that the log has at the first read, return only the last ones, at most
             this many; None for all lines.
-        begin: Where to begin, in bytes; must be 0 if ``window`` is given.
+        begin: Position of the first line to read, in bytes; must be 0 if ``window`` is given.
 
     Attributes:
         has_ended: True once nothing more will be written.
@@ -193,10 +193,10 @@ class Followed:
         return self._sources.rest_of_lines(list(block))
 
     def _read_pieces(self, has_new: bool) -> Iterator[Iterable[str]]:
-        """Yield text without a newline that was held back long enough.
+        """Yield text without a newline that was held back for :data:`PIECE_SECONDS`.
 
         Args:
-            has_new: Whether lines were read a moment ago, so that the text is new.
+            has_new: Whether this read yielded lines. The text after these lines is then new.
         """
         file, sources = self._file, self._sources
         has_piece = file.has_piece() if sources is None else sources.read(file.position)

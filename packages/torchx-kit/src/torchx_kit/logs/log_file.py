@@ -56,7 +56,7 @@ class LogFile:
         return True
 
     def skip_to_last(self, last: int, end: int | None) -> int:
-        """Continue at the last lines of the rest of the file, and return the end of these lines.
+        """Skip to the last unread lines, and return the position where these lines end.
 
         Args:
             last: Maximum number of lines.
@@ -139,7 +139,7 @@ class LogFile:
         return self._taken + len(self._incomplete_line)
 
     def has_piece(self) -> bool:
-        """Return True if the incomplete last line has text that :meth:`take_piece` would return."""
+        """Return True if :meth:`take_piece` would return text."""
         from torchx_kit.logs.pieces import whole_length
 
         return whole_length(self._incomplete_line) > 0
@@ -157,7 +157,7 @@ class LogFile:
     def read_incomplete_line(self) -> Iterator[Iterable[str]]:
         """Yield the incomplete last line, if there is one, as a block of its own.
 
-        If pieces of the line were returned, this is the rest, which may be empty.
+        If pieces of the line were returned, the block has the rest of the line, which may be empty.
         """
         if self._incomplete_line or self._taken:
             yield (self._take_incomplete_line(),)
@@ -208,7 +208,7 @@ def find_line_begin(fd: int, begin: int, end: int) -> int | None:
 
 
 def find_last_lines(fd: int, last: int, begin: int, end: int) -> tuple[int, int]:
-    """Search the last lines of a part of a file, from the end, one block at a time.
+    """Find the last lines of a part of a file, reading backwards, one block at a time.
 
     Args:
         fd: The file.

@@ -12,7 +12,7 @@ from torchx_specs.schedulers.log_items import PartialLine
 #: How long text without a newline is held back, in seconds.
 PIECE_SECONDS = 0.2
 
-# A longer sequence is not one that a terminal obeys, or hides too much text.
+# Longer sequences are not held back: a job may never end them.
 _LONGEST_SEQUENCE_BYTES = 4096
 # CSI sequences, other escape sequences, and strings such as OSC, each without its end.
 _CUT_SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[ -/]+|[\]PX^_][^\x07]*)?\Z")
@@ -50,10 +50,10 @@ class _Source:
     """A file, and its incomplete last line.
 
     Attributes:
-        begin: Where the incomplete line begins, in bytes.
-        text: The part of the line that was not shown.
-        shown: The part of a line that was shown; the whole line was not merged yet.
-        shown_begin: Where that line begins, in bytes.
+        begin: Position of the incomplete line, in bytes.
+        text: The text of the incomplete line that was not shown.
+        shown: Text that was shown of a line that is not in the log yet.
+        shown_begin: Position of the line of ``shown``, in bytes.
     """
 
     def __init__(self, path: str) -> None:
@@ -65,7 +65,7 @@ class _Source:
         self.shown_begin = 0
 
     def has_ended(self, line: str) -> bool:
-        """Return True if this whole line of the log is the line that was shown in part."""
+        """Return True if ``line``, from the log, is the line of :attr:`shown`."""
         if not line.startswith(self.shown):
             return False
         self.read()
@@ -98,8 +98,8 @@ class _Source:
 class SourceLines:
     """The incomplete last lines of files whose whole lines another process merges into a log.
 
-    A piece of a line is shown as it is found in its file. When the whole line arrives in the log,
-    only the rest is shown.
+    A piece of a line is shown before the line is in the log. When the whole line arrives in the
+    log, only the rest of the line is shown.
 
     Args:
         paths: The files.
@@ -144,8 +144,8 @@ class SourceLines:
         """Return lines of the log without the text that was shown."""
         items: list[str] = []
         for line in lines:
-            # If both files have ended a line that begins with the shown text, and one text begins
-            # with the other, the longer text is taken off: both lines begin with the shorter one.
+            # The line may begin with the shown texts of both files. Then the longer text is
+            # removed: the line of the other file begins with the shorter text in any case.
             found = [s for s in self._sources if s.shown and s.has_ended(line)]
             source = max(found, key=lambda s: len(s.shown), default=None)
             if self._open not in (None, source):
@@ -167,6 +167,6 @@ class SourceLines:
         return any(source.shown for source in self._sources)
 
     def end(self) -> list[str]:
-        """Return the item that ends the line that is shown in part, if there is one."""
+        """Return an empty item if a line was shown in part; the item ends that line."""
         was_open, self._open = self._open, None
         return [""] if was_open is not None else []

@@ -86,14 +86,14 @@ class PodLog:
     ) -> list[bytes]:
         """Return the last lines of the log; :meth:`read` then continues after them.
 
-        The node counts entries, before it leaves out entries by time. So one entry more is
-        requested, whose line may lack its beginning; if there are not enough lines, the request is
-        repeated for more entries, and at last for the whole log.
+        The node counts entries, not lines, and counts them before it leaves out entries by time.
+        The first line of the response may lack its beginning, so one entry more is requested. If
+        there are not enough lines, more entries are requested, and then the whole log.
 
         Args:
             last: Maximum number of lines.
-            with_incomplete: Whether to return an incomplete last line. If False, it counts as a
-                line, but the next read returns it.
+            with_incomplete: Whether to return an incomplete last line. If False, the incomplete
+                line counts as a line, and the next read returns it.
             previous: Whether to read the log of the container before its last restart.
 
         Raises:

@@ -23,7 +23,7 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 
 class _IncompleteLine:
-    """The beginning of a line whose end was not read yet, of bounded length.
+    """The beginning of a line whose end was not read yet. Its length is bounded.
 
     Args:
         path: Path of the log, for the remark on a line that is too long.
@@ -36,7 +36,7 @@ class _IncompleteLine:
         self._skipped = 0
 
     def add(self, text: str) -> None:
-        """Append text, as far as the line is not too long."""
+        """Append text; only count the characters that make the line too long."""
         kept = text[: LONGEST_LINE_BYTES - self._length]
         if kept:
             self._parts.append(kept)

@@ -13,10 +13,10 @@ _Key = TypeVar("_Key")
 class PartialLine(str):
     r"""A piece of a line whose end was not yet written.
 
-    The next item of the same replica continues the line. An item that is not a ``PartialLine`` ends
-    it: that item is the rest of the line, and is empty if the line ends without more text. So the
-    items of a log together contain each character once. A piece ends neither within a character or
-    an escape sequence, nor with ``\r``.
+    The next item of the same replica continues the line. An item that is not a ``PartialLine`` is
+    the rest of the line and ends it; the rest may be empty. So the items of a log together contain
+    each character once. A piece does not end within a character or an escape sequence, and does not
+    end with ``\r``.
     """
 
     __slots__ = ()
@@ -45,8 +45,8 @@ def keep_last(
     starts near the end of the log.
 
     Args:
-        read: Returns blocks of lines of some replicas' logs; the second argument is whether to
-            follow the logs.
+        read: Returns blocks of lines of the logs of the given replicas. The second argument of
+            ``read`` says whether to follow the logs.
         replicas: The replicas.
         last: Maximum number of lines of each log.
         should_tail: Whether to follow the logs.
